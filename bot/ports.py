@@ -1,0 +1,102 @@
+"""The ports between the packages of the bot: what one side calls, and the values that cross."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from core.aaep import Event, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One event as it came from a producer.
+
+    `cursor` is the SSE `id` to resume after, where the producer sends ids. `live` tells that the
+    event was just emitted (not a replayed backlog): only those say something of the producer's clock.
+    """
+
+    producer: str
+    event: Event
+    received_at: datetime
+    cursor: str | None = None
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something critical that could not be taken in: a human is paged with `summary` (no contents).
+
+    `key` groups what is alike; `agent_id` and `session_id` where they could be read.
+    """
+
+    producer: str
+    key: str
+    summary: str
+    agent_id: str | None = None
+    session_id: str | None = None
+
+
+class Inbox(Protocol):
+    async def put(self, incoming: Incoming) -> None:
+        """Returns once the event and its cursor are durable. A duplicate is a success.
+
+        Raises:
+            StorageUnavailable: nothing was stored; try again, and do not move on.
+        """
+        ...
+
+    async def cursor(self, producer: str) -> str | None:
+        """The last stored SSE id of a producer, to resume after."""
+        ...
+
+
+TellTrouble = Callable[[Trouble], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What goes to a producer for one token; the same on every try, but for the subscription."""
+
+    reply_token: str
+    response: Response
+    answered_at: datetime
+    decided_by: str
+    correlation_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """2xx. `proof` tells whether that says the reply was taken (standard dialect), or only received."""
+
+    proof: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The producer will never take it; `reason` is for people, short, without secrets."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Not now. `may_have_arrived`: the outcome is unknown, the token may be consumed.
+
+    `retry_after` in seconds where the producer said.
+    """
+
+    reason: str
+    may_have_arrived: bool
+    retry_after: float | None = None
+
+
+ReplyOutcome = Accepted | Refused | TryAgain
+
+
+class Replies(Protocol):
+    async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
+        """One try to hand a reply to a producer. Never raises for what the network does."""
+        ...

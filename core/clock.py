@@ -1,0 +1,30 @@
+"""Time as an argument: every part that asks for the time or waits takes a Clock."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The time of day, aware, UTC."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Returns after `seconds` of this clock's time."""
+        ...
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+def iso(moment: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds and `Z`, as ledgers and AAEP write it."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

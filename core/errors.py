@@ -1,0 +1,101 @@
+"""Everything that core raises on purpose.
+
+    ClarifyError
+    ├── NotFound            no such clarification
+    ├── BadInput            an id, topic or body that breaks its form
+    ├── AnswerRejected      the answer does not fit the question
+    ├── NotOpen             the clarification takes no answer any more
+    │   ├── AlreadyAnswered     somebody was first
+    │   └── Closed              resolved or abandoned without an answer
+    ├── IllegalTransition   a status change that the protocol does not know
+    ├── LockTimeout         somebody else held the ledger for too long
+    ├── LedgerUnreadable    a ledger file did not parse and was set aside
+    └── LedgerUnwritable    the disk refused; nothing was changed
+
+`code` is stable across surfaces (shell, Python, Slack).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core.clarification import Clarification
+
+
+class ClarifyError(Exception):
+    """Something in the domain of clarifications went wrong."""
+
+    code = "ERROR"
+
+
+class NotFound(ClarifyError):
+    code = "NOT_FOUND"
+
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(f"There is no clarification {clarification_id}.")
+        self.clarification_id = clarification_id
+
+
+class BadInput(ClarifyError):
+    code = "BAD_INPUT"
+
+
+class AnswerRejected(ClarifyError):
+    """The answer does not fit the question; the message is a hint for the person who gave it."""
+
+    code = "ANSWER_REJECTED"
+
+
+class NotOpen(ClarifyError):
+    """The clarification takes no answer any more. `record` is its state as found under the lock."""
+
+    code = "NOT_OPEN"
+
+    def __init__(self, record: Clarification) -> None:
+        super().__init__(f"{record.id} is {record.status} and takes no answer.")
+        self.record = record
+
+
+class AlreadyAnswered(NotOpen):
+    code = "ALREADY_ANSWERED"
+
+
+class Closed(NotOpen):
+    code = "CLOSED"
+
+
+class IllegalTransition(ClarifyError):
+    code = "ILLEGAL_TRANSITION"
+
+    def __init__(self, clarification_id: str, old: str, new: str) -> None:
+        super().__init__(f"{clarification_id} cannot go from {old} to {new}.")
+
+
+class LockTimeout(ClarifyError):
+    code = "LOCK_TIMEOUT"
+
+    def __init__(self, issue: int, seconds: float, holder: str) -> None:
+        super().__init__(f"The ledger of issue {issue} was locked for {seconds:g} s by {holder}.")
+        self.issue = issue
+
+
+class LedgerUnreadable(ClarifyError):
+    code = "LEDGER_UNREADABLE"
+
+    def __init__(self, issue: int, path: Path, reason: str, aside: Path | None) -> None:
+        where = f"set aside as {aside.name}" if aside else "left where it is"
+        super().__init__(
+            f"The ledger {path.name} of issue {issue} is not a ledger ({reason}); it was {where}."
+        )
+        self.issue = issue
+        self.aside = aside
+
+
+class LedgerUnwritable(ClarifyError):
+    code = "LEDGER_UNWRITABLE"
+
+    def __init__(self, issue: int, reason: str) -> None:
+        super().__init__(f"The ledger of issue {issue} could not be written ({reason}); nothing was changed.")
+        self.issue = issue
