@@ -1,0 +1,95 @@
+"""The exceptions of the `bot` package: what its callers may expect to catch.
+
+    ClarifyBotError             expected trouble: shown as its message, without a traceback
+    ├── ConfigurationError      the file or the environment is wrong; nothing was started
+    ├── StorageError            the SQLite file cannot be opened, read or written
+    │   └── StorageInUseError   another instance holds it
+    ├── SlackError              Slack cannot be used
+    │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
+    │   └── SlackRefusedError       Slack said no, and would say so again
+    ├── ProducerError           a producer cannot be used
+    │   ├── ProducerUnreachableError
+    │   └── ProducerRefusedError
+    ├── RenderError             a template gave something that Slack would not take
+    ├── TaskDiedError           a background task ended that must not end
+    └── DemoError               the demo, or one of its processes, could not go on
+
+The domain's own tree is in `core.errors`. Messages name what, where and what was expected;
+they never hold a token, a question or an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class ClarifyBotError(Exception):
+    """Something in clarify-bot could not be done."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or type(self).__name__).splitlines()[0])
+
+
+class ConfigurationError(ClarifyBotError):
+    """The configuration cannot be used."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        """`problems`: one line each, with file, key and what is expected."""
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems) or None)
+
+
+class StorageError(ClarifyBotError):
+    """The storage cannot be used."""
+
+
+class StorageInUseError(StorageError):
+    """Another instance is using this storage."""
+
+
+class SlackError(ClarifyBotError):
+    """Slack cannot be used."""
+
+
+class SlackUnreachableError(SlackError):
+    """Slack does not answer."""
+
+
+class SlackRefusedError(SlackError):
+    """Slack refused a call.
+
+    `code` is Slack's own word for it, such as `channel_not_found`.
+    """
+
+    def __init__(self, message: str | None = None, *, code: str | None = None) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class ProducerError(ClarifyBotError):
+    """A producer cannot be used."""
+
+
+class ProducerUnreachableError(ProducerError):
+    """A producer does not answer."""
+
+
+class ProducerRefusedError(ProducerError):
+    """A producer refused the subscription."""
+
+
+class RenderError(ClarifyBotError):
+    """A template gave something that Slack would not take."""
+
+
+class TaskDiedError(ClarifyBotError):
+    """A background task ended that must not end."""
+
+
+class DemoError(ClarifyBotError):
+    """The demo could not go on."""

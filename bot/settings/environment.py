@@ -1,0 +1,107 @@
+"""The secrets that a configuration asks for, and what is wrong with them. Values are never repeated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import SecretStr
+
+from bot.settings.model import Secrets
+from bot.settings.problems import Place, Problem, tables
+from bot.settings.values import http_url, is_loopback, url_host
+
+SLACK_API_URL = "https://slack.com/api/"
+_SLACK_VARIABLES = {  # mode → variables that it needs, with how their values begin
+    "socket": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"},
+    "http": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_SIGNING_SECRET": ""},
+}
+
+
+class Wanted(NamedTuple):
+    """An environment variable that the key at `place` asks for; `prefix` is how its value begins."""
+
+    variable: str
+    place: Place
+    prefix: str = ""
+
+
+def read_environment() -> Mapping[str, str]:
+    """Return the process's environment. The one place that touches it."""
+    return dict(os.environ)
+
+
+def slack_api_url(environ: Mapping[str, str]) -> str:
+    """Return where Slack's Web API is; ends with a slash."""
+    return (environ.get("SLACK_API_URL", "").strip() or SLACK_API_URL).rstrip("/") + "/"
+
+
+def secrets_in(document: Mapping[str, Any], environ: Mapping[str, str]) -> Secrets:
+    """Collect what the document asks for; `secret_problems` must have found nothing."""
+    given = {want.variable: SecretStr(environ[want.variable].strip()) for want in wanted(document)}
+    return Secrets(
+        bot_token=given["SLACK_BOT_TOKEN"],
+        app_token=given.get("SLACK_APP_TOKEN"),
+        signing_secret=given.get("SLACK_SIGNING_SECRET"),
+        by_variable=given,
+    )
+
+
+def secret_problems(document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Problem]:
+    for want in wanted(document):
+        value = environ.get(want.variable, "").strip()
+        if not value:
+            yield Problem(want.place, f"asks for {want.variable}, which is not set in the environment")
+        elif not value.startswith(want.prefix):
+            yield Problem(
+                want.place, f"asks for {want.variable}, whose value should begin with {want.prefix}"
+            )
+    yield from _api_url_problems(slack_api_url(environ))
+
+
+def _api_url_problems(url: str) -> Iterator[Problem]:
+    try:
+        checked = http_url(url)
+    except ValueError as error:
+        yield Problem((), f"SLACK_API_URL (environment): {error}")
+        return
+    if checked.startswith("http://") and not is_loopback(url_host(checked)):
+        text = "would send the Slack token unencrypted; expected https://, or a loopback host"
+        yield Problem((), f"SLACK_API_URL (environment): {text}")
+
+
+def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
+    """Yield every variable that the document asks for: by Slack's mode, or by its name in a key."""
+    slack = document.get("slack")
+    mode = slack.get("mode", "socket") if isinstance(slack, dict) else "socket"
+    for variable, prefix in _SLACK_VARIABLES.get(str(mode), {}).items():
+        yield Wanted(variable, ("slack", "mode"), prefix)
+    for array, key in (("producers", "token_env"), ("webhooks", "secret_env")):
+        for index, table in tables(document, array):
+            yield from _named(table.get(key), (array, index, key))
+    responders = document.get("responders")
+    for role, table in responders.items() if isinstance(responders, dict) else ():
+        if isinstance(table, dict):
+            yield from _named(table.get("token_env"), ("responders", role, "token_env"))
+    for index, table in tables(document, "on_call"):
+        yield from _pager_variables(table, ("on_call", index))
+
+
+def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wanted]:
+    for index, step in tables(on_call, "steps"):
+        targets = step.get("notify")
+        for target in targets if isinstance(targets, list) else ():
+            if isinstance(target, str) and target.startswith("apprise:"):
+                yield from _named(target.removeprefix("apprise:"), (*place, "steps", index, "notify"))
+
+
+def _named(variable: object, place: Place) -> Iterator[Wanted]:
+    """A name that is no proper one is told by the model's own check, and not repeated here."""
+    if (
+        isinstance(variable, str)
+        and variable.isascii()
+        and variable.isidentifier()
+        and variable == variable.upper()
+    ):
+        yield Wanted(variable, place)

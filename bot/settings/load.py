@@ -1,0 +1,83 @@
+"""From a file and an environment to `Settings`, or to a list of all that is wrong."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bot.errors import ConfigurationError
+from bot.settings.consistency import cross_problems, open_door_problems
+from bot.settings.environment import secret_problems, secrets_in, slack_api_url
+from bot.settings.model import Configuration, Settings
+from bot.settings.problems import describe, from_validation
+
+DEFAULT_FILE = Path("clarify.toml")
+_SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing")
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """Read `path` (default: clarify.toml in this folder) and the secrets it asks for from `environ`.
+
+    Raises:
+        ConfigurationError: with every problem found, one a line.
+    """
+    file = path or DEFAULT_FILE
+    try:
+        source = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigurationError([f"{file}: no such file; `clarify init` writes one to start from"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigurationError([f"{file}: cannot be read: {reason}"]) from error
+    return parse_settings(source, file=file, environ=environ)
+
+
+def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Settings:
+    """Read TOML text as if it stood in `file`. See `load_settings`."""
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError([f"{file}: not valid TOML: {error}"]) from error
+    problems = [*cross_problems(document), *secret_problems(document, environ)]
+    try:
+        configuration = Configuration.model_validate(
+            {name: {} for name in _SECTIONS} | document, context={"folder": file.resolve().parent}
+        )
+    except ValidationError as error:
+        problems = [*from_validation(error), *problems]
+        raise ConfigurationError(describe(problems, source, str(file))) from None
+    problems += open_door_problems(configuration)
+    if problems:
+        raise ConfigurationError(describe(problems, source, str(file)))
+    return Settings.model_construct(
+        **dict(configuration),
+        file=file.resolve(),
+        slack_api_url=slack_api_url(environ),
+        secrets=secrets_in(document, environ),
+    )
+
+
+def prepare_folders(settings: Settings) -> None:
+    """Create the folders that the settings name and that are not there.
+
+    Raises:
+        ConfigurationError: naming each folder that cannot be created.
+    """
+    wanted = {
+        "ledger.directory": settings.ledger.directory,
+        "ledger.workflows": settings.ledger.workflows,
+        "storage.path": settings.storage.path.parent,
+    }
+    problems = []
+    for key, folder in wanted.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problems.append(
+                f"{settings.file}: {key}: the folder {folder} cannot be created: {error.strerror}"
+            )
+    if problems:
+        raise ConfigurationError(problems)
