@@ -1,0 +1,199 @@
+"""From what a person typed to a response that fits the question, or a hint. Never a guess.
+
+The rules, as the hints and the documentation state them:
+
+* choices: the choice's number, value or label, in any case; several, with commas, where several may be chosen
+* yes/no: yes, y, yep, ok, true … or no, n, nope, false …
+* numbers: a point before decimals; commas, spaces or apostrophes between thousands: 1200, 1,200.50, 12.5.
+  What can be read in two ways (1,200 and 1.200: thousands or decimals? 1,5) is asked back.
+* free text: as typed, 1 to 16384 characters
+* where several kinds are accepted: choice, then yes/no, then number, then free text
+"""
+
+from __future__ import annotations
+
+import re
+
+from core.aaep import Response
+from core.clarification import Aaep, Answer
+from core.errors import AnswerRejected
+
+TEXT_LIMIT = 16_384
+_YES = frozenset(["yes", "y", "yep", "yeah", "ok", "okay", "sure", "true", "👍", ":+1:", ":thumbsup:"])
+_NO = frozenset(["no", "n", "nope", "nah", "false", "👎", ":-1:", ":thumbsdown:"])
+_PLAIN = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
+_GROUPED = re.compile(r"[+-]?\d{1,3}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
+_TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
+_NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
+_INDEX = re.compile(r"[#(]?(\d{1,2})[.)]?")
+
+
+def from_text(asked: Aaep, text: str) -> Answer:
+    """The answer that `text` gives to the question.
+
+    Raises:
+        AnswerRejected: with a hint for the person, which never repeats what was typed beyond numbers.
+    """
+    words = text.strip()
+    if not words:
+        raise AnswerRejected(hint(asked))
+    for kind, read in (("multiple_choice", _choice), ("yes_no", _yes_no), ("numeric", _numeric)):
+        if kind in asked.kinds and (answer := read(asked, words)) is not None:
+            return answer
+    if "freetext" in asked.kinds:
+        return from_free_text(text)
+    raise AnswerRejected(hint(asked))
+
+
+def from_free_text(text: str) -> Answer:
+    """Free text as typed.
+
+    Raises:
+        AnswerRejected: empty, or longer than a reply may be.
+    """
+    if not text.strip():
+        raise AnswerRejected("The answer is empty.")
+    if len(text) > TEXT_LIMIT:
+        raise AnswerRejected(f"The answer has {len(text)} characters; an agent takes at most {TEXT_LIMIT}.")
+    return Answer(text, text)
+
+
+def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
+    """The choices at `indexes` (from 0). Several are joined by ", " in the order of the question.
+
+    Raises:
+        AnswerRejected: no such choice, none, or several where one is asked.
+    """
+    picked = sorted(set(indexes))
+    if not picked or picked[0] < 0 or picked[-1] >= len(asked.choices):
+        raise AnswerRejected("That choice is not part of the question.")
+    if asked.multi_select:
+        joined = ", ".join(asked.choices[index].label for index in picked)
+        return Answer(joined, joined)
+    if len(picked) > 1:
+        raise AnswerRejected("Only one choice can be made.")
+    option = asked.choices[picked[0]]
+    return Answer(option.value, option.label)
+
+
+def from_yes_no(asked: Aaep, yes: bool) -> Answer:  # noqa: FBT001 - the answer itself is a boolean
+    """Yes or no.
+
+    Raises:
+        AnswerRejected: the question takes no yes or no.
+    """
+    if "yes_no" not in asked.kinds:
+        raise AnswerRejected(hint(asked))
+    return Answer(yes, "Yes" if yes else "No")
+
+
+def hint(asked: Aaep) -> str:
+    """How this question can be answered in the thread, with an example."""
+    ways: list[str] = []
+    if "multiple_choice" in asked.kinds and asked.choices:
+        several = (
+            "numbers of the choices, with commas (1, 2)" if asked.multi_select else "number of a choice (1)"
+        )
+        ways.append(f"the {several}" + (", or its label" if not asked.multi_select else ", or their labels"))
+    if "yes_no" in asked.kinds:
+        ways.append("yes or no")
+    if "numeric" in asked.kinds:
+        ways.append("a number (1200 or 12.5)")
+    if "freetext" in asked.kinds:
+        ways.append("your answer in your own words")
+    return "Reply with " + ", or ".join(ways) + "."
+
+
+def number(text: str) -> int | float | None:
+    """A number by the stated rule, or None if `text` is none.
+
+    Raises:
+        AnswerRejected: it can be read in two ways.
+    """
+    if _TWO_READINGS.fullmatch(text):
+        digits = re.sub(r"[.,]", "", text)
+        decimal = text.replace(",", ".")
+        raise AnswerRejected(f"“{text}” can be read in two ways: reply {digits} or {decimal}0.")
+    if _PLAIN.fullmatch(text):
+        return _value(text)
+    if _GROUPED.fullmatch(text):
+        return _value(re.sub(r"[^\d.+-]", "", text))
+    if _NUMBERISH.fullmatch(text):
+        raise AnswerRejected(
+            f"“{text[:40]}” is not clear as a number: use a point before decimals and nothing else, like 1200 or 12.5."
+        )
+    return None
+
+
+def _value(digits: str) -> int | float | None:
+    if len(digits) > 60:
+        return None
+    if re.fullmatch(r"[+-]?\d+", digits):
+        return int(digits)
+    return float(digits)
+
+
+def _numeric(asked: Aaep, words: str) -> Answer | None:
+    try:
+        value = number(words)
+    except AnswerRejected:
+        if "freetext" in asked.kinds:
+            return None
+        raise
+    return None if value is None else Answer(value, str(value))
+
+
+def _yes_no(asked: Aaep, words: str) -> Answer | None:  # noqa: ARG001 - the readers share a signature
+    word = words.casefold().rstrip(".!")
+    return (
+        Answer(response=True, label="Yes")
+        if word in _YES
+        else Answer(response=False, label="No")
+        if word in _NO
+        else None
+    )
+
+
+def _choice(asked: Aaep, words: str) -> Answer | None:
+    whole = _pick(asked, words)
+    if whole is not None:
+        return from_choices(asked, [whole])
+    if not asked.multi_select:
+        return None
+    parts = [part.strip() for part in re.split(r"[,;\n]", words) if part.strip()]
+    picked = [index for part in parts if (index := _pick(asked, part)) is not None]
+    return from_choices(asked, picked) if parts and len(picked) == len(parts) else None
+
+
+def _pick(asked: Aaep, words: str) -> int | None:
+    """The one choice that `words` name. Two readings are asked back."""
+    said = _fold(words)
+    named = {
+        i for i, option in enumerate(asked.choices) if said in (_fold(option.value), _fold(option.label))
+    }
+    match = _INDEX.fullmatch(words)
+    index = int(match.group(1)) - 1 if match else -1
+    numbered = {index} if 0 <= index < len(asked.choices) else set()
+    bare = words.isdecimal()
+    if numbered and not named and bare and "numeric" in asked.kinds:
+        label = asked.choices[index].label
+        raise AnswerRejected(
+            f"“{words}” can be choice {words} or the number {words}: reply #{words} for “{label[:60]}”, or {words}.0."
+        )
+    found = named | (numbered if bare or not named else set())
+    if len(found) > 1:
+        raise AnswerRejected(
+            f"“{words[:40]}” names more than one choice: reply with the full label of the one you mean."
+        )
+    return found.pop() if found else None
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def describe(response: Response) -> str:
+    """A response as people read it."""
+    if isinstance(response, bool):
+        return "Yes" if response else "No"
+    return str(response)

@@ -1,0 +1,378 @@
+"""The clarification record and its legal changes. Pure: every function returns a new record.
+
+Field names are those of the ledger file (camelCase there, snake_case here); unknown fields are kept.
+Statuses and transitions: the Clarification Protocol's §6.1, as made exact in the project's design.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic.alias_generators import to_camel
+
+from core.aaep import Choice, Kind, Response
+from core.clock import iso
+from core.errors import AlreadyAnswered, BadInput, Closed, IllegalTransition
+
+Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
+EntryType = Literal["question", "answer", "resolution", "escalation"]
+ReplyState = Literal["sending", "delivered", "confirmed", "unconfirmed", "refused", "too_late"]
+CloseReason = Literal["expired", "cancelled", "session ended", "requester moved on"]
+
+OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
+DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    "pending": frozenset({"answered", "stale", "escalated", "abandoned"}),
+    "stale": frozenset({"pending", "answered", "escalated", "abandoned"}),
+    "answered": frozenset({"pending", "resolved", "escalated", "abandoned"}),
+    "escalated": frozenset({"resolved", "abandoned"}),
+    "resolved": frozenset(),
+    "abandoned": frozenset(),
+}
+UNDELIVERED: frozenset[ReplyState] = frozenset({"sending"})
+ID = re.compile(r"CLR-(\d+)-(\d{3,})")
+
+Moment = Annotated[datetime, PlainSerializer(iso, return_type=str)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="allow",
+        frozen=True,
+        ser_json_timedelta="iso8601",
+    )
+
+
+class Entry(_Model):
+    round: int = 1
+    from_: str = Field(alias="from")
+    type: EntryType
+    body: str
+    timestamp: Moment
+
+
+class Option(_Model):
+    value: str
+    label: str
+
+
+class AnsweredBy(_Model):
+    """Through which surface an answer came; Slack's stable ids are always kept."""
+
+    surface: str
+    team: str | None = None
+    user: str | None = None
+
+
+class Aaep(_Model):
+    """What only this project needs of a clarification: the round that is asked, and its answer.
+
+    Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the
+    producer's. `earlier` holds the same of the rounds before.
+    """
+
+    producer: str | None = None
+    agent_id: str | None = None
+    agent_name: str | None = None
+    session_id: str | None = None
+    event_id: str | None = None
+    reply_token: str | None = None
+    correlation_id: str | None = None
+    asked_at: Moment | None = None
+    received_at: Moment | None = None
+    expires_at: Moment | None = None
+    kinds: tuple[Kind, ...] = ("freetext",)
+    choices: tuple[Option, ...] = ()
+    multi_select: bool = False
+    context: str | None = None
+    default_response: str | None = None
+    summary_terse: str | None = None
+    summary_detailed: str | None = None
+    response: Response | None = None
+    label: str | None = None
+    decided_by: str | None = None
+    answered_at: Moment | None = None
+    answered_by: AnsweredBy | None = None
+    reply: ReplyState | None = None
+    reply_note: str | None = None
+    closed: str | None = None
+    earlier: tuple[dict[str, Any], ...] = ()
+
+
+class Clarification(_Model):
+    id: str
+    issue_number: int
+    from_: str = Field(alias="from")
+    to: str
+    topic: str = ""
+    blocking: bool = True
+    status: Status
+    round: int = 1
+    max_rounds: int = 5
+    created: Moment
+    stale_after: Moment | None = None
+    resolved_at: Moment | None = None
+    thread: tuple[Entry, ...] = ()
+    revision: int = 0
+    aaep: Aaep | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes an answer."""
+        return self.status in OPEN
+
+    @property
+    def asked(self) -> Aaep:
+        """What the current round asks; a foreign record without `aaep` takes free text."""
+        return self.aaep or Aaep()
+
+    @property
+    def question(self) -> str:
+        """The words of the latest question."""
+        return next((entry.body for entry in reversed(self.thread) if entry.type == "question"), self.topic)
+
+    @property
+    def answer(self) -> Entry | None:
+        """The answer of the current round, if there is one."""
+        return next((e for e in self.thread if e.type == "answer" and e.round == self.round), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question on its way into a ledger. `expires_at` is on our clock; None: it never expires."""
+
+    producer: str
+    agent_id: str
+    agent_name: str | None
+    session_id: str
+    event_id: str
+    reply_token: str
+    correlation_id: str | None
+    asked_at: datetime
+    received_at: datetime
+    expires_at: datetime | None
+    question: str
+    kinds: tuple[Kind, ...]
+    choices: tuple[Choice, ...]
+    multi_select: bool
+    context: str | None
+    default_response: str | None
+    summary_terse: str | None
+    summary_detailed: str | None
+    to: str
+    topic: str | None
+    blocking: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that fits its question: `response` is what the producer gets, `label` what people read."""
+
+    response: Response
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface."""
+
+    decided_by: str
+    surface: str
+    team: str | None = None
+    user: str | None = None
+
+
+def parse_id(text: str) -> tuple[int, int]:
+    """`CLR-42-001` → (42, 1).
+
+    Raises:
+        BadInput: not of that form.
+    """
+    match = ID.fullmatch(text)
+    if not match:
+        raise BadInput(f"{text[:40]!r} is not a clarification id; expected the form CLR-42-001.")
+    return int(match.group(1)), int(match.group(2))
+
+
+def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
+    """A new clarification, round 1. `sla` is the time to the first nudge."""
+    return Clarification(
+        id=f"CLR-{issue}-{seq:03d}",
+        issue_number=issue,
+        from_=ask.agent_id,
+        to=ask.to,
+        topic=ask.topic or ask.summary_terse or _headline(ask.question),
+        blocking=ask.blocking,
+        status="pending",
+        max_rounds=5 if ask.blocking else 6,
+        created=now,
+        stale_after=_stale_after(now, sla, ask.expires_at),
+        thread=(Entry(round=1, from_=ask.agent_id, type="question", body=ask.question, timestamp=now),),
+        revision=1,
+        aaep=_asked(ask, ()),
+    )
+
+
+def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
+    """The same matter asked again after an answer: the next round, or escalated when rounds are used up."""
+    exhausted = record.round >= record.max_rounds
+    number = record.round + (0 if exhausted else 1)
+    thread = (
+        *record.thread,
+        Entry(round=number, from_=ask.agent_id, type="question", body=ask.question, timestamp=now),
+    )
+    if exhausted:
+        words = f"Rounds exhausted: asked again after {record.max_rounds} rounds."
+        thread = (
+            *thread,
+            Entry(round=number, from_="clarify-bot", type="escalation", body=words, timestamp=now),
+        )
+    past = record.asked
+    earlier = (
+        *past.earlier,
+        past.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"earlier"}),
+    )
+    return _changed(
+        record,
+        "escalated" if exhausted else "pending",
+        round=number,
+        thread=thread,
+        stale_after=_stale_after(now, sla, ask.expires_at),
+        aaep=_asked(ask, earlier),
+    )
+
+
+def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
+    """Record the first answer, given by a person or agent at `at`.
+
+    Raises:
+        AlreadyAnswered: somebody was first.
+        Closed: it was resolved, abandoned or has expired at `at`.
+    """
+    if not record.is_open:
+        raise (
+            AlreadyAnswered(record) if record.asked.response is not None or record.answer else Closed(record)
+        )
+    asked = record.asked
+    entry = Entry(
+        round=record.round, from_=decider.decided_by, type="answer", body=answer.label, timestamp=at
+    )
+    news: dict[str, Any] = {
+        "response": answer.response,
+        "label": answer.label,
+        "decided_by": decider.decided_by,
+        "answered_at": at,
+        "answered_by": AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
+        "reply": "sending" if asked.reply_token else None,
+    }
+    escalated = record.status == "escalated"
+    return _changed(
+        record,
+        "resolved" if escalated else "answered",
+        thread=(*record.thread, entry),
+        resolved_at=at if escalated else None,
+        aaep=asked.model_copy(update=news),
+    )
+
+
+def has_expired(record: Clarification, at: datetime) -> bool:
+    """Whether an open clarification's time had run out at `at`."""
+    expires = record.asked.expires_at
+    return record.is_open and expires is not None and at >= expires
+
+
+def abandoned(record: Clarification, reason: CloseReason, now: datetime) -> Clarification:
+    """Closed without an answer being used. The words go into the thread, for whoever reads the ledger."""
+    entry = Entry(
+        round=record.round,
+        from_="clarify-bot",
+        type="resolution",
+        body=f"Abandoned: {reason}.",
+        timestamp=now,
+    )
+    return _changed(
+        record,
+        "abandoned",
+        thread=(*record.thread, entry),
+        resolved_at=now,
+        aaep=record.asked.model_copy(update={"closed": reason}),
+    )
+
+
+def resolved(record: Clarification, now: datetime) -> Clarification:
+    """The requester took the answer."""
+    return _changed(record, "resolved", resolved_at=now)
+
+
+def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
+    """Where the reply to the producer stands. Does not change the status."""
+    asked = record.asked.model_copy(update={"reply": state, "reply_note": note})
+    return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
+
+
+def known_token(record: Clarification, producer: str, token: str) -> bool:
+    """Whether this record holds the question behind a producer's token, in any round."""
+    asked = record.asked
+    if asked.producer != producer:
+        return False
+    return asked.reply_token == token or any(past.get("replyToken") == token for past in asked.earlier)
+
+
+def is_same_matter(record: Clarification, ask: Ask) -> bool:
+    """Whether `ask` repeats what an answered, not yet resolved record of the same session asked."""
+    if record.status != "answered" or record.asked.session_id != ask.session_id:
+        return False
+    if record.asked.producer != ask.producer:
+        return False
+    return (ask.topic is not None and ask.topic == record.topic) or _words(ask.question) == _words(
+        record.question
+    )
+
+
+def _changed(record: Clarification, status: Status, **update: Any) -> Clarification:
+    if status not in TRANSITIONS[record.status]:
+        raise IllegalTransition(record.id, record.status, status)
+    return record.model_copy(update={"status": status, "revision": record.revision + 1, **update})
+
+
+def _asked(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
+    return Aaep(
+        producer=ask.producer,
+        agent_id=ask.agent_id,
+        agent_name=ask.agent_name,
+        session_id=ask.session_id,
+        event_id=ask.event_id,
+        reply_token=ask.reply_token,
+        correlation_id=ask.correlation_id,
+        asked_at=ask.asked_at,
+        received_at=ask.received_at,
+        expires_at=ask.expires_at,
+        kinds=ask.kinds,
+        choices=tuple(Option(value=choice.value, label=choice.label) for choice in ask.choices),
+        multi_select=ask.multi_select,
+        context=ask.context,
+        default_response=ask.default_response,
+        summary_terse=ask.summary_terse,
+        summary_detailed=ask.summary_detailed,
+        earlier=earlier,
+    )
+
+
+def _stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
+    """The first nudge: after the SLA, and at most half of what is left of the question's timeout."""
+    return now + (sla if expires_at is None else max(timedelta(0), min(sla, (expires_at - now) / 2)))
+
+
+def _headline(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= 200 else words[:199] + "…"
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())
