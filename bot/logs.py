@@ -1,0 +1,136 @@
+"""Structured logs on stderr: JSON lines, or readable on a terminal. Envelopes only, no secrets.
+
+Our own events and those of the libraries (through stdlib `logging`) take the same way, and the last
+thing before they are written is `redact`. What people ask and answer is not recognisable by its
+looks, so it must not be given to a logger: log `envelope(event)`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import PurePath
+from typing import Any
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from core.aaep import Event
+
+REDACTED = "[redacted]"
+_SECRET_KEY = re.compile(
+    r"(?:^|_)(?:token|secret|password|authorization|ticket|response_url)$", re.IGNORECASE
+)
+_SECRETS = (
+    re.compile(r"\bxox[a-z]?(?:\.xox[a-z])?-[\w-]+|\bxapp-[\w-]+", re.IGNORECASE),
+    re.compile(r"(?<=\bBearer )[^\s\"',;]+", re.IGNORECASE),
+    re.compile(r"(?<=://)[^/@\s:]+:[^/@\s]+(?=@)"),
+    re.compile(r"(?<=//hooks\.slack\.com/)[^\s\"'<>]+"),
+    re.compile(
+        r"(?<=[?&])((?:[a-z_]*(?:ticket|token|secret|password|signature)))=[^&\s\"'<>]+", re.IGNORECASE
+    ),
+)
+_PAYLOADS_BELOW_WARNING = ("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio")
+
+
+def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
+    """Send all logs of this process to stderr.
+
+    Args:
+        level: debug, info, warning or error; for our own events. Libraries whose debug logs hold
+            payloads are never shown below warning.
+        json: JSON lines or readable text; by default readable on a terminal only.
+    """
+    number = logging.getLevelNamesMapping()[level.upper()]
+    as_json = not sys.stderr.isatty() if json is None else json
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(keeps_payloads_out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last_steps(as_json=as_json))
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(number)
+    logging.captureWarnings(capture=True)
+
+
+def _last_steps(*, as_json: bool) -> list[Processor]:
+    """Build what both ways share: the traceback becomes text first, so that it is redacted too."""
+    renderer: Processor = (
+        structlog.processors.JSONRenderer(ensure_ascii=False)
+        if as_json
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            # rich's own traceback shows local variables: questions, tokens
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+    )
+    return [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        redact,
+        renderer,
+    ]
+
+
+def keeps_payloads_out(record: logging.LogRecord) -> bool:
+    """Whether a record may be shown: libraries that log payloads only from WARNING on.
+
+    Bolt gives each of its loggers a level of its own, so a level on the parents would not hold.
+    """
+    library = record.name.partition(".")[0]
+    return library not in _PAYLOADS_BELOW_WARNING or record.levelno >= logging.WARNING
+
+
+def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Replace whatever looks like a token, or stands under a key that names one."""
+    return {key: _clean(value, str(key)) for key, value in event.items()}
+
+
+def without_secrets(text: str) -> str:
+    """Return `text` with `[redacted]` where something looks like a token."""
+    for pattern in _SECRETS:
+        text = pattern.sub(
+            lambda found: f"{found.group(1)}={REDACTED}" if found.lastindex else REDACTED, text
+        )
+    return text
+
+
+def _clean(value: object, key: str = "") -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if _SECRET_KEY.search(key):
+        return REDACTED
+    if isinstance(value, Mapping):
+        return {str(inner): _clean(content, str(inner)) for inner, content in value.items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
+        return [_clean(item) for item in value]
+    if isinstance(value, str | date | PurePath | BaseException):
+        return without_secrets(str(value))
+    return without_secrets(repr(value))
+
+
+def envelope(event: Event) -> dict[str, Any]:
+    """Return what may be logged of an AAEP event: type, ids, timestamp, agent. No contents."""
+    return {
+        "type": event.type,
+        "event_id": event.event_id,
+        "session_id": event.session_id,
+        "timestamp": event.timestamp.isoformat(),
+        "agent_id": event.agent_id,
+    }

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+import structlog
+
+from bot.logs import configure_logging, envelope, keeps_payloads_out, redact, without_secrets
+from core.aaep import parse_event
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("token xoxb-12-ab-Cd refused", "token [redacted] refused"),
+        ("xapp-1-A0-99-abcdef", "[redacted]"),
+        ("(xoxp-1-2)", "([redacted])"),
+        ("xoxe.xoxp-1-Mi0y", "[redacted]"),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer [redacted]"),
+        (
+            "wss://wss-primary.slack.com/link/?ticket=1-2-3&app_id=4",
+            "wss://wss-primary.slack.com/link/?ticket=[redacted]&app_id=4",
+        ),
+        ("http://u:p4ss@host/x", "http://[redacted]@host/x"),
+        ("https://hooks.slack.com/actions/T0/1/abc", "https://hooks.slack.com/[redacted]"),
+        ("https://a.example/?access_token=abc", "https://a.example/?access_token=[redacted]"),
+        ("fox-trot, boxoffice-1, ticket 12, tokens=3", "fox-trot, boxoffice-1, ticket 12, tokens=3"),
+    ],
+)
+def test_without_secrets_table(text: str, expected: str) -> None:
+    assert without_secrets(text) == expected
+
+
+def test_redact_goes_into_nested_fields_and_names_of_secrets() -> None:
+    event = {
+        "event": "posted xoxb-1",
+        "reply_token": "opaque",
+        "headers": {"Authorization": "abc", "x": ["Bearer abc", 3]},
+        "error": ValueError("xapp-1-2"),
+        "other": {"ok": True, "none": None},
+    }
+    assert redact(None, "info", event) == {
+        "event": "posted [redacted]",
+        "reply_token": "[redacted]",
+        "headers": {"Authorization": "[redacted]", "x": ["Bearer [redacted]", 3]},
+        "error": "[redacted]",
+        "other": {"ok": True, "none": None},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "kept"),
+    [
+        ("slack_bolt.AsyncApp", logging.DEBUG, False),
+        ("slack_sdk.web.async_base_client", logging.INFO, False),
+        ("slack_sdk", logging.WARNING, True),
+        ("aiohttp.access", logging.INFO, False),
+        ("watchfiles.main", logging.DEBUG, False),
+        ("bot.main", logging.DEBUG, True),
+    ],
+)
+def test_payloads_of_libraries_stay_out(name: str, level: int, *, kept: bool) -> None:
+    record = logging.LogRecord(name, level, "file", 1, "message", None, None)
+    assert keeps_payloads_out(record) is kept
+
+
+def test_json_lines_for_our_and_foreign_events(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=True)
+    structlog.get_logger("bot.test").info("card posted", channel="C1", token="xoxb-1")
+    structlog.get_logger("bot.test").debug("not shown")
+    foreign = logging.getLogger("slack_bolt.AsyncApp")
+    foreign.setLevel(logging.DEBUG)  # as Bolt does
+    foreign.debug("payload")
+    foreign.warning("refused xoxb-1-2")
+    ours, theirs = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (ours["event"], ours["channel"], ours["token"], ours["level"]) == (
+        "card posted",
+        "C1",
+        "[redacted]",
+        "info",
+    )
+    assert ours["logger"] == "bot.test"
+    assert ours["timestamp"].endswith("Z")
+    assert (theirs["event"], theirs["level"], theirs["logger"]) == (
+        "refused [redacted]",
+        "warning",
+        "slack_bolt.AsyncApp",
+    )
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_tracebacks_show_no_tokens_and_no_local_variables(
+    capsys: pytest.CaptureFixture[str], *, as_json: bool
+) -> None:
+    configure_logging("info", json=as_json)
+    question = "launch the rocket"[::-1]
+    token = "xoxb-1-2"
+    try:
+        int(f"{len(question)} {token}")
+    except ValueError:
+        structlog.get_logger("bot.test").exception("task died")
+    written = capsys.readouterr().err
+    assert "invalid literal for int() with base 10: '17 [redacted]'" in written
+    assert token not in written
+    assert question not in written
+
+
+def test_terminal_output_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=False)
+    structlog.get_logger("bot.test").info("card posted", channel="C1")
+    line = capsys.readouterr().err
+    assert "card posted" in line
+    assert "channel=C1" in line
+    assert not line.startswith("{")
+
+
+def test_default_is_json_when_stderr_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure_logging()
+    structlog.get_logger("bot.test").info("one")
+    assert json.loads(capsys.readouterr().err)["event"] == "one"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    configure_logging()
+    structlog.get_logger("bot.test").info("two")
+    assert "two" in capsys.readouterr().err
+
+
+def test_envelope_has_no_contents() -> None:
+    event = parse_event(
+        {
+            "type": "aaep:agent.awaiting.clarification",
+            "event_id": "evt_1",
+            "session_id": "sess_1",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "producer": {"agent_id": "planner"},
+            "question": "Which secret?",
+            "reply_token": "tok",
+            "timeout_seconds": 60,
+        },
+        datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    assert envelope(event) == {
+        "type": "agent.awaiting.clarification",
+        "event_id": "evt_1",
+        "session_id": "sess_1",
+        "timestamp": "2026-01-01T00:00:00+00:00",
+        "agent_id": "planner",
+    }
