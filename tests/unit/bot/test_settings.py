@@ -1,0 +1,430 @@
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from bot.errors import ConfigurationError
+from bot.settings import Settings, load_settings, parse_settings, prepare_folders, read_environment
+
+ENVIRON = {
+    "SLACK_BOT_TOKEN": "xoxb-local-bot",
+    "SLACK_APP_TOKEN": "xapp-local-app",
+    "SLACK_SIGNING_SECRET": "0a1b2c3d",
+    "PLANNER_TOKEN": "planner-secret",
+    "PAGER_URL": "pagerduty://key",
+}
+
+FULL = """
+[slack]
+mode = "socket"
+identity = "slack_id"
+fallback_channel = "C9"
+[http]
+listen = "127.0.0.1:8787"
+[[producers]]
+name = "planner"
+url = "http://127.0.0.1:8080/"
+token_env = "PLANNER_TOKEN"
+dialect = "auto"
+[[routes]]
+agent = "retirement-*"
+channel = "C0123456789"
+answerers = ["members", "U1", "S1"]
+verbosity = "normal"
+on_call = "platform"
+[ledger]
+directory = ".agentx/state/clarifications"
+workflows = ".agentx/workflows"
+archive_after = "30d"
+[storage]
+path = "clarify.db"
+[monitor]
+sla = "30m"
+alarm = true
+[pacing]
+posts_per_second = 1.0
+[[on_call]]
+name = "platform"
+users = ["U3"]
+steps = [
+  {after = "0s", notify = ["thread", "dm"], every = "5m"},
+  {after = "15m", notify = ["apprise:PAGER_URL"]},
+]
+[identities]
+U0123 = "user:folake"
+"""
+
+
+def parse(source: str, environ: dict[str, str] | None = None, file: Path = Path("clarify.toml")) -> Settings:
+    return parse_settings(
+        dedent(source).lstrip("\n"), file=file, environ=ENVIRON if environ is None else environ
+    )
+
+
+def problems(source: str, environ: dict[str, str] | None = None) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(source, environ)
+    return caught.value.problems
+
+
+def test_settings_of_the_whole_example(tmp_path: Path) -> None:
+    (tmp_path / "clarify.toml").write_text(FULL)
+    settings = load_settings(tmp_path / "clarify.toml", ENVIRON)
+    producer = settings.producers[0]
+    assert producer.url == "http://127.0.0.1:8080"
+    assert (settings.http.host, settings.http.port) == ("127.0.0.1", 8787)
+    assert settings.ledger.directory == tmp_path / ".agentx/state/clarifications"
+    assert settings.storage.path == tmp_path / "clarify.db"
+    assert settings.ledger.archive_after == timedelta(days=30)
+    assert settings.monitor.sla == timedelta(minutes=30)
+    assert settings.on_call_named("platform").steps[1].after == timedelta(minutes=15)
+    assert settings.identities == {"U0123": "user:folake"}
+    assert settings.slack_api_url == "https://slack.com/api/"
+    token = settings.producer_token(producer)
+    assert token is not None
+    assert token.get_secret_value() == "planner-secret"
+    route = settings.routes[0]
+    assert (route.everybody_in_channel, route.answerer_users, route.answerer_groups) == (
+        True,
+        ("U1",),
+        ("S1",),
+    )
+
+
+def test_settings_of_the_smallest_file() -> None:
+    settings = parse('[slack]\nfallback_channel = "C9"')
+    assert settings.producers == ()
+    assert settings.http.listen == "127.0.0.1:8787"
+    assert settings.pacing.posts_per_second == 1.0
+    assert settings.monitor.alarm
+    assert settings.monitor.deadlock_order[0] == "product-manager"
+
+
+def test_settings_show_no_secrets() -> None:
+    settings = parse(FULL)
+    for secret in ENVIRON.values():
+        assert secret not in repr(settings)
+        assert secret not in str(settings.model_dump())
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('[slack]\nfallback_chanel = "C9"', 'clarify.toml:2: slack.fallback_chanel: unknown key; did you mean "fallback_channel"?'),
+        ('[slac]\nmode = "socket"', 'clarify.toml:1: slac: unknown key; did you mean "slack"?'),
+        ("[storage]\nzzz = 1", "clarify.toml:2: storage.zzz: unknown key; expected one of keep, path"),
+        ('[slack]\nmode = "socks"', "clarify.toml:2: slack.mode: expected 'socket' or 'http'"),
+        ('[slack]\nfallback_channel = "#ops"', 'slack.fallback_channel: "#ops" is no channel id; expected C… or G…'),
+        ("slack = 3", "clarify.toml:1: slack: expected a table, such as [slack]"),
+        ('[http]\nlisten = "8787"', 'clarify.toml:2: http.listen: expected "host:port"'),
+        ('[http]\nlisten = "localhost:70000"', 'http.listen: expected "host:port" with a port from 0 (any) to 65535'),
+        ('[[producers]]\nurl = "http://127.0.0.1:1"', "clarify.toml:1: producers[0].name: required, but not there"),
+        ('[[producers]]\nname = "a b"', "producers[0].name: expected 1 to 64 letters, digits"),
+        ('[[producers]]\nname = "a"\nurl = "ftp://x"', "clarify.toml:3: producers[0].url: expected a base URL that starts with http://"),
+        ('[[producers]]\nname = "a"\nurl = "http://:1"', "producers[0].url: expected a base URL"),
+        ('[[producers]]\nname = "a"\nurl = "http://h:99999"', "producers[0].url: expected a base URL such as"),
+        ('[[producers]]\nname = "a"\nurl = "http://h/?a=1"', "producers[0].url: expected a base URL without ? and #"),
+        ('[[producers]]\nname = "a"\nurl = "http://u:p@h"', "producers[0].url: has a user name or password in it"),
+        ('[[producers]]\nname = "a"\ndialect = "minimal"', 'clarify.toml:1: producers[0].url: required with dialect "minimal"'),
+        ('[[producers]]\nname = "a"\nurl = "http://h"\ndialect = "push"', 'clarify.toml:3: producers[0].url: not used with dialect "push"'),
+        ('[[producers]]\nname = "a"\ndialect = "standart"', "producers[0].dialect: expected 'auto', 'standard', 'minimal' or 'push'"),
+        (
+            '[[producers]]\nname = "a"\nurl = "http://example.com"\ntoken_env = "PLANNER_TOKEN"',
+            "clarify.toml:3: producers[0].url: would send the token of PLANNER_TOKEN unencrypted to example.com; expected https://",
+        ),
+        ('[[producers]]\nname = "a"\ntoken_env = "sk-123"', "producers[0].token_env: expected the name of an environment variable"),
+        ('[[producers]]\nname = "a"\ntoken_env = "MISSING"', "producers[0].token_env: asks for MISSING, which is not set in the environment"),
+        ('[[producers]]\nname = "a"\n[[producers]]\nname = "a"', 'clarify.toml:4: producers[1].name: "a" is taken by an earlier one'),
+        (
+            '[http]\nlisten = "0.0.0.0:1"\n[slack]\nfallback_channel = "C1"\n[[producers]]\nname = "a"',
+            "producers[0].token_env: required: it pushes to us, and http.listen (0.0.0.0:1) is open",
+        ),
+        ('[[routes]]\nagent = "a"', "clarify.toml:1: routes[0].channel: required, but not there"),
+        ('[[routes]]\nchannel = "C1"\nagent = ""', "clarify.toml:3: routes[0].agent: expected a pattern"),
+        ('[[routes]]\nchannel = "C1"\nagent = "a[b"', 'routes[0].agent: unclosed "["'),
+        ('[[routes]]\nchannel = "C1"\nanswerers = []', "clarify.toml:3: routes[0].answerers: nobody could answer"),
+        ('[[routes]]\nchannel = "C1"\nanswerers = "members"', "routes[0].answerers: expected a list"),
+        ('[[routes]]\nchannel = "C1"\nanswerers = ["@ann"]', 'routes[0].answerers: "@ann" is none of "members", a user id'),
+        ('[[routes]]\nchannel = "C1"\nverbosity = "loud"', "routes[0].verbosity: expected 'terse', 'normal' or 'detailed'"),
+        ('[[routes]]\nchannel = "C1"\non_call = "x"', 'clarify.toml:3: routes[0].on_call: no [[on_call]] is named "x"; expected one of: none is defined'),
+        ('[[routes]]\nchannel = "C1"\n[[routes]]\nchannel = "C2"', "clarify.toml:3: routes[1]: a second route without agent; routes[0] is the default"),
+        ('[[routes]]\nagent = "*"\nchannel = "C1"\n[[routes]]\nagent = "b"\nchannel = "C1"', "routes[1].agent: never reached: routes[0] takes all of it"),
+        ('[[routes]]\nagent = "a"\nchannel = "C1"', "slack.fallback_channel: required, unless a route without agent is there"),
+        ('[ledger]\narchive_after = "-30d"', 'ledger.archive_after: expected a duration of zero or more, such as "30m"'),
+        ('[ledger]\narchive_after = "99999999999999999d"', "ledger.archive_after: expected a duration of at most ten years"),
+        ("[ledger]\ndirectory = 3", "ledger.directory: expected a path, as a string"),
+        ('[monitor]\nsla = "0s"', "clarify.toml:2: monitor.sla: expected more than zero"),
+        ("[monitor]\nsla = 30", "monitor.sla: expected a duration"),
+        ('[monitor]\nalarm = "often"', "monitor.alarm: expected a valid boolean"),
+        ("[pacing]\nposts_per_second = 0", "pacing.posts_per_second: expected more than zero"),
+        ("[pacing]\nposts_per_second = inf", "pacing.posts_per_second: expected a finite number"),
+        ('[[on_call]]\nname = "p"', "clarify.toml:1: on_call[0]: expected exactly one of users, group, rotation; got none"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\ngroup = "S1"', "on_call[0]: expected exactly one of users, group, rotation; got users, group"),
+        ('[[on_call]]\nname = "p"\nusers = []', "on_call[0].users: expected at least one"),
+        ('[[on_call]]\nname = "p"\nusers = ["ann"]', 'on_call[0].users[0]: "ann" is no user id'),
+        ('[[on_call]]\nname = "p"\ngroup = "U1"', 'on_call[0].group: "U1" is no user group id; expected S…'),
+        (
+            '[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["dm"]}, {after = "1m", notify = ["dm"]}]',
+            "clarify.toml:4: on_call[0].steps[1].after: expected later than the step before it",
+        ),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = []}]', "on_call[0].steps[0].notify: expected at least one"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["sms"]}]', 'on_call[0].steps[0].notify[0]: expected "thread", "dm"'),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["dm"], every = "0s"}]', "steps[0].every: expected more than"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "1m", notify = ["apprise:NOPE"]}]', "on_call[0].steps[0].notify: asks for NOPE, which is not set"),
+        (
+            '[[on_call]]\nname = "p"\n[on_call.rotation]\nstart = 2026-01-05\nshift = "7d"\nusers = ["U1"]\ntimezone = "Mars/Base"',
+            'clarify.toml:7: on_call[0].rotation.timezone: unknown time zone "Mars/Base"',
+        ),
+        ('[identities]\nann = "user:ann"', 'clarify.toml:2: identities.ann: "ann" is no user id'),
+        ('[identities]\nU1 = ""', "clarify.toml:2: identities.U1: expected at least 1 character"),
+        ('[[webhooks]]\nurl = "x"', "webhooks[0].url: expected a base URL"),
+        ("[responders.architect]\nlimit = 3", "clarify.toml:1: responders.architect: expected exactly one of command, http, people; got none"),
+        ("[slack\nmode = 3", "clarify.toml: not valid TOML"),
+    ],
+)  # fmt: skip
+def test_settings_name_what_is_wrong(source: str, expected: str) -> None:
+    assert [line for line in problems(source) if expected in line], problems(source)
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        (
+            {"SLACK_BOT_TOKEN": ""},
+            "slack.mode: asks for SLACK_BOT_TOKEN, which is not set in the environment",
+        ),
+        (
+            {"SLACK_APP_TOKEN": " "},
+            "slack.mode: asks for SLACK_APP_TOKEN, which is not set in the environment",
+        ),
+        (
+            {"SLACK_BOT_TOKEN": "xapp-9"},
+            "slack.mode: asks for SLACK_BOT_TOKEN, whose value should begin with xoxb-",
+        ),
+        ({"PLANNER_TOKEN": ""}, "producers[0].token_env: asks for PLANNER_TOKEN, which is not set"),
+        (
+            {"SLACK_API_URL": "http://example.com/api"},
+            "SLACK_API_URL (environment): would send the Slack token",
+        ),
+        ({"SLACK_API_URL": "slack"}, "SLACK_API_URL (environment): expected a base URL"),
+    ],
+)
+def test_settings_name_the_variable_and_who_asked(environ: dict[str, str], expected: str) -> None:
+    lines = problems(FULL, ENVIRON | environ)
+    assert len(lines) == 1
+    assert expected in lines[0]
+    assert "xapp-9" not in lines[0]
+
+
+def test_settings_of_http_mode_ask_for_the_signing_secret() -> None:
+    source = '[slack]\nmode = "http"\nfallback_channel = "C1"'
+    lines = problems(source, {"SLACK_BOT_TOKEN": "xoxb-1"})
+    assert lines == (
+        "clarify.toml:2: slack.mode: asks for SLACK_SIGNING_SECRET, which is not set in the environment",
+    )
+    assert parse(source).secrets.signing_secret is not None
+
+
+def test_settings_tell_everything_at_once_in_the_order_of_the_file() -> None:
+    lines = problems(
+        """
+        [slack]
+        mod = "socket"
+        [[producers]]
+        name = "a"
+        [[producers]]
+        name = "a"
+        [monitor]
+        sla = "soon"
+        """,
+        {},
+    )
+    numbers = [int(line.split(":")[1]) for line in lines]
+    assert numbers == sorted(numbers)
+    words = " ".join(lines)
+    for part in ("slack.mod:", "producers[1].name", "monitor.sla", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"):
+        assert part in words
+
+
+def test_settings_never_repeat_a_secret_put_in_the_wrong_place() -> None:
+    secret = "sk-live-12345"
+    source = f"""
+        [slack]
+        fallback_channel = "C1"
+        bot_token = "{secret}"
+        [[producers]]
+        name = "a"
+        token_env = "{secret}"
+        [[producers]]
+        name = "b"
+        url = "http://user:{secret}@example.com"
+        """
+    assert secret not in "".join(problems(source))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0s", timedelta(0)),
+        ("30m", timedelta(minutes=30)),
+        ("1h30m", timedelta(minutes=90)),
+        ("1.5h", timedelta(minutes=90)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("2w", timedelta(days=14)),
+    ],
+)
+def test_settings_durations(text: str, expected: timedelta) -> None:
+    settings = parse(f'[slack]\nfallback_channel = "C1"\n[ledger]\narchive_after = "{text}"')
+    assert settings.ledger.archive_after == expected
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "planner.localhost", "[::1]"])
+def test_settings_let_tokens_go_unencrypted_to_loopback(host: str) -> None:
+    source = f"""
+        [slack]
+        fallback_channel = "C1"
+        [[producers]]
+        name = "a"
+        url = "http://{host}:8080/base"
+        token_env = "PLANNER_TOKEN"
+        """
+    assert parse(source).producers[0].url == f"http://{host}:8080/base"
+
+
+@pytest.mark.parametrize(
+    ("agent_id", "channel"),
+    [
+        ("retirement-planner", "C1"),
+        ("Retirement-planner", "C3"),
+        ("retirement-planner-2", "C1"),
+        ("tax-7", "C2"),
+        ("tax-x", "C3"),
+        ("", "C3"),
+    ],
+)
+def test_route_for_first_match_wins(agent_id: str, channel: str) -> None:
+    settings = parse(
+        """
+        [[routes]]
+        channel = "C3"
+        [[routes]]
+        agent = "retirement-*"
+        channel = "C1"
+        [[routes]]
+        agent = "tax-[0-9]"
+        channel = "C2"
+        [[routes]]
+        agent = "retirement-planner-?"
+        channel = "C4"
+        """
+    )
+    assert settings.route_for(agent_id).channel == channel
+
+
+def test_route_for_falls_back_to_the_fallback_channel() -> None:
+    route = parse('[slack]\nfallback_channel = "C9"').route_for("anybody")
+    assert (route.channel, route.answerers, route.on_call) == ("C9", ("members",), None)
+
+
+def test_settings_rotation_starts_at_midnight_of_a_date() -> None:
+    settings = parse(
+        """
+        [slack]
+        fallback_channel = "C1"
+        [[on_call]]
+        name = "p"
+        [on_call.rotation]
+        start = 2026-01-05
+        shift = "7d"
+        users = ["U1", "U2"]
+        timezone = "Europe/Berlin"
+        [[on_call]]
+        name = "q"
+        rotation = {start = 2026-01-05T09:00:00Z, shift = "12h", users = ["U1"]}
+        """
+    )
+    first, second = (on_call.rotation for on_call in settings.on_call)
+    assert first is not None
+    assert first.start == datetime(2026, 1, 5)  # noqa: DTZ001 - local time of the rotation
+    assert second is not None
+    assert second.start == datetime(2026, 1, 5, 9, tzinfo=UTC)
+    assert settings.on_call[0].named_users == ("U1", "U2")
+
+
+def test_settings_accept_the_tables_of_later_parts() -> None:
+    settings = parse(
+        """
+        [slack]
+        fallback_channel = "C1"
+        [storage]
+        keep = "90d"
+        [[webhooks]]
+        url = "https://hooks.example.com/x"
+        secret_env = "PLANNER_TOKEN"
+        [responders.architect]
+        command = ["answer", "--json"]
+        time_limit = "30s"
+        [responders.reviewer]
+        people = "C2"
+        [github]
+        repository = "o/r"
+        """
+    )
+    assert set(settings.responders) == {"architect", "reviewer"}
+    assert settings.github == {"repository": "o/r"}
+    assert settings.secrets.by_variable["PLANNER_TOKEN"].get_secret_value() == "planner-secret"
+
+
+def test_settings_api_url_ends_with_a_slash() -> None:
+    source = '[slack]\nfallback_channel = "C1"'
+    url = "http://127.0.0.1:99/api"
+    assert parse(source, ENVIRON | {"SLACK_API_URL": url}).slack_api_url == url + "/"
+
+
+def test_load_settings_of_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"clarify\.toml: no such file; `clarify init` writes one"):
+        load_settings(tmp_path / "clarify.toml", {})
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_load_settings_of_an_unreadable_file(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "clarify.toml"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(
+        ConfigurationError, match=r"clarify\.toml: cannot be read: (not UTF-8|Is a directory)"
+    ):
+        load_settings(file, {})
+
+
+def test_load_settings_finds_the_file_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clarify.toml").write_text(FULL)
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(None, ENVIRON)
+    assert settings.file == tmp_path / "clarify.toml"
+    assert settings.storage.path == tmp_path / "clarify.db"
+
+
+def test_prepare_folders_creates_them(tmp_path: Path) -> None:
+    settings = parse(FULL + "\n[github]\nx = 1", file=tmp_path / "deep" / "clarify.toml")
+    prepare_folders(settings)
+    prepare_folders(settings)
+    assert settings.ledger.directory.is_dir()
+    assert settings.storage.path.parent.is_dir()
+
+
+def test_prepare_folders_names_what_cannot_be_created(tmp_path: Path) -> None:
+    (tmp_path / ".agentx").write_text("a file")
+    with pytest.raises(ConfigurationError) as caught:
+        prepare_folders(parse(FULL, file=tmp_path / "clarify.toml"))
+    assert [line.split(": ")[1] for line in caught.value.problems] == ["ledger.directory", "ledger.workflows"]
+
+
+def test_read_environment_is_a_copy() -> None:
+    assert read_environment() == dict(os.environ)
