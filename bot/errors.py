@@ -3,7 +3,8 @@
     ClarifyBotError             expected trouble: shown as its message, without a traceback
     ├── ConfigurationError      the file or the environment is wrong; nothing was started
     ├── StorageError            the SQLite file cannot be opened, read or written
-    │   └── StorageInUseError   another instance holds it
+    │   ├── StorageInUseError   another instance holds it
+    │   └── StorageUnavailable  nothing was stored this time; the same call may work later
     ├── SlackError              Slack cannot be used
     │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
     │   └── SlackRefusedError       Slack said no, and would say so again
@@ -50,6 +51,10 @@ class StorageError(ClarifyBotError):
 
 class StorageInUseError(StorageError):
     """Another instance is using this storage."""
+
+
+class StorageUnavailable(StorageError):
+    """Nothing was stored; try again."""
 
 
 class SlackError(ClarifyBotError):
