@@ -101,6 +101,7 @@ class Aaep(_Model):
     answered_by: AnsweredBy | None = None
     reply: ReplyState | None = None
     reply_note: str | None = None
+    went_on_at: Moment | None = None
     closed: str | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
@@ -313,6 +314,12 @@ def resolved(record: Clarification, now: datetime) -> Clarification:
 def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
     """Where the reply to the producer stands. Does not change the status."""
     asked = record.asked.model_copy(update={"reply": state, "reply_note": note})
+    return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
+
+
+def went_on(record: Clarification, at: datetime) -> Clarification:
+    """The session was seen going on after the answer."""
+    asked = record.asked.model_copy(update={"went_on_at": at})
     return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
 
 

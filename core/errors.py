@@ -6,6 +6,7 @@
     ├── AnswerRejected      the answer does not fit the question
     ├── NotOpen             the clarification takes no answer any more
     │   ├── AlreadyAnswered     somebody was first
+    │   ├── Superseded          asked again since: the newer round takes the answer
     │   └── Closed              resolved or abandoned without an answer
     ├── IllegalTransition   a status change that the protocol does not know
     ├── LockTimeout         somebody else held the ledger for too long
@@ -60,6 +61,10 @@ class NotOpen(ClarifyError):
 
 class AlreadyAnswered(NotOpen):
     code = "ALREADY_ANSWERED"
+
+
+class Superseded(NotOpen):
+    code = "SUPERSEDED"
 
 
 class Closed(NotOpen):

@@ -1,0 +1,93 @@
+"""What is open, in memory: a few facts of each clarification that still needs something, by issue.
+
+Records themselves stay in their files, so that memory does not grow with what was ever asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from core.clarification import DONE, Clarification, ReplyState, Status
+from core.ledger import Raw, digest, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What has to be known of a clarification without reading its ledger. Times on our clock."""
+
+    id: str
+    issue: int
+    status: Status
+    round: int
+    digest: str
+    created: datetime
+    expires_at: datetime | None
+    producer: str | None
+    agent_id: str | None
+    session_id: str | None
+    reply: ReplyState | None
+
+    @property
+    def is_open(self) -> bool:
+        return self.status in {"pending", "stale", "escalated"}
+
+    @property
+    def needs_something(self) -> bool:
+        """Open, or its reply is on its way or not confirmed."""
+        return self.status not in DONE or self.reply == "sending"
+
+
+def summarize(record: Clarification, raw: Raw) -> Summary:
+    asked = record.asked
+    return Summary(
+        id=record.id,
+        issue=record.issue_number,
+        status=record.status,
+        round=record.round,
+        digest=digest(raw),
+        created=record.created,
+        expires_at=asked.expires_at,
+        producer=asked.producer,
+        agent_id=asked.agent_id,
+        session_id=asked.session_id,
+        reply=asked.reply,
+    )
+
+
+class Index:
+    """The summaries of all that needs something, kept up to date from ledger contents."""
+
+    def __init__(self) -> None:
+        self._by_issue: dict[int, dict[str, Summary]] = {}
+
+    def update(self, issue: int, items: list[Raw]) -> list[Summary]:
+        """Take in a ledger as it is now; returns the summaries of all its readable records."""
+        all_of_it = [summarize(record, item) for item in items if (record := parse(item)) is not None]
+        kept = {summary.id: summary for summary in all_of_it if summary.needs_something}
+        if kept:
+            self._by_issue[issue] = kept
+        else:
+            self._by_issue.pop(issue, None)
+        return all_of_it
+
+    def put(self, summary: Summary) -> None:
+        """Take in one record as it is now."""
+        kept = self._by_issue.setdefault(summary.issue, {})
+        if summary.needs_something:
+            kept[summary.id] = summary
+        else:
+            kept.pop(summary.id, None)
+            if not kept:
+                del self._by_issue[summary.issue]
+
+    def __iter__(self) -> Iterator[Summary]:
+        for kept in list(self._by_issue.values()):
+            yield from list(kept.values())
+
+    def get(self, clarification_id: str, issue: int) -> Summary | None:
+        return self._by_issue.get(issue, {}).get(clarification_id)
+
+    def of_issue(self, issue: int) -> list[Summary]:
+        return list(self._by_issue.get(issue, {}).values())
