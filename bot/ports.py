@@ -100,3 +100,68 @@ class Replies(Protocol):
     async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
         """One try to hand a reply to a producer. Never raises for what the network does."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in Slack something happened: enough to speak to the person there."""
+
+    channel: str
+    thread_ts: str | None = None
+
+
+class Teller(Protocol):
+    async def tell(self, user: str, place: Place, text: str) -> None:
+        """Say something to one person only, there and then (ephemeral). A failure is logged, not raised."""
+        ...
+
+    async def say(self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None) -> None:
+        """Say something to everybody in a thread, once per `key`, durable: survives a restart."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A Slack thread and the session that it belongs to."""
+
+    producer: str
+    session_id: str
+    issue: int
+    agent_id: str
+    channel: str
+    ts: str
+
+
+class SlackMemory(Protocol):
+    """What the Slack surface must not forget. Each method is durable when it returns.
+
+    Every method raises StorageUnavailable if nothing could be stored or read.
+    """
+
+    async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
+        """Keep an event until it is done; False if it was taken before."""
+        ...
+
+    async def pending_slack_events(self) -> list[tuple[str, dict[str, object]]]: ...
+    async def slack_event_done(self, event_id: str) -> None: ...
+
+    async def thread_at(self, channel: str, ts: str) -> Thread | None: ...
+    async def open_threads(self) -> list[Thread]:
+        """The threads of sessions that may still have open questions."""
+        ...
+
+    async def card_at(self, channel: str, ts: str) -> tuple[str, int] | None:
+        """The clarification and round whose card is the message at `ts`."""
+        ...
+
+    async def first_time(self, key: str) -> bool:
+        """True the first time that it is asked for `key`, ever."""
+        ...
+
+    async def keep_text(self, text_id: str, body: dict[str, object]) -> None: ...
+    async def kept_text(self, text_id: str) -> dict[str, object] | None: ...
+    async def watermark(self, channel: str) -> str | None:
+        """The `ts` up to which the replies of a channel were taken in."""
+        ...
+
+    async def set_watermark(self, channel: str, ts: str) -> None: ...
