@@ -12,6 +12,7 @@
     │   ├── ProducerUnreachableError
     │   └── ProducerRefusedError
     ├── RenderError             a template gave something that Slack would not take
+    ├── BadPress                a control carries a payload that is not ours, or of another release
     ├── TaskDiedError           a background task ended that must not end
     └── DemoError               the demo, or one of its processes, could not go on
 
@@ -90,6 +91,10 @@ class ProducerRefusedError(ProducerError):
 
 class RenderError(ClarifyBotError):
     """A template gave something that Slack would not take."""
+
+
+class BadPress(ClarifyBotError):
+    """A control carries a payload that cannot be read."""
 
 
 class TaskDiedError(ClarifyBotError):
