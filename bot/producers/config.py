@@ -1,0 +1,18 @@
+"""What a producer's connection needs to know; main maps the settings to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Dialect = Literal["auto", "standard", "minimal", "push"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """One producer. `url` is its base address, None for one that pushes to us; `token` its bearer token."""
+
+    name: str
+    url: str | None
+    token: str | None = field(default=None, repr=False)
+    dialect: Dialect = "auto"

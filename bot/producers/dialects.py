@@ -1,0 +1,208 @@
+"""How each dialect subscribes: addresses, the handshake's message, and what its answer means (pure).
+
+Sources: AAEP specification chapter 5 (handshake) and appendix B.1 (HTTP binding); the reference
+producers, which know no handshake (`minimal`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import httpx
+
+from bot.producers.client import Answer, clean, retry_after
+from bot.producers.config import Dialect
+
+AAEP_VERSION = "1.0.0"
+SUBSCRIBER_ID = "clarify-bot"
+Spoken = Literal["standard", "minimal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a connection's events are read from, and its replies sent to."""
+
+    dialect: Spoken
+    id: str
+    events: httpx.URL
+    replies: httpx.URL
+    honoured: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def filtered(self) -> bool:
+        """The producer leaves events out, so that gaps in `sequence_number` mean nothing."""
+        filters = self.honoured.get("event_filters")
+        return isinstance(filters, Mapping) and bool(filters.get("exclude"))
+
+
+@dataclass(frozen=True, slots=True)
+class NoSubscription:
+    """Why there is none. `retry_after` in seconds where the producer said."""
+
+    reason: str
+    unauthorized: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoHandshake:
+    """The producer does not know the handshake: it may speak the minimal dialect. `reason` if that is not allowed."""
+
+    reason: str
+
+
+def address(base: str, path: str) -> httpx.URL:
+    """`path` below a base address, which may have a path of its own and a trailing slash."""
+    url = httpx.URL(base)
+    return url.copy_with(path=url.path.rstrip("/") + path, query=None, fragment=None)
+
+
+def minimal(base: str, subscription_id: str) -> Subscription:
+    """A connection without a handshake. No query: one producer answers 404 to `/events?anything`."""
+    return Subscription("minimal", subscription_id, address(base, "/events"), address(base, "/messages"))
+
+
+def subscription_request(version: str) -> dict[str, Any]:
+    """The handshake's first message. `version` is ours.
+
+    Confirmation support is not declared until it exists. No rate limit is asked for: reading fast is
+    what keeps a producer's queue from overflowing.
+    """
+    return {
+        "type": "subscription.request",
+        "aaep_version": AAEP_VERSION,
+        "subscriber_id": SUBSCRIBER_ID,
+        "subscriber_name": f"clarify-bot {version}",
+        "subscriber_version": version,
+        "capabilities": {
+            "max_events_per_second": 1000,
+            "preferred_verbosity": "normal",
+            "languages": ["en-US"],
+            "supports_confirmation_reply": False,
+            "supports_clarification_reply": True,
+            "coalesce_boundaries": ["completion"],
+            "event_filters": {"exclude": ["aaep:agent.output.streaming", "aaep:agent.progress.updated"]},
+            "supported_conformance_levels": [1, 2, 3],
+        },
+    }
+
+
+def subscription_close(subscription_id: str) -> dict[str, Any]:
+    """The message that ends a subscription; goes to the reply endpoint."""
+    return {"type": "subscription.close", "subscription_id": subscription_id}
+
+
+def handshake_answer(
+    answer: Answer, base: str, dialect: Dialect, now: datetime
+) -> Subscription | NoSubscription | NoHandshake:
+    """What the answer to a `subscription.request` means."""
+    message = _object(answer.body)
+    kind = message.get("type")
+    subscription_id = message.get("subscription_id")
+    wait = retry_after(answer.headers, now)
+    if (
+        answer.status in (200, 201, 202)
+        and kind == "subscription.accepted"
+        and isinstance(subscription_id, str)
+    ):
+        return _accepted(message, subscription_id, answer.headers.get("location"), base)
+    if kind == "subscription.rejected":
+        return _rejected(message, wait)
+    if answer.status in (401, 403):
+        return NoSubscription(f"refuses our token (HTTP {answer.status})", unauthorized=True)
+    if answer.status in (400, 404, 405, 501) or answer.status < 300:
+        no_handshake = NoHandshake(
+            f"does not know the handshake (HTTP {answer.status} to subscription.request)"
+        )
+        return no_handshake if dialect == "auto" else NoSubscription(no_handshake.reason)
+    if 300 <= answer.status < 400:
+        return NoSubscription(redirected(answer.status, answer.headers))
+    return NoSubscription(f"answered HTTP {answer.status} to subscription.request", retry_after=wait)
+
+
+def stream_answer(response: httpx.Response, now: datetime) -> NoSubscription | None:
+    """None if the answer to a GET is an event stream; otherwise why it is not."""
+    status = response.status_code
+    kind = response.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
+    if status == 200 and kind == "text/event-stream":
+        encoding = response.headers.get("content-encoding", "identity")
+        return (
+            None
+            if encoding == "identity"
+            else NoSubscription(f"sends events as {clean(encoding, 20)}, which we did not ask for")
+        )
+    if status == 200:
+        return NoSubscription(
+            f"sent {clean(kind, 40)} where text/event-stream was expected: is `url` its base address?"
+        )
+    if status in (401, 403):
+        return NoSubscription(f"refuses our token (HTTP {status})", unauthorized=True)
+    if 300 <= status < 400:
+        return NoSubscription(redirected(status, response.headers))
+    return NoSubscription(
+        f"answered HTTP {status} where events were expected", retry_after=retry_after(response.headers, now)
+    )
+
+
+def redirected(status: int, headers: httpx.Headers) -> str:
+    """Why a redirect is not followed, with the host it points to."""
+    try:
+        host = httpx.URL(headers.get("location", "")).host or "another path"
+    except httpx.InvalidURL:
+        host = "an unreadable address"
+    return f"redirects to {clean(host, 80)} (HTTP {status}), which is not followed: give its final address as `url`"
+
+
+def _accepted(
+    message: Mapping[str, Any], subscription_id: str, location: str | None, base: str
+) -> Subscription:
+    honoured = message.get("honored_capabilities")
+    return Subscription(
+        "standard",
+        subscription_id,
+        _events_address(base, location, subscription_id),
+        address(base, "/aaep/v1/replies"),
+        honoured if isinstance(honoured, Mapping) else {},
+    )
+
+
+def _events_address(base: str, location: str | None, subscription_id: str) -> httpx.URL:
+    """`Location`, relative or absolute, but never at another origin: our token goes along."""
+    request = address(base, "/aaep/v1/subscriptions")
+    if location:
+        try:
+            url = request.join(location)
+        except httpx.InvalidURL:
+            url = None
+        if url is not None and _origin(url) == _origin(request):
+            return url
+    return address(base, "/aaep/v1/events").copy_with(params={"subscription_id": subscription_id})
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int]:
+    return url.scheme, url.host, url.port or {"https": 443}.get(url.scheme, 80)
+
+
+def _rejected(message: Mapping[str, Any], wait: float | None) -> NoSubscription:
+    code = clean(str(message.get("reason_code", "unknown")), 40)
+    text = message.get("reason_message")
+    seconds = message.get("retry_after_seconds")
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
+        wait = min(86400.0, max(0.0, float(seconds)))
+    return NoSubscription(
+        f"rejected the subscription: {code}" + (f" ({clean(text)})" if isinstance(text, str) else ""),
+        unauthorized=code in ("authentication_required", "authorization_denied"),
+        retry_after=wait,
+    )
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,191 @@
+"""From frames to the inbox: every frame ends as an event that is stored, a page, or a count."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from bot.errors import StorageError
+from bot.ports import Inbox, Incoming, TellTrouble, Trouble
+from bot.producers.backlog import Arrival, Backlog
+from bot.producers.backoff import backoff
+from bot.producers.gaps import Gaps
+from bot.producers.offset import ClockOffset
+from bot.producers.skim import may_be_critical
+from bot.producers.stream import Frame, Oversize, head_field
+from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
+from core.clock import Clock
+
+_STORAGE_CAP = 10.0
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What came from one producer since the start."""
+
+    events: int = 0
+    skimmed: int = 0
+    oversize: int = 0
+    unreadable: int = 0
+    not_utf8: int = 0
+    missing: int = 0
+    connections: int = 0
+
+
+class Intake:
+    """Deals with one producer's arrivals, in order, one at a time."""
+
+    def __init__(
+        self,
+        producer: str,
+        backlog: Backlog,
+        *,
+        inbox: Inbox,
+        clock: Clock,
+        rng: random.Random,
+        tell_trouble: TellTrouble,
+        offset: ClockOffset,
+        counters: Counters,
+    ) -> None:
+        self._producer = producer
+        self._backlog = backlog
+        self._inbox = inbox
+        self._clock = clock
+        self._rng = rng
+        self._tell_trouble = tell_trouble
+        self._offset = offset
+        self._counters = counters
+        self._gaps = Gaps()
+        self._log = log.bind(producer=producer)
+
+    async def run(self) -> None:
+        """Empties the backlog for ever."""
+        while True:
+            await self.take(await self._backlog.first())
+            await self._backlog.done()
+
+    async def take(self, arrival: Arrival) -> None:
+        """Returns once the arrival is stored, or a human was told, or it is nothing that anybody needs."""
+        if isinstance(arrival.frame, Oversize):
+            await self._oversize(arrival.frame)
+            return
+        try:
+            event = self._parse(arrival, arrival.frame)
+        except (ValueError, RecursionError) as error:
+            await self._unreadable(arrival, arrival.frame, error)
+            return
+        self._observe(event, arrival)
+        if event.type in IGNORED_TYPES and not event.critical:
+            self._counters.skimmed += 1
+            return
+        self._counters.events += 1
+        await self._store(
+            Incoming(self._producer, event, arrival.received_at, arrival.frame.id, arrival.live)
+        )
+
+    def _parse(self, arrival: Arrival, frame: Frame) -> Event:
+        event = parse_event(json.loads(frame.data), arrival.received_at)
+        if not frame.replaced:
+            return event
+        self._counters.not_utf8 += 1
+        return replace(event, problems=(*event.problems, "not UTF-8"))
+
+    def _observe(self, event: Event, arrival: Arrival) -> None:
+        if event.problems:
+            self._log.warning(
+                "event breaks its schema",
+                type=event.type,
+                event_id=event.event_id,
+                session_id=event.session_id,
+                problems=event.problems,
+            )
+        if event.timestamp is not arrival.received_at:
+            self._offset.observe(event.timestamp, arrival.received_at, arrival.live)
+        if event.sequence_number is None or arrival.filtered:
+            return
+        missing = self._gaps.missing(event.session_id, event.sequence_number, self._counters.skimmed)
+        if missing:
+            self._counters.missing += missing
+            self._log.warning(
+                "events are missing",
+                session_id=event.session_id,
+                before=event.sequence_number,
+                missing=missing,
+            )
+
+    async def _store(self, incoming: Incoming) -> None:
+        event = incoming.event
+        try:
+            await self._until_stored(lambda: self._inbox.put(incoming))
+        except Exception:  # noqa: BLE001  one event that the inbox cannot digest must not stop all that follow it
+            self._log.exception(
+                "event could not be taken in",
+                type=event.type,
+                event_id=event.event_id,
+                session_id=event.session_id,
+            )
+            await self._tell(
+                f"failed:{event.session_id}",
+                f"An event of type {event.type} could not be taken in; see the log for {event.event_id}.",
+                agent_id=event.agent_id,
+                session_id=event.session_id,
+            )
+
+    async def _oversize(self, frame: Oversize) -> None:
+        self._counters.oversize += 1
+        kind = head_field(frame.head, "type") or "unknown type"
+        session_id = head_field(frame.head, "session_id")
+        agent_id = head_field(frame.head, "agent_id")
+        self._log.error("event larger than 1 MiB skipped", type=kind, session_id=session_id)
+        await self._tell(
+            f"oversize:{session_id}",
+            f"An event ({kind}) was larger than 1 MiB and was not taken in.",
+            agent_id=agent_id,
+            session_id=session_id,
+        )
+
+    async def _unreadable(self, arrival: Arrival, frame: Frame, error: Exception) -> None:
+        self._counters.unreadable += 1
+        reason = _reason(error, torn=frame.torn)
+        critical = may_be_critical(frame.data)
+        self._log.warning("not an event", size=frame.size, reason=reason, may_be_critical=critical)
+        if not critical or (frame.torn and arrival.resumable):
+            return
+        session_id = head_field(frame.data, "session_id")
+        await self._tell(
+            f"unreadable:{session_id}",
+            f"Something that names a critical event could not be read ({reason}, {frame.size} bytes).",
+            agent_id=head_field(frame.data, "agent_id"),
+            session_id=session_id,
+        )
+
+    async def _tell(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
+        trouble = Trouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
+        await self._until_stored(lambda: self._tell_trouble(trouble))
+
+    async def _until_stored(self, store: Callable[[], Awaitable[None]]) -> None:
+        attempt = 0
+        while True:
+            try:
+                await store()
+            except StorageError as error:
+                delay = backoff(attempt, self._rng, cap=_STORAGE_CAP)
+                attempt += 1
+                self._log.error("storage refuses; waiting with it", reason=str(error), attempt=attempt)
+                await self._clock.sleep(delay)
+            else:
+                return
+
+
+def _reason(error: Exception, *, torn: bool) -> str:
+    """Without contents: the JSON decoder's own message has none, but its exception holds the document."""
+    if torn:
+        return "the connection ended in the middle of it"
+    if isinstance(error, NotAnEvent):
+        return str(error)
+    return "nested too deeply" if isinstance(error, RecursionError) else "not JSON"

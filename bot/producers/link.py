@@ -1,0 +1,174 @@
+"""One producer, whole: its client, its subscriber, its intake, its replies."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+import structlog
+
+from bot.ports import Inbox, Refused, Reply, ReplyOutcome, TellTrouble, TryAgain
+from bot.producers import dialects
+from bot.producers.backlog import Backlog
+from bot.producers.client import NETWORK, json_body, open_client, post, words
+from bot.producers.config import ProducerConfig
+from bot.producers.intake import Counters, Intake
+from bot.producers.offset import ClockOffset
+from bot.producers.replies import send_reply
+from bot.producers.subscriber import Subscriber
+from core.clock import Clock
+
+_DRAIN = 5.0
+_CLOSE = 2.0
+_REMEMBERED = 1000
+log = structlog.get_logger(__name__)
+
+
+class Link:
+    """Everything about one producer. One that pushes has no connection of ours."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        inbox: Inbox,
+        clock: Clock,
+        rng: random.Random,
+        tell_trouble: TellTrouble,
+        on_connected: Callable[[str], None],
+        version: str,
+    ) -> None:
+        self.offset = ClockOffset()
+        self._config = config
+        self._clock = clock
+        self._counters = Counters()
+        self._backlog = Backlog()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._gone_for: dict[str, str] = {}
+        self._client: httpx.AsyncClient | None = None
+        self._subscriber: Subscriber | None = None
+        if config.url is None or config.dialect == "push":
+            return
+        self._client = open_client(config.token)
+        self._subscriber = Subscriber(
+            config,
+            config.url,
+            client=self._client,
+            backlog=self._backlog,
+            cursor=lambda: inbox.cursor(config.name),
+            clock=clock,
+            rng=rng,
+            counters=self._counters,
+            on_connected=on_connected,
+            version=version,
+        )
+        self._intake = Intake(
+            config.name,
+            self._backlog,
+            inbox=inbox,
+            clock=clock,
+            rng=rng,
+            tell_trouble=tell_trouble,
+            offset=self.offset,
+            counters=self._counters,
+        )
+
+    def start(self) -> list[asyncio.Task[None]]:
+        """The background tasks, started: the reader first, then what stores."""
+        if self._subscriber is None:
+            return []
+        name = self._config.name
+        self._tasks = [
+            asyncio.create_task(self._subscriber.run(), name=f"producer {name}: read"),
+            asyncio.create_task(self._intake.run(), name=f"producer {name}: store"),
+        ]
+        return self._tasks
+
+    async def contacted(self) -> None:
+        if self._subscriber is not None:
+            await self._subscriber.contacted.wait()
+
+    async def stop(self, *, close: bool) -> None:
+        """Stops reading, stores what was read, closes the subscription if told so."""
+        if self._client is None:
+            return
+        for task in self._tasks[:1]:
+            await _cancelled(task)
+        if self._tasks and not self._tasks[1].done():
+            try:
+                async with asyncio.timeout(_DRAIN):
+                    await self._backlog.drained()
+            except TimeoutError:
+                log.warning(
+                    "stopped with events unstored", producer=self._config.name, count=len(self._backlog)
+                )
+        for task in self._tasks[1:]:
+            await _cancelled(task)
+        if close:
+            await self._close(self._client)
+        await self._client.aclose()
+
+    async def _close(self, client: httpx.AsyncClient) -> None:
+        subscription = self._subscriber.subscription if self._subscriber else None
+        if subscription is None or subscription.dialect != "standard":
+            return
+        try:
+            async with asyncio.timeout(_CLOSE):
+                await post(
+                    client, subscription.replies, json_body(dialects.subscription_close(subscription.id))
+                )
+        except NETWORK as error:
+            log.info("subscription not closed", producer=self._config.name, reason=words(error))
+
+    async def send(self, reply: Reply) -> ReplyOutcome:
+        """One try to hand over a reply, on the current subscription."""
+        subscriber = self._subscriber
+        if subscriber is None or self._client is None or subscriber.subscription is None:
+            return TryAgain("not connected", may_have_arrived=False)
+        subscription = subscriber.subscription
+        outcome, status = await send_reply(
+            self._client,
+            subscription,
+            reply,
+            connected=subscriber.connected,
+            now=self._clock.now(),
+        )
+        if subscription.dialect != "standard" or status not in (404, 410):
+            self._gone_for.pop(reply.reply_token, None)
+            return outcome
+        return self._gone(reply.reply_token, subscription.id, subscriber, outcome)
+
+    def _gone(
+        self, token: str, subscription_id: str, subscriber: Subscriber, outcome: ReplyOutcome
+    ) -> ReplyOutcome:
+        """A new subscription for the reply; but one that is not found on two of them is what is unknown."""
+        if self._gone_for.setdefault(token, subscription_id) != subscription_id:
+            del self._gone_for[token]
+            return Refused("it does not know this question, on a new subscription neither")
+        if len(self._gone_for) > _REMEMBERED:
+            self._gone_for.pop(next(iter(self._gone_for)))
+        if subscriber.subscription is not None and subscriber.subscription.id == subscription_id:
+            subscriber.renew()
+        return outcome
+
+    def status(self) -> dict[str, Any]:
+        subscriber = self._subscriber
+        subscription = subscriber.subscription if subscriber else None
+        return {
+            "connected": subscriber.connected if subscriber else False,
+            "dialect": subscription.dialect if subscription else self._config.dialect,
+            "since": subscriber.since if subscriber else None,
+            "last_error": subscriber.last_error if subscriber else None,
+            "offset_seconds": self.offset.offset.total_seconds(),
+            "backlog": len(self._backlog),
+            **asdict(self._counters),
+        }
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -1,0 +1,99 @@
+"""Hands one reply to a producer, and says what its answer means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime
+
+import httpx
+
+from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
+from bot.producers.client import (
+    ANSWER_TIMEOUT,
+    NETWORK,
+    NOT_SENT,
+    Answer,
+    clean,
+    json_body,
+    post,
+    retry_after,
+    words,
+)
+from bot.producers.dialects import Spoken, Subscription, redirected
+from core.aaep import clarification_reply
+
+
+async def send_reply(
+    client: httpx.AsyncClient, subscription: Subscription, reply: Reply, *, connected: bool, now: datetime
+) -> tuple[ReplyOutcome, int | None]:
+    """One try. Returns the outcome and the HTTP status, None where there was no answer."""
+    message = clarification_reply(
+        reply_token=reply.reply_token,
+        response=reply.response,
+        subscription_id=subscription.id,
+        answered_at=reply.answered_at,
+        decided_by=reply.decided_by,
+        correlation_id=reply.correlation_id,
+    )
+    try:
+        body = json_body(message)
+    except ValueError:
+        return Refused("the answer is a number that JSON cannot carry"), None
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT):
+            answer = await post(client, subscription.replies, body)
+    except NETWORK as error:
+        return unsent(error), None
+    outcome = classify(answer, subscription.dialect, connected=connected, now=now)
+    if isinstance(outcome, Refused):
+        outcome = Refused(outcome.reason.replace(reply.reply_token, "…"))
+    return outcome, answer.status
+
+
+def unsent(error: BaseException) -> TryAgain:
+    """What a failure of the network means: unless nothing left this machine, the token may be consumed."""
+    return TryAgain(words(error), may_have_arrived=not isinstance(error, NOT_SENT))
+
+
+def classify(  # noqa: PLR0911  a table, one row a line
+    answer: Answer, dialect: Spoken, *, connected: bool, now: datetime
+) -> ReplyOutcome:
+    """What a producer's answer to a reply means (appendix B.1; RFC 9110).
+
+    - 2xx: taken in the standard dialect; in the minimal one only received, as it says so to anything.
+    - 401, 403: our token, not the reply, is refused: an operator can mend that before the deadline.
+    - 404, 410 in the standard dialect: the subscription is gone; the reply goes on the next one.
+    - 404, 405 in the minimal dialect: while its event stream is open it is the producer itself that
+      takes no replies; otherwise a proxy may answer for one that restarts.
+    - 5xx: it may have failed after taking the reply.
+    """
+    status, said = answer.status, f"HTTP {answer.status}"
+    wait = retry_after(answer.headers, now)
+    if 200 <= status < 300:
+        return Accepted(proof=dialect == "standard")
+    if 300 <= status < 400:
+        return TryAgain(redirected(status, answer.headers), may_have_arrived=False)
+    if status in (401, 403):
+        return TryAgain(f"refuses our token ({said})", may_have_arrived=False, retry_after=wait)
+    if status in (408, 425, 429):
+        return TryAgain(f"not now ({said})", may_have_arrived=status == 408, retry_after=wait)
+    if status in (404, 410) and dialect == "standard":
+        return TryAgain(f"no longer knows our subscription ({said})", may_have_arrived=False)
+    if status in (404, 405, 410) and not connected:
+        return TryAgain(f"its reply endpoint is not there at the moment ({said})", may_have_arrived=False)
+    if status >= 500:
+        return TryAgain(f"trouble on the producer's side ({said})", may_have_arrived=True, retry_after=wait)
+    return Refused(_reason(answer, said))
+
+
+def _reason(answer: Answer, said: str) -> str:
+    if answer.status in (404, 405, 410):
+        return f"it takes no replies ({said})"
+    try:
+        body = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        body = None
+    texts = [body.get(key) for key in ("error", "message")] if isinstance(body, dict) else []
+    words_ = ": ".join(clean(text) for text in texts if isinstance(text, str) and text.strip())
+    return clean(f"{words_} ({said})", 300) if words_ else f"without a reason ({said})"

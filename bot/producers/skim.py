@@ -1,0 +1,42 @@
+"""Recognises the events that nobody is shown, without parsing them: they are most of what agents emit."""
+
+from __future__ import annotations
+
+import re
+
+from core.aaep import CRITICAL_TYPES
+
+# The top level's members up to `type`, as long as they are flat: so the `type` found is the event's own.
+_FLAT = r'(?:"[^"\\]*"|[-+.\w]+|\[[^\[\]{}"\\]*(?:"[^"\\]*"[^\[\]{}"\\]*)*\])'
+_TYPE_FIRST = re.compile(
+    rf'\s*\{{(?:\s*"[^"\\]*"\s*:\s*{_FLAT}\s*,)*?\s*"type"\s*:\s*'
+    r'"(?:aaep:|https?://(?:www\.)?aaep-protocol\.org/[^ "\\]*)agent\.(?:output\.streaming|progress\.updated)"'
+)
+_ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
+_URGENT = re.compile(r'"urgency"\s*:\s*"critical"')
+
+
+def droppable(data: str) -> bool:
+    """Whether one event's JSON is certainly an `output.streaming` or `progress.updated` that is not critical.
+
+    False means "parse it": it never says that the event is another one. Certain, because
+    - the `type` found belongs to the top level and is spelled out,
+    - no other member is called `type` (the last of two would count), not even by an escaped name,
+    - the word `critical` and the critical types occur nowhere, not even escaped.
+    """
+    return (
+        _TYPE_FIRST.match(data) is not None
+        and "critical" not in data
+        and data.count('"type"') == 1
+        and not ("\\u00" in data and _ESCAPED_ASCII.search(data))
+        and not _names_critical_type(data)
+    )
+
+
+def may_be_critical(text: str) -> bool:
+    """Whether text that could not be read as an event names something critical, so that a human must look."""
+    return _names_critical_type(text) or _URGENT.search(text) is not None
+
+
+def _names_critical_type(text: str) -> bool:
+    return any(name in text for name in CRITICAL_TYPES)

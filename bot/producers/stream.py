@@ -1,0 +1,163 @@
+"""Server-Sent Events with bounds: bytes in, frames out, at most one frame of 1 MiB in memory.
+
+The library reads a frame's fields (WHATWG HTML, section 9.2). Frames are cut here, on whole chunks: the
+library bounds nothing, and its generator per line is what costs most when an agent streams its output.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import httpx
+from httpx_sse import EventSource, ServerSentEvent
+
+from bot.producers.skim import droppable
+
+MAX_EVENT = 1 << 20
+MAX_FRAME = MAX_EVENT + 1024  # an event of 1 MiB and its field names and id
+_HEAD = 4096
+_EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
+_BOM = b"\xef\xbb\xbf"
+_MAX_RETRY = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One dispatched event. `skimmed`: how many were dropped before it; `replaced`: it was not UTF-8."""
+
+    data: str = field(repr=False)
+    id: str | None
+    size: int
+    skimmed: int
+    replaced: bool = False
+    torn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Oversize:
+    """A frame that was larger than MAX_FRAME and is skipped; `head` is its beginning, for its envelope."""
+
+    head: str = field(repr=False)
+    skimmed: int
+
+
+class FrameReader:
+    """Turns one connection's bytes into frames. `retry` is the reconnection time asked for, in seconds."""
+
+    def __init__(self) -> None:
+        self.retry: float | None = None
+        self.skimmed = 0
+        self._last_id: str | None = None
+        self._buffer = bytearray()
+        self._after_cr = False
+        self._skipping = False
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[Frame | Oversize]:
+        """The frames that `chunk` completes, and the oversize ones that it shows."""
+        chunk = self._normalised(chunk)
+        buffer = self._buffer
+        searched = max(0, len(buffer) - 1)
+        buffer += chunk
+        if buffer.find(b"\n\n", searched) < 0:
+            return self._unfinished()
+        *frames, rest = bytes(buffer).split(b"\n\n")
+        self._buffer = bytearray(rest)
+        if self._skipping:
+            self._skipping = False
+            frames = frames[1:]
+        found: list[Frame | Oversize] = []
+        for raw in frames:
+            frame = self._frame(raw)
+            if frame is not None:
+                found.append(frame)
+        return found + self._unfinished()
+
+    def close(self) -> Frame | None:
+        """What the connection's end left unfinished; `torn`, without an id, since that may be cut as well."""
+        raw, self._buffer = bytes(self._buffer), bytearray()
+        frame = None if self._skipping else self._frame(raw)
+        if not isinstance(frame, Frame):
+            return None
+        return Frame(frame.data, None, frame.size, frame.skimmed, frame.replaced, torn=True)
+
+    def _normalised(self, chunk: bytes) -> bytes:
+        """Line feeds only. A carriage return at the end counts at once: waiting would hold an event back."""
+        if self._after_cr and chunk[:1] == b"\n":
+            chunk = chunk[1:]
+            self._after_cr = False
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if chunk:
+            self._after_cr = False
+        return chunk
+
+    def _unfinished(self) -> list[Frame | Oversize]:
+        while self._buffer[:1] == b":" and (end := self._buffer.find(b"\n")) >= 0:
+            del self._buffer[: end + 1]  # heartbeats without blank lines between them must not add up
+        if self._skipping:
+            del self._buffer[:-1]
+            return []
+        if len(self._buffer) <= MAX_FRAME:
+            return []
+        oversize = self._oversize(self._buffer)
+        self._skipping = True
+        del self._buffer[:-1]
+        return [oversize]
+
+    def _oversize(self, raw: bytes | bytearray) -> Oversize:
+        return Oversize(bytes(raw[:_HEAD]).decode("utf-8", "replace"), self.skimmed)
+
+    def _frame(self, raw: bytes) -> Frame | Oversize | None:
+        if len(raw) > MAX_FRAME:
+            return self._oversize(raw)
+        if not self._started:
+            self._started = True
+            raw = raw.removeprefix(_BOM)
+        try:
+            text, replaced = raw.decode(), False
+        except UnicodeDecodeError:
+            text, replaced = raw.decode("utf-8", "replace"), True
+        if not replaced and self._skim(text):
+            return None
+        event = self._decode(text)
+        if event is None or not event.data:
+            return None
+        return Frame(event.data, self._last_id, len(raw), self.skimmed, replaced)
+
+    def _skim(self, text: str) -> bool:
+        """Whether the frame has a single data line that nobody needs.
+
+        Its id is not kept: a later frame without one then resumes earlier, which costs duplicates only.
+        """
+        start = 0 if text.startswith("data:") else text.find("\ndata:") + 1
+        if start == 0 and not text.startswith("data:"):
+            return False
+        end = text.find("\n", start)
+        if end >= 0 and "\ndata" in text[end:]:
+            return False
+        if not droppable(text[start + 5 : end if end >= 0 else None]):
+            return False
+        if "\nretry:" in text or text.startswith("retry:"):
+            return False
+        self.skimmed += 1
+        return True
+
+    def _decode(self, text: str) -> ServerSentEvent | None:
+        """The frame's event; its id is the last one given, as the standard has it."""
+        response = httpx.Response(200, headers=_EVENT_STREAM, content=(text.strip("\n") + "\n\n").encode())
+        event = next(EventSource(response).iter_sse(), None)
+        if event is None:
+            return None
+        self._last_id = event.id or self._last_id
+        if event.retry is not None and event.retry >= 0:
+            self.retry = min(event.retry / 1000, _MAX_RETRY)
+        return event
+
+
+def head_field(head: str, name: str) -> str | None:
+    """A plain identifier out of the beginning of an event that is not parsed; None if it is not there."""
+    match = re.search(rf'"{re.escape(name)}"\s*:\s*"([\w.:/#-]{{1,128}})"', head)
+    return match.group(1) if match else None

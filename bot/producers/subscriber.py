@@ -1,0 +1,250 @@
+"""Keeps one producer's event stream open: connects, reads as fast as it can, and connects again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import httpx
+import structlog
+
+from bot.producers import dialects
+from bot.producers.backlog import Arrival, Backlog
+from bot.producers.backoff import reconnect_delay
+from bot.producers.burst import Burst
+from bot.producers.client import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_body, post, words
+from bot.producers.config import ProducerConfig
+from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
+from bot.producers.intake import Counters
+from bot.producers.stream import FrameReader
+from core.clock import Clock
+
+SILENCE = 45.0
+_LASTED = 30.0
+_T = TypeVar("_T")
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Why a connection ended or was not had. `useful`: it delivered or lasted, so the wait starts anew."""
+
+    reason: str
+    useful: bool = False
+    unauthorized: bool = False
+    retry_after: float | None = None
+
+
+class Subscriber:
+    """One producer's connection; `subscription` is the current one, kept for its replies while we reconnect."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        base: str,
+        *,
+        client: httpx.AsyncClient,
+        backlog: Backlog,
+        cursor: Callable[[], Coroutine[Any, Any, str | None]],
+        clock: Clock,
+        rng: random.Random,
+        counters: Counters,
+        on_connected: Callable[[str], None],
+        version: str,
+    ) -> None:
+        self.name = config.name
+        self.subscription: Subscription | None = None
+        self.since: datetime | None = None
+        self.last_error: str | None = None
+        self.contacted = asyncio.Event()
+        self._config = config
+        self._base = base
+        self._client = client
+        self._backlog = backlog
+        self._cursor = cursor
+        self._clock = clock
+        self._rng = rng
+        self._counters = counters
+        self._on_connected = on_connected
+        self._version = version
+        self._renew = asyncio.Event()
+        self._signs = 0
+        self._sse_retry: float | None = None
+        self._log = log.bind(producer=config.name)
+
+    @property
+    def connected(self) -> bool:
+        return self.since is not None
+
+    def renew(self) -> None:
+        """The subscription is gone on the producer's side: ask for a new one."""
+        self.subscription = None
+        self._renew.set()
+
+    async def run(self) -> None:
+        """Connects and reads for ever; never raises for what the network does."""
+        attempt = 0
+        while True:
+            lost = await self._connect()
+            self.since = None
+            attempt = 0 if lost.useful else attempt + 1
+            delay = reconnect_delay(
+                attempt,
+                self._rng,
+                unauthorized=lost.unauthorized,
+                retry_after=lost.retry_after,
+                sse_retry=self._sse_retry,
+            )
+            self._report(lost, delay)
+            self.contacted.set()
+            await self._clock.sleep(delay)
+
+    def _report(self, lost: Lost, delay: float) -> None:
+        level = self._log.info if lost.reason == self.last_error else self._log.warning
+        level("producer not connected", reason=lost.reason, again_in=round(delay, 1))
+        self.last_error = lost.reason
+
+    async def _connect(self) -> Lost:
+        """One connection, from the handshake to its end."""
+        subscription = await self._subscribe()
+        if isinstance(subscription, NoSubscription):
+            return Lost(
+                subscription.reason,
+                unauthorized=subscription.unauthorized,
+                retry_after=subscription.retry_after,
+            )
+        self.subscription = subscription
+        self._renew.clear()
+        self._signs = 0
+        return await _first(self._read(subscription), self._watch(), self._gone())
+
+    async def _subscribe(self) -> Subscription | NoSubscription:
+        """The subscription that we have, where the producer keeps it for us; otherwise a new one."""
+        if self.subscription is not None and self.subscription.dialect == "standard":
+            return self.subscription
+        invented = dialects.minimal(self._base, f"sub_{self._rng.getrandbits(128):032x}")
+        if self._config.dialect == "minimal":
+            return invented
+        request = dialects.subscription_request(self._version)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
+                url = dialects.address(self._base, "/aaep/v1/subscriptions")
+                answer = await post(self._client, url, json_body(request))
+        except NETWORK as error:
+            return NoSubscription(words(error))
+        result = dialects.handshake_answer(answer, self._base, self._config.dialect, self._clock.now())
+        return invented if isinstance(result, NoHandshake) else result
+
+    async def _read(self, subscription: Subscription) -> Lost:
+        frames = FrameReader()
+        opened = asyncio.get_running_loop().time()
+        try:
+            request = self._client.build_request(
+                "GET",
+                subscription.events,
+                headers=await self._headers(subscription),
+                timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, read=None),
+            )
+            response = await self._client.send(request, stream=True)
+            try:
+                refusal = dialects.stream_answer(response, self._clock.now())
+                if refusal is not None:
+                    return self._refused(refusal, response.status_code)
+                self._opened(subscription)
+                await self._read_all(response, frames, subscription)
+            finally:
+                await response.aclose()
+            reason = "ended the stream"
+        except NETWORK as error:
+            reason = words(error)
+        lasted = asyncio.get_running_loop().time() - opened >= _LASTED
+        return Lost(reason, useful=self.connected and (self._signs > 0 or lasted))
+
+    async def _headers(self, subscription: Subscription) -> dict[bytes, bytes]:
+        headers = {
+            b"Accept": b"text/event-stream",
+            b"Accept-Encoding": b"identity",
+            b"Cache-Control": b"no-store",
+        }
+        if subscription.dialect == "standard":
+            # What is in memory is not durable, so the producer must not hear of it; and need not send it twice.
+            await self._backlog.drained()
+            cursor = await self._cursor()
+            if cursor is not None and cursor.isprintable():
+                headers[b"Last-Event-ID"] = cursor.encode("utf-8", "replace")
+        return headers
+
+    async def _read_all(
+        self, response: httpx.Response, frames: FrameReader, subscription: Subscription
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        burst = Burst(loop.time())
+        filtered, resumable = subscription.filtered, subscription.dialect == "standard"
+        try:
+            async for chunk in response.aiter_raw():
+                self._signs += 1
+                skimmed = frames.skimmed
+                found = frames.feed(chunk)
+                self._counters.skimmed += frames.skimmed - skimmed
+                live = burst.live(loop.time())
+                if frames.retry is not None:
+                    self._sse_retry = frames.retry
+                for frame in found:
+                    await self._backlog.put(Arrival(frame, self._clock.now(), live, filtered, resumable))
+        finally:
+            last = frames.close()
+            if last is not None:
+                await self._backlog.put(
+                    Arrival(last, self._clock.now(), live=False, filtered=filtered, resumable=resumable)
+                )
+
+    def _opened(self, subscription: Subscription) -> None:
+        self.since = self._clock.now()
+        self.last_error = None
+        self._signs = 0
+        self._counters.connections += 1
+        self._log.info(
+            "producer connected", dialect=subscription.dialect, honoured=dict(subscription.honoured)
+        )
+        self.contacted.set()
+        self._on_connected(self.name)
+
+    def _refused(self, refusal: NoSubscription, status: int) -> Lost:
+        if status in (400, 404, 410):
+            self.subscription = None  # it has expired there: the next try shakes hands anew
+        return Lost(refusal.reason, unauthorized=refusal.unauthorized, retry_after=refusal.retry_after)
+
+    async def _watch(self) -> Lost:
+        """Ends with the reason once the producer is gone. Silence alone proves nothing: it only asks."""
+        while True:
+            seen = self._signs
+            await self._clock.sleep(SILENCE)
+            if self._signs != seen:
+                continue
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
+                    url = dialects.address(self._base, "/healthz")
+                    async with self._client.stream("GET", url):
+                        continue
+            except NETWORK as error:
+                return Lost(f"is silent, and its /healthz too: {words(error)}")
+
+    async def _gone(self) -> Lost:
+        await self._renew.wait()
+        return Lost("no longer knows our subscription", useful=True)
+
+
+async def _first(*coroutines: Coroutine[Any, Any, _T]) -> _T:
+    """The result of the first to end; the others are cancelled and have ended when this returns."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task in done).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
