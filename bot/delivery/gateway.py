@@ -1,0 +1,130 @@
+"""The calls to Slack that post, update and look up messages; every failure becomes an `Outcome`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown, failure
+
+# A lookup reads no further back than this many messages: a post whose outcome is unknown is recent.
+_LOOKUP_PAGES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to post. `metadata` is readable by every app of the workspace: no secrets."""
+
+    text: str
+    blocks: list[dict[str, Any]]
+    metadata: Mapping[str, Any]
+    thread_ts: str | None = None
+    broadcast: bool = False
+
+
+class Gateway:
+    """`client` has no retry handlers: the default one repeats a dropped post, which makes two messages."""
+
+    def __init__(self, client: AsyncWebClient) -> None:
+        self._client = client
+
+    async def post(self, channel: str, draft: Draft) -> Outcome:
+        """chat.postMessage, once."""
+        arguments: dict[str, Any] = {"thread_ts": draft.thread_ts} if draft.thread_ts else {}
+        if draft.thread_ts and draft.broadcast:
+            arguments["reply_broadcast"] = True
+        try:
+            response = await self._client.chat_postMessage(
+                channel=channel,
+                text=draft.text,
+                blocks=draft.blocks,
+                metadata=dict(draft.metadata),
+                mrkdwn=False,
+                parse="none",
+                unfurl_links=False,
+                unfurl_media=False,
+                **arguments,
+            )
+            return Sent(str(response["channel"]), str(response["ts"]))
+        except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+            return failure(error)
+
+    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+        """chat.update, once. An update whose outcome is unknown is simply repeated: it says the same."""
+        try:
+            await self._client.chat_update(
+                channel=channel,
+                ts=ts,
+                text=draft.text,
+                blocks=draft.blocks,
+                metadata=dict(draft.metadata),
+                parse="none",
+            )
+            return Sent(channel, ts)
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+
+    async def open_dm(self, user: str) -> str | Later | Unknown | Never:
+        """The channel of the direct messages with a user."""
+        try:
+            response = await self._client.conversations_open(users=user)
+            return str(response["channel"]["id"])
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+
+    async def find(
+        self, channel: str, thread_ts: str | None, oldest: float, matches: Mapping[str, Any], known: set[str]
+    ) -> Sent | Later | Unknown | Never | None:
+        """The message whose metadata holds `matches` and whose ts is not `known`; None if there is none.
+
+        Reads conversations.replies or .history since `oldest` (seconds since 1970).
+        """
+        try:
+            async for message in self._messages(channel, thread_ts, oldest):
+                if message.get("ts") not in known and _carries(message, matches):
+                    return Sent(channel, str(message["ts"]))
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+        return None
+
+    async def _messages(
+        self, channel: str, thread_ts: str | None, oldest: float
+    ) -> AsyncIterator[dict[str, Any]]:
+        cursor: str | None = None
+        for _ in range(_LOOKUP_PAGES):
+            arguments: dict[str, Any] = {
+                "channel": channel,
+                "oldest": f"{oldest:.6f}",
+                "limit": 200,
+                "include_all_metadata": True,
+            } | ({"cursor": cursor} if cursor else {})
+            if thread_ts:
+                response = await self._client.conversations_replies(ts=thread_ts, **arguments)
+            else:
+                response = await self._client.conversations_history(**arguments)
+            for message in response.get("messages") or []:
+                yield message
+            cursor = (response.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return
+
+    async def whisper(self, user: str, channel: str, thread_ts: str | None, text: str) -> Outcome:
+        """chat.postEphemeral, once. `text` is ours, with what people or agents said already made inert."""
+        try:
+            arguments = {"thread_ts": thread_ts} if thread_ts else {}
+            await self._client.chat_postEphemeral(channel=channel, user=user, text=text, **arguments)
+            return Sent(channel, "")
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+
+
+def _carries(message: Mapping[str, Any], matches: Mapping[str, Any]) -> bool:
+    metadata = message.get("metadata")
+    if not isinstance(metadata, Mapping) or metadata.get("event_type") != matches["event_type"]:
+        return False
+    payload = metadata.get("event_payload")
+    wanted: Mapping[str, Any] = matches["event_payload"]
+    return isinstance(payload, Mapping) and all(payload.get(key) == value for key, value in wanted.items())

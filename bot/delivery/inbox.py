@@ -1,0 +1,190 @@
+"""What producers told us: deduplicated, durable before the cursor moves, worked off in order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import aiosqlite
+
+from bot.delivery.store import Store
+from bot.ports import Incoming
+from core.aaep import Event, parse_event
+
+FIRST_RESERVED_ISSUE = 100_001
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event to be worked off. `at`: when it was sent, on our clock; `expires_at`: of a question, likewise."""
+
+    id: int
+    producer: str
+    event: Event
+    issue: int | None
+    received_at: datetime
+    at: datetime
+    expires_at: datetime | None
+    live: bool
+
+
+class SqliteInbox:
+    """The inbox table. Every method raises StorageUnavailable if the storage cannot be used now."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def put(self, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
+        """Take an event in, move the cursor, find its ledger; False for a duplicate."""
+
+        async def work(db: aiosqlite.Connection) -> bool:
+            fresh = await _insert(db, incoming, at, expires_at)
+            if incoming.cursor is not None:
+                await db.execute(
+                    "insert into cursors values (?, ?) on conflict (producer) do update set cursor = excluded.cursor",
+                    (incoming.producer, incoming.cursor),
+                )
+            return fresh
+
+        return await self._store.write(work)
+
+    async def reserve_above(self, issue: int) -> None:
+        """Never give out numbers up to `issue`: their ledgers exist already (the storage is newer than they are)."""
+        await self._store.execute(
+            "insert into counters values ('issue', ?) on conflict (name) do update set value = max(value, excluded.value)",
+            max(issue, FIRST_RESERVED_ISSUE - 1),
+        )
+
+    async def cursor(self, producer: str) -> str | None:
+        row = await self._store.read_one("select cursor from cursors where producer = ?", producer)
+        return row["cursor"] if row else None
+
+    async def waiting(self, after: int, limit: int = 500) -> list[Item]:
+        """Events not yet worked off with an id above `after`, oldest first."""
+        rows = await self._store.read(
+            "select * from inbox where state = 'new' and id > ? order by id limit ?", after, limit
+        )
+        return [_item(row) for row in rows]
+
+    async def done(self, ids: list[int]) -> None:
+        """These are worked off; their content is forgotten, their ids are kept against duplicates."""
+        await self._close(ids, "done")
+
+    async def failed(self, ids: list[int]) -> None:
+        """These could not be worked off; their content is kept for whoever looks into it."""
+        await self._close(ids, "failed")
+
+    async def _close(self, ids: list[int], state: str) -> None:
+        keep = "body" if state == "failed" else "null"
+
+        async def work(db: aiosqlite.Connection) -> None:
+            await db.executemany(
+                f"update inbox set state = ?, body = {keep} where id = ?",  # noqa: S608 - one of two constants
+                [(state, number) for number in ids],
+            )
+
+        await self._store.write(work)
+
+
+async def _insert(
+    db: aiosqlite.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None
+) -> bool:
+    event = incoming.event
+    seen = await _rows(
+        db, "select 1 from inbox where producer = ? and event_id = ?", incoming.producer, event.event_id
+    )
+    token = event.question.reply_token if event.question else None
+    words = _words(event)
+    if not seen and token is not None:
+        seen = await _rows(
+            db,
+            "select 1 from inbox where producer = ? and token = ? and words = ?",
+            incoming.producer,
+            token,
+            words,
+        )
+    if seen:
+        return False
+    issue = await _issue(db, incoming)
+    await db.execute(
+        """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, expires_at, live, body)
+           values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        (
+            incoming.producer,
+            event.event_id,
+            event.session_id,
+            issue,
+            token,
+            words,
+            incoming.received_at.timestamp(),
+            at.timestamp(),
+            expires_at.timestamp() if expires_at else None,
+            int(incoming.live),
+            json.dumps(event.raw),
+        ),
+    )
+    return True
+
+
+async def _issue(db: aiosqlite.Connection, incoming: Incoming) -> int | None:
+    """The ledger of an event: as its extension says, else its session's; a question without one gets a new one."""
+    event = incoming.event
+    known = await _rows(
+        db,
+        "select issue from sessions where producer = ? and session_id = ?",
+        incoming.producer,
+        event.session_id,
+    )
+    issue = declared_issue(event) or (known[0]["issue"] if known else None)
+    if issue is None and event.question is not None:
+        rows = await _rows(
+            db,
+            """insert into counters values ('issue', ?) on conflict (name) do update set value = value + 1
+               returning value""",
+            FIRST_RESERVED_ISSUE,
+        )
+        issue = int(rows[0]["value"])
+    await db.execute(
+        """insert into sessions (producer, session_id, agent_id, agent_name, issue) values (?, ?, ?, ?, ?)
+           on conflict (producer, session_id) do update set issue = coalesce(sessions.issue, excluded.issue),
+             agent_name = coalesce(sessions.agent_name, excluded.agent_name)""",
+        (incoming.producer, event.session_id, event.agent_id, event.agent_name, issue),
+    )
+    return issue
+
+
+def declared_issue(event: Event) -> int | None:
+    """`extensions.agentx.issue`, where it is a positive whole number below the reserved range."""
+    value = event.extension("agentx").get("issue")
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < FIRST_RESERVED_ISSUE:
+        return value
+    return None
+
+
+def _words(event: Event) -> str | None:
+    if event.question is None:
+        return None
+    return hashlib.blake2b(event.question.text.encode(), digest_size=12).hexdigest()
+
+
+def _item(row: Any) -> Item:
+    received = datetime.fromtimestamp(row["received_at"], UTC)
+    return Item(
+        id=row["id"],
+        producer=row["producer"],
+        event=parse_event(json.loads(row["body"]), received),
+        issue=row["issue"],
+        received_at=received,
+        at=datetime.fromtimestamp(row["at"], UTC),
+        expires_at=datetime.fromtimestamp(row["expires_at"], UTC) if row["expires_at"] is not None else None,
+        live=bool(row["live"]),
+    )
+
+
+async def _rows(db: aiosqlite.Connection, sql: str, *parameters: object) -> list[Any]:
+    return list(await db.execute_fetchall(sql, parameters))

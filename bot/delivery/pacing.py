@@ -1,0 +1,46 @@
+"""When the next post may go, and what goes first. Pure: the clock's time comes in as a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# Order of sending (design): pages, removal of dead controls, cards by time left, notices.
+PAGE, DEAD_CONTROLS, CARD, NOTICE = range(4)
+
+
+@dataclass(slots=True)
+class Pace:
+    """The slots of one channel: posts at least `1 / posts_per_second` apart, nothing while Slack said to wait.
+
+    Times are seconds of a monotonic clock.
+    """
+
+    posts_per_second: float
+    next_slot: float = 0.0
+    paused_until: float = 0.0
+    failures: int = field(default=0)
+
+    def wait(self, now: float, *, post: bool) -> float:
+        """Seconds until a post (or an update) may go."""
+        until = max(self.paused_until, self.next_slot) if post else self.paused_until
+        return max(0.0, until - now)
+
+    def posted(self, now: float) -> None:
+        """A post began. Slots keep their distance from the slot, not from the moment, so that no time is lost."""
+        gap = 1.0 / self.posts_per_second
+        self.next_slot = max(self.next_slot, now - gap) + gap if self.next_slot else now + gap
+
+    def refused(self, now: float, retry_after: float | None) -> None:
+        """Slack said "later": wait as told, else longer each time, up to a minute."""
+        self.failures += 1
+        self.paused_until = now + (
+            retry_after if retry_after is not None else min(60.0, 0.5 * 2**self.failures)
+        )
+
+    def went_well(self) -> None:
+        self.failures = 0
+
+
+def card_priority(expires_at: float | None) -> tuple[int, float]:
+    """Cards by time left; those that never expire last."""
+    return (CARD, expires_at if expires_at is not None else float("inf"))

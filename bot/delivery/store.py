@@ -1,0 +1,178 @@
+"""The SQLite file: one writer with group commit, one reader, migrations, one instance per file.
+
+WAL with synchronous=FULL: what `write` returned from is on disk. All work of concurrent callers that is waiting goes
+into one transaction, each part in its own savepoint, so that many small durable writes cost one sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+from filelock import FileLock, Timeout
+
+from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+
+_T = TypeVar("_T")
+Work = Callable[[aiosqlite.Connection], Awaitable[_T]]
+_BATCH = 256
+_BUSY_MS = 2000
+
+
+class Store:
+    """Open with `Store.open`; `write` and `read` raise StorageUnavailable when nothing could be done."""
+
+    def __init__(self, writer: aiosqlite.Connection, reader: aiosqlite.Connection, lock: FileLock) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._lock = lock
+        self._queue: asyncio.Queue[tuple[Work[Any], asyncio.Future[Any]]] = asyncio.Queue()
+        self._task = asyncio.create_task(self._commit_batches(), name="storage")
+
+    @classmethod
+    async def open(cls, path: Path) -> Store:
+        """Open or create the storage, bring it to the newest version.
+
+        Raises:
+            StorageInUseError: another instance holds it.
+            StorageError: it cannot be opened, or was written by a newer version.
+        """
+        lock = FileLock(f"{path}.lock", thread_local=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise StorageInUseError(
+                f"{path} is in use by another clarify-bot; one instance per storage."
+            ) from None
+        except OSError as error:
+            raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
+        try:
+            writer = await _connect(path)
+            await _migrate(writer, path)
+            return cls(writer, await _connect(path), lock)
+        except sqlite3.Error as error:
+            lock.release()
+            raise StorageError(f"{path} cannot be used as storage: {error}.") from error
+        except StorageError:
+            lock.release()
+            raise
+
+    async def write(self, work: Work[_T]) -> _T:
+        """Run `work` in a transaction; when this returns, its effect is durable.
+
+        An exception of `work` undoes what it did, and only that.
+        """
+        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((work, done))
+        return await asyncio.shield(done)
+
+    async def execute(self, sql: str, *parameters: object) -> int:
+        """One statement as a transaction; returns the number of rows it changed."""
+
+        async def work(db: aiosqlite.Connection) -> int:
+            return (await db.execute(sql, parameters)).rowcount
+
+        return await self.write(work)
+
+    async def read(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
+        """The rows of a query, as last committed."""
+        try:
+            return list(await self._reader.execute_fetchall(sql, parameters))
+        except sqlite3.Error as error:
+            raise StorageUnavailable(f"The storage could not be read: {error}.") from error
+
+    async def read_one(self, sql: str, *parameters: object) -> sqlite3.Row | None:
+        return next(iter(await self.read(sql, *parameters)), None)
+
+    async def close(self) -> None:
+        """Finish what was asked for, close, let another instance in."""
+        await self._queue.join()
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        await self._writer.close()
+        await self._reader.close()
+        self._lock.release()
+
+    async def _commit_batches(self) -> None:
+        while True:
+            batch = [await self._queue.get()]
+            while not self._queue.empty() and len(batch) < _BATCH:
+                batch.append(self._queue.get_nowait())
+            commit = asyncio.ensure_future(self._commit(batch))
+            try:
+                await asyncio.shield(commit)
+            except asyncio.CancelledError:
+                await commit
+                raise
+
+    async def _commit(self, batch: Iterable[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
+        results: list[tuple[asyncio.Future[Any], object, Exception | None]] = []
+        try:
+            await self._writer.execute("begin immediate")
+            for work, done in batch:
+                results.append((done, *await self._run(work)))
+            await self._writer.execute("commit")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                await self._writer.execute("rollback")
+            failure = StorageUnavailable(f"Nothing was stored: {error}.")
+            results = [(done, None, failure) for _, done in batch]
+        for done, result, problem in results:
+            self._queue.task_done()
+            if done.cancelled():
+                continue
+            if problem is None:
+                done.set_result(result)
+            else:
+                done.set_exception(problem)
+
+    async def _run(self, work: Work[Any]) -> tuple[object, Exception | None]:
+        await self._writer.execute("savepoint part")
+        try:
+            result = await work(self._writer)
+        except sqlite3.OperationalError:
+            raise  # the disk or a lock: the whole transaction is at stake
+        except Exception as error:  # noqa: BLE001 - handed to the caller whose work it was
+            await self._writer.execute("rollback to part")
+            await self._writer.execute("release part")
+            return None, error
+        await self._writer.execute("release part")
+        return result, None
+
+
+async def _connect(path: Path) -> aiosqlite.Connection:
+    connection = await aiosqlite.connect(path, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
+    await connection.execute("pragma journal_mode = wal")
+    await connection.execute("pragma synchronous = full")
+    return connection
+
+
+async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
+    files = sorted(
+        (
+            f
+            for f in resources.files("bot.delivery").joinpath("migrations").iterdir()
+            if f.name.endswith(".sql")
+        ),
+        key=lambda file: file.name,
+    )
+    rows = list(await connection.execute_fetchall("pragma user_version"))
+    version = int(rows[0][0])
+    if version > len(files):
+        raise StorageError(
+            f"{path} has version {version}, written by a newer clarify-bot; this one knows {len(files)}."
+        )
+    for number, file in enumerate(files[version:], start=version + 1):
+        script = file.read_text(encoding="utf-8")
+        await connection.executescript(
+            f"begin immediate;\n{script}\npragma user_version = {number};\ncommit;"
+        )
