@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from httpx_sse import aconnect_sse
+
+from bot.demo.producer import DemoProducer
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+REQUEST = {
+    "type": "subscription.request",
+    "aaep_version": "1.0.0",
+    "subscriber_id": "test",
+    "capabilities": {
+        "supports_clarification_reply": True,
+        "event_filters": {"exclude": ["aaep:agent.output.streaming"]},
+    },
+}
+QUESTION = {
+    "type": "aaep:agent.awaiting.clarification",
+    "session_id": "sess_1",
+    "question": "Go on?",
+    "reply_token": "rpl_1",
+    "timeout_seconds": 60,
+    "accepted_response_kinds": ["yes_no"],
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def producer(clock: Clock) -> AsyncIterator[DemoProducer]:
+    async with DemoProducer("planner", now=clock, keep=5) as started:
+        yield started
+
+
+@pytest.fixture
+async def http(producer: DemoProducer) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=producer.url, timeout=5) as client:
+        yield client
+
+
+async def subscribe(http: httpx.AsyncClient) -> tuple[str, str]:
+    response = await http.post("/aaep/v1/subscriptions", json=REQUEST)
+    assert response.status_code == 201, response.text
+    return response.json()["subscription_id"], response.headers["Location"]
+
+
+async def read(
+    http: httpx.AsyncClient, where: str, count: int, after: str | None = None
+) -> list[dict[str, Any]]:
+    headers = {} if after is None else {"Last-Event-ID": after}
+    events: list[dict[str, Any]] = []
+    async with aconnect_sse(http, "GET", where, headers=headers) as source:
+        async for sse in source.aiter_sse():
+            events.append(json.loads(sse.data))
+            assert sse.id == events[-1]["event_id"]
+            if len(events) == count:
+                break
+    return events
+
+
+def answer(subscription: str, **changes: object) -> dict[str, object]:
+    reply: dict[str, object] = {
+        "type": "clarification.reply",
+        "reply_token": "rpl_1",
+        "response": True,
+        "subscription_id": subscription,
+        "timestamp": "2026-03-01T12:00:01Z",
+        "decided_by": "user:slack/T1/U1",
+    }
+    return {key: value for key, value in (reply | changes).items() if value is not None}
+
+
+async def test_producer_streams_what_was_asked_for(producer: DemoProducer, http: httpx.AsyncClient) -> None:
+    await producer.emit({"type": "aaep:agent.progress.updated", "session_id": "sess_0"})
+    _, where = await subscribe(http)
+    await producer.emit({"type": "aaep:agent.output.streaming", "session_id": "sess_1"})
+    sent = await producer.emit(QUESTION)
+    (event,) = await read(http, where, 1)
+    assert event == sent
+    assert event["timestamp"] == "2026-03-01T12:00:00Z"
+
+
+async def test_producer_resumes_after_the_last_event_seen(
+    producer: DemoProducer, http: httpx.AsyncClient
+) -> None:
+    _, where = await subscribe(http)
+    sent = [await producer.emit({"type": "x:y", "session_id": "sess_1"}) for _ in range(3)]
+    assert await read(http, where, 2) == sent[:2]
+    assert await read(http, where, 1, after=sent[1]["event_id"]) == sent[2:]
+
+
+async def test_producer_replays_all_it_keeps_after_an_evicted_event(
+    producer: DemoProducer, http: httpx.AsyncClient
+) -> None:
+    _, where = await subscribe(http)
+    sent = [await producer.emit({"type": "x:y", "session_id": "sess_1"}) for _ in range(8)]
+    assert await read(http, where, 5, after=sent[0]["event_id"]) == sent[3:]
+
+
+async def test_producer_takes_one_valid_reply(producer: DemoProducer, http: httpx.AsyncClient) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(QUESTION)
+    first = await http.post("/aaep/v1/replies", json=answer(subscription))
+    second = await http.post("/aaep/v1/replies", json=answer(subscription))
+    assert (first.status_code, second.status_code) == (204, 400)
+    assert second.json()["error"] == "unknown_token"
+    assert second.json()["message"]
+    assert (await producer.wait_for_reply("rpl_1", timeout=1))["response"] is True
+    assert [refusal.error for refusal in producer.refusals] == ["unknown_token"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"reply_token": "rpl_9"}, "unknown_token"),
+        ({"subscription_id": "sub_9"}, "unknown_subscription"),
+        ({"type": "confirmation.reply"}, "unknown_type"),
+        ({"timestamp": None}, "invalid_reply"),
+        ({"timestamp": "2026-03-01 12:00"}, "invalid_reply"),
+        ({"timestamp": "2026-13-01T12:00:00Z"}, "invalid_reply"),
+        ({"decided_by": ""}, "invalid_reply"),
+        ({"decided_by": "u" * 257}, "invalid_reply"),
+        ({"confidence": 2}, "invalid_reply"),
+        ({"correlation_id": "corr"}, "invalid_reply"),
+        ({"comment": "hello"}, "invalid_reply"),
+        ({"response": "yes"}, "invalid_response"),
+        ({"response": 1}, "invalid_response"),
+    ],
+)
+async def test_producer_refuses(
+    producer: DemoProducer, http: httpx.AsyncClient, changes: dict[str, object], error: str
+) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(QUESTION)
+    response = await http.post("/aaep/v1/replies", json=answer(subscription, **changes))
+    assert (response.status_code, response.json()["error"]) == (400, error)
+    assert producer.replies == []
+
+
+@pytest.mark.parametrize(
+    ("question", "fitting", "wrong"),
+    [
+        ({"accepted_response_kinds": ["numeric"]}, [1, 1.5, -3], ["1", True]),
+        ({"accepted_response_kinds": ["freetext"]}, ["a", "x" * 16384], ["", "x" * 16385, True, 1]),
+        ({"accepted_response_kinds": None}, ["text"], [True]),
+        (
+            {
+                "accepted_response_kinds": None,
+                "choices": [{"value": "a", "label": "A"}, {"value": "b", "label": "B"}],
+            },
+            ["a", "b"],
+            ["A", "c", ""],
+        ),
+        ({"accepted_response_kinds": None, "options": ["Staging", "Production"]}, ["Staging"], ["staging"]),
+        ({"accepted_response_kinds": ["yes_no", "numeric"]}, [True, 5], ["yes"]),
+    ],
+)
+async def test_producer_judges_the_response_by_kind(
+    producer: DemoProducer,
+    http: httpx.AsyncClient,
+    question: dict[str, object],
+    fitting: list[object],
+    wrong: list[object],
+) -> None:
+    subscription, _ = await subscribe(http)
+    event = {key: value for key, value in (QUESTION | question).items() if value is not None}
+    for response, status in [(one, 204) for one in fitting] + [(one, 400) for one in wrong]:
+        await producer.emit(event)
+        got = await http.post("/aaep/v1/replies", json=answer(subscription, response=response))
+        assert got.status_code == status, response
+
+
+async def test_producer_expires_by_its_own_clock(
+    producer: DemoProducer, http: httpx.AsyncClient, clock: Clock
+) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(QUESTION)
+    clock.now += timedelta(seconds=60)
+    response = await http.post("/aaep/v1/replies", json=answer(subscription))
+    assert (response.status_code, response.json()["error"]) == (400, "expired")
+
+
+async def test_producer_void_question_takes_no_reply(producer: DemoProducer, http: httpx.AsyncClient) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(QUESTION)
+    producer.void("rpl_1")
+    response = await http.post("/aaep/v1/replies", json=answer(subscription))
+    assert response.json()["error"] == "unknown_token"
+
+
+async def test_producer_echoes_the_correlation_id(producer: DemoProducer, http: httpx.AsyncClient) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(QUESTION | {"correlation_id": "corr_1"})
+    without = await http.post("/aaep/v1/replies", json=answer(subscription))
+    right = await http.post("/aaep/v1/replies", json=answer(subscription, correlation_id="corr_1"))
+    assert (without.status_code, right.status_code) == (400, 204)
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (None, "unknown"),
+        ({**REQUEST, "type": "x"}, "unknown"),
+        ({**REQUEST, "aaep_version": "2.0.0"}, "version_unsupported"),
+        ({**REQUEST, "subscriber_id": ""}, "unknown"),
+        ({**REQUEST, "capabilities": None}, "unknown"),
+        ({**REQUEST, "capabilities": {}}, "capabilities_incompatible"),
+    ],
+)
+async def test_producer_rejects_subscriptions(http: httpx.AsyncClient, request_: object, reason: str) -> None:
+    response = await http.post("/aaep/v1/subscriptions", json=request_)
+    assert response.status_code == 400
+    assert response.json()["type"] == "subscription.rejected"
+    assert response.json()["reason_code"] == reason
+
+
+async def test_producer_close_of_the_last_subscription_ends_stream_and_questions(
+    producer: DemoProducer, http: httpx.AsyncClient
+) -> None:
+    subscription, where = await subscribe(http)
+    await producer.emit(QUESTION)
+    async with aconnect_sse(http, "GET", where) as source:
+        await producer.wait_for_subscriber(timeout=5)
+        close = {"type": "subscription.close", "subscription_id": subscription}
+        assert (await http.post("/aaep/v1/replies", json=close)).status_code == 204
+        assert [json.loads(sse.data)["type"] async for sse in source.aiter_sse()] in ([], [QUESTION["type"]])
+    subscription, _ = await subscribe(http)
+    response = await http.post("/aaep/v1/replies", json=answer(subscription))
+    assert response.json()["error"] == "unknown_token"
+
+
+async def test_producer_wants_its_token() -> None:
+    async with DemoProducer(token="sesame") as producer, httpx.AsyncClient(base_url=producer.url) as http:
+        assert (await http.post("/aaep/v1/subscriptions", json=REQUEST)).status_code == 401
+        assert (await http.get("/healthz")).status_code == 200
+        http.headers["Authorization"] = "Bearer sesame"
+        await subscribe(http)
+
+
+async def test_producer_refuses_on_demand(producer: DemoProducer, http: httpx.AsyncClient) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(QUESTION)
+    producer.refuse_next(429, times=2, headers={"Retry-After": "1"})
+    responses = [await http.post("/aaep/v1/replies", json=answer(subscription)) for _ in range(3)]
+    assert [response.status_code for response in responses] == [429, 429, 204]
+    assert responses[0].headers["Retry-After"] == "1"
+
+
+async def test_producer_loses_a_response_though_it_took_the_reply(
+    producer: DemoProducer, http: httpx.AsyncClient
+) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(QUESTION)
+    producer.lose_next_response()
+    with pytest.raises(httpx.TransportError):
+        await http.post("/aaep/v1/replies", json=answer(subscription))
+    assert len(producer.replies) == 1
+
+
+async def test_producer_drops_connections(producer: DemoProducer, http: httpx.AsyncClient) -> None:
+    _, where = await subscribe(http)
+    async with aconnect_sse(http, "GET", where) as source:
+        await producer.wait_for_subscriber(timeout=5)
+        producer.drop_connections()
+        with pytest.raises(httpx.TransportError):
+            [sse async for sse in source.aiter_sse()]
+
+
+async def test_producer_comes_up_where_it_was_and_keeps_what_it_emitted(
+    producer: DemoProducer, http: httpx.AsyncClient
+) -> None:
+    url = producer.url
+    subscription, where = await subscribe(http)
+    await producer.down()
+    with pytest.raises(httpx.TransportError):
+        await http.get("/healthz")
+    sent = await producer.emit(QUESTION)
+    await producer.up()
+    assert producer.url == url
+    assert await read(http, where, 1) == [sent]
+    assert (await http.post("/aaep/v1/replies", json=answer(subscription))).status_code == 204
+
+
+async def test_producer_heartbeats_when_quiet() -> None:
+    async with DemoProducer(heartbeat=0.01) as producer, httpx.AsyncClient(base_url=producer.url) as http:
+        _, where = await subscribe(http)
+        async with http.stream("GET", where) as response:
+            async for line in response.aiter_lines():
+                assert line == ": heartbeat"
+                break
+
+
+async def test_producer_unknown_subscription_has_no_stream(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/aaep/v1/events?subscription_id=sub_0")).status_code == 404
+
+
+async def test_producer_waiting_for_a_reply_ends_in_time(producer: DemoProducer) -> None:
+    with pytest.raises(TimeoutError):
+        await producer.wait_for_reply("rpl_1", timeout=0.01)
