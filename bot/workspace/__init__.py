@@ -1,0 +1,10 @@
+"""A local Slack workspace, for trying out and for tests. See `server.py`."""
+
+from __future__ import annotations
+
+from .context import Options
+from .controls import ControlError
+from .people import Outcome
+from .server import Workspace, serve
+
+__all__ = ["ControlError", "Options", "Outcome", "Workspace", "serve"]

@@ -1,0 +1,1 @@
+"""The Web API: `/api/{method}`, strict as Slack."""

@@ -1,0 +1,119 @@
+"""`auth.*`, `apps.*`, `api.test`, `users.*`, `usergroups.*`, `bots.*`, `reactions.*`."""
+
+from __future__ import annotations
+
+from bot.workspace.payloads import bot_json, user_json
+from bot.workspace.state import Json, UserGroup
+from .base import ApiError, Args, Caller, Method, Office, page
+
+
+async def api_test(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    if "error" in args:
+        raise ApiError(args.text("error"), args=args.raw())
+    return {"args": args.raw()}
+
+
+async def auth_test(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    state = office.context.state
+    return {
+        "url": f"https://{state.team['domain']}.slack.com/",
+        "team": state.team["name"],
+        "user": state.users[caller.user].name,
+        "team_id": state.team["id"],
+        "user_id": caller.user,
+        "bot_id": state.app.bot_id,
+        "is_enterprise_install": False,
+    }
+
+
+async def users_info(office: Office, caller: Caller, args: Args) -> Json:
+    user = office.person(args.text("user"))
+    return {"user": user_json(office.context.state, user, email="users:read.email" in caller.scopes)}
+
+
+async def users_list(office: Office, caller: Caller, args: Args) -> Json:
+    state = office.context.state
+    email = "users:read.email" in caller.scopes
+    rows = [user_json(state, user, email=email) for user in state.users.values()]
+    chosen, cursor = page(rows, args, default=len(rows) or 1, most=1000)
+    return {
+        "members": chosen,
+        "cache_ts": int(office.context.now()),
+        "response_metadata": {"next_cursor": cursor},
+    }
+
+
+async def lookup_by_email(office: Office, caller: Caller, args: Args) -> Json:
+    caller.need("users:read.email")
+    state = office.context.state
+    email = args.text("email").lower()
+    for user in state.users.values():
+        if user.email.lower() == email and user.team_id == state.team["id"] and not user.deleted:
+            return {"user": user_json(state, user, email=True)}
+    raise ApiError("users_not_found")
+
+
+async def usergroups_list(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    groups = [
+        g for g in office.context.state.groups.values() if not g.disabled or args.flag("include_disabled")
+    ]
+    return {"usergroups": [_group_json(office, g, users=args.flag("include_users")) for g in groups]}
+
+
+async def usergroups_users(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    group = office.context.state.groups.get(args.text("usergroup"))
+    if group is None or (group.disabled and not args.flag("include_disabled")):
+        raise ApiError("no_such_subteam")
+    return {"users": list(group.users)}
+
+
+async def bots_info(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    if args.text("bot", "") not in {"", office.context.state.app.bot_id}:
+        raise ApiError("bot_not_found")
+    return {"bot": bot_json(office.context.state)}
+
+
+async def connections_open(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    return {"url": f"{office.link_url()}?ticket={office.link.new_ticket()}"}
+
+
+async def reactions_add(office: Office, caller: Caller, args: Args) -> Json:
+    channel = office.channel(args.text("channel"), caller)
+    message = channel.messages.get(args.text("timestamp"))
+    if message is None:
+        raise ApiError("message_not_found")
+    users = message.reactions.setdefault(args.text("name").strip(":"), [])
+    if caller.user in users:
+        raise ApiError("already_reacted")
+    users.append(caller.user)
+    office.context.changes.notify(f"channel:{channel.id}")
+    return {}
+
+
+def _group_json(office: Office, group: UserGroup, *, users: bool) -> Json:
+    body: Json = {
+        "id": group.id,
+        "team_id": office.context.state.team["id"],
+        "is_usergroup": True,
+        "name": group.name,
+        "handle": group.handle,
+        "description": "",
+        "is_external": False,
+        "date_delete": 1 if group.disabled else 0,
+        "user_count": len(group.users),
+    }
+    return body | ({"users": list(group.users)} if users else {})
+
+
+METHODS = {
+    "api.test": Method(api_test, None, "special", auth=False),
+    "auth.test": Method(auth_test, None, "special"),
+    "apps.connections.open": Method(connections_open, "connections:write", "tier1", app_token=True),
+    "users.info": Method(users_info, "users:read", "tier4"),
+    "users.list": Method(users_list, "users:read", "tier2"),
+    "users.lookupByEmail": Method(lookup_by_email, "users:read.email", "tier3"),
+    "usergroups.list": Method(usergroups_list, "usergroups:read", "tier2"),
+    "usergroups.users.list": Method(usergroups_users, "usergroups:read", "tier2"),
+    "bots.info": Method(bots_info, "users:read", "tier3"),
+    "reactions.add": Method(reactions_add, "reactions:write", "tier3"),
+}

@@ -1,0 +1,135 @@
+"""What the parts of the workspace share: options, state, records of what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .changes import Changes
+from .faults import Faults
+from .limits import Limiter, Tier
+from .state import Json, State
+
+log = logging.getLogger(__name__)
+
+EVENTS = frozenset(
+    {
+        "message",
+        "app_mention",
+        "member_joined_channel",
+        "member_left_channel",
+        "app_home_opened",
+        "channel_archive",
+        "channel_unarchive",
+        "user_change",
+        "im_created",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How strict and how fast the workspace is; times in seconds. The defaults are Slack's."""
+
+    ack_timeout: float = 3.0
+    retry_delays: tuple[float, ...] = (0.0, 60.0, 300.0)
+    trigger_lifetime: float = 3.0
+    response_lifetime: float = 1800.0
+    response_uses: int = 5
+    rate_limits: bool = False
+    tiers: Mapping[str, Tier] = field(default_factory=dict)
+    events: frozenset[str] = EVENTS
+    clock: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True)
+class Call:
+    """One Web API call as it came in. `args` lack the token; `outcome` is "ok" or the error's name."""
+
+    method: str
+    args: Json
+    time: float
+    outcome: str
+    status: int
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
+class Ack:
+    """One envelope and how it fared; `seconds` is None where no acknowledgement came in time."""
+
+    envelope_id: str
+    kind: str
+    payload_type: str
+    time: float
+    attempt: int = 0
+    seconds: float | None = None
+    failure: str | None = None
+    response: Any = None
+
+    @property
+    def ok(self) -> bool:
+        return self.failure is None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a person saw go wrong."""
+
+    user: str
+    text: str
+    time: float
+    reason: str
+
+
+class Context:
+    """Shared by every part; made once per workspace."""
+
+    def __init__(self, options: Options, state: State) -> None:
+        self.options = options
+        self.state = state
+        self.changes = Changes()
+        self.faults = Faults()
+        self.limiter = Limiter(dict(options.tiers))
+        self.calls: list[Call] = []
+        self.acks: list[Ack] = []
+        self.shown: list[Shown] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def now(self) -> float:
+        return self.options.clock()
+
+    def record_call(self, call: Call) -> None:
+        self.calls.append(call)
+        self.changes.notify("record")
+
+    def record_ack(self, ack: Ack) -> None:
+        self.acks.append(ack)
+        self.changes.notify("record")
+
+    def show_error(self, user: str, text: str, reason: str) -> None:
+        """Tell the acting person that it did not work."""
+        self.shown.append(Shown(user, text, self.now(), reason))
+        self.changes.notify(f"user:{user}")
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run in the background until done or until the workspace closes; a failure is logged by name."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Cancel what runs in the background and wait until it is gone."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("local workspace: %s failed", task.get_name(), exc_info=error)

@@ -1,0 +1,169 @@
+"""`/control/*`: the workspace driven from another process, as JSON.
+
+| route | body | answer |
+| --- | --- | --- |
+| POST /control/click | user, channel, ts, action_id or label | outcome |
+| POST /control/select | user, channel, ts, label, option | outcome |
+| POST /control/post | user, channel, text, thread_ts?, broadcast? | {ts} |
+| POST /control/edit | user, channel, ts, text | {} |
+| POST /control/delete_message | user, channel, ts | {} |
+| POST /control/submit_view | user, values {label or id: value} | outcome |
+| POST /control/click_in_view | user, action_id or label | outcome |
+| POST /control/select_in_view | user, label, option | outcome |
+| POST /control/close_view | user, everything? | outcome |
+| POST /control/command | user, channel, command, text, thread_ts? | outcome |
+| POST /control/open_home | user | {} |
+| POST /control/join, /leave | user, channel | {} |
+| POST /control/archive | channel | {} |
+| POST /control/faults | method, kind, times?, channel? | {pending} |
+| DELETE /control/faults | | {pending} |
+| POST /control/sockets | action: cut, half_open, reject_wss (times?), disconnect (reason?), refuse (seconds) | {} |
+| GET /control/messages?channel= | | {messages} |
+| GET /control/thread?channel=&ts= | | {messages} |
+| GET /control/direct?user= | | {messages} |
+| GET /control/ephemerals?user= | | {messages} |
+| GET /control/views?user= | | {views} |
+| GET /control/errors?user= | | {errors} |
+| GET /control/calls, /control/acks | | {calls}, {acks} |
+| GET /control/wait?version=&timeout= | | {version}: answers when something changed after that version |
+
+An outcome is `{ok, error, errors, seconds}`. What cannot be done is 400 `{"error": why}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from .acting import Acting
+from .controls import ControlError
+from .faults import FaultError
+from .payloads import ephemeral_json, message_json, view_json
+from .state import Json
+
+if TYPE_CHECKING:
+    from .server import Workspace
+
+_ACTIONS = {
+    "click", "select", "post", "edit", "delete_message", "submit_view", "click_in_view", "select_in_view",
+    "close_view", "command", "open_home", "join", "leave", "archive",
+}  # fmt: skip
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Control:
+    """Adds the routes; each calls the method of `Workspace` that has its name."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def add_routes(self, app: web.Application) -> None:
+        app.router.add_post("/control/faults", self._add_fault)
+        app.router.add_delete("/control/faults", self._clear_faults)
+        app.router.add_post("/control/sockets", self._sockets)
+        app.router.add_post("/control/{action}", self._act)
+        app.router.add_get("/control/wait", self._wait)
+        app.router.add_get("/control/{what}", self._read)
+
+    async def _act(self, request: web.Request) -> web.Response:
+        action = request.match_info["action"]
+        if action not in _ACTIONS:
+            raise web.HTTPNotFound(text=f"no action {action}")
+        body = await _body(request)
+        try:
+            result = getattr(Acting, action)(self._workspace, **body)
+            if asyncio.iscoroutine(result):
+                result = await result
+        except (ControlError, TypeError, KeyError) as error:
+            return _trouble(error)
+        if action == "post":
+            return web.json_response({"ts": result.ts})
+        return web.json_response(asdict(result) if result is not None else {})
+
+    async def _add_fault(self, request: web.Request) -> web.Response:
+        try:
+            self._workspace.faults.add(**await _body(request))
+        except (FaultError, TypeError) as error:
+            return _trouble(error)
+        return web.json_response({"pending": self._workspace.faults.pending()})
+
+    async def _clear_faults(self, request: web.Request) -> web.Response:  # noqa: ARG002 — aiohttp's signature
+        self._workspace.faults.clear()
+        return web.json_response({"pending": []})
+
+    async def _sockets(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        workspace, action = self._workspace, body.get("action")
+        if action == "cut":
+            workspace.cut_sockets()
+        elif action == "half_open":
+            workspace.half_open()
+        elif action == "reject_wss":
+            workspace.reject_wss(int(body.get("times", 1)))
+        elif action == "disconnect":
+            await workspace.disconnect_sockets(str(body.get("reason", "refresh_requested")))
+        elif action == "refuse":
+            workspace.context.spawn(self._refuse(float(body.get("seconds", 1))), "refuse connections")
+        else:
+            return _trouble(
+                ValueError(f"action {action!r}: expected cut, half_open, reject_wss, disconnect or refuse")
+            )
+        return web.json_response({})
+
+    async def _refuse(self, seconds: float) -> None:
+        await self._workspace.refuse_connections()
+        await asyncio.sleep(seconds)
+        await self._workspace.accept_connections()
+
+    async def _wait(self, request: web.Request) -> web.Response:
+        changes = self._workspace.context.changes
+        seen = int(request.query.get("version", "0"))
+        try:
+            await changes.wait(lambda: changes.version > seen, float(request.query.get("timeout", "30")))
+        except TimeoutError:
+            pass  # nothing changed: the same version says so
+        return web.json_response({"version": changes.version})
+
+    async def _read(self, request: web.Request) -> web.Response:
+        workspace, query, what = self._workspace, request.query, request.match_info["what"]
+        readers: dict[str, Callable[[], list[Any]]] = {
+            "messages": lambda: self._messages(workspace.messages(query["channel"])),
+            "thread": lambda: self._messages(workspace.thread(query["channel"], query["ts"])),
+            "direct": lambda: self._messages(workspace.direct(query["user"])),
+            "ephemerals": lambda: [
+                ephemeral_json(workspace.state, e) for e in workspace.ephemerals(query["user"])
+            ],
+            "views": lambda: [view_json(workspace.state, v) for v in workspace.views(query["user"])],
+            "errors": lambda: [asdict(e) for e in workspace.errors(query["user"])],
+            "calls": lambda: [asdict(call) for call in workspace.calls],
+            "acks": lambda: [asdict(ack) for ack in workspace.acks],
+        }
+        if what not in readers:
+            raise web.HTTPNotFound(text=f"nothing called {what}")
+        try:
+            rows = readers[what]()
+        except (ControlError, KeyError) as error:
+            return _trouble(error)
+        return web.json_response({"messages" if what in {"thread", "direct", "ephemerals"} else what: rows})
+
+    def _messages(self, messages: list[Any]) -> list[Json]:
+        return [message_json(self._workspace.state, m, metadata=True) for m in messages]
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.text() or "{}")
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise web.HTTPBadRequest(text='{"error": "expected a JSON object"}', content_type="application/json")
+    return body
+
+
+def _trouble(error: Exception) -> web.Response:
+    return web.json_response({"error": str(error)}, status=400)

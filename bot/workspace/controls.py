@@ -1,0 +1,183 @@
+"""Finding the controls in blocks by what a person reads, and turning what they enter into Slack's values. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from .state import Json
+
+
+class ControlError(LookupError):
+    """There is no such control on what is shown, or it does not take this value."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """One interactive element and the block that holds it."""
+
+    block: Json
+    element: Json
+
+    @property
+    def kind(self) -> str:
+        return str(self.element["type"])
+
+    @property
+    def block_id(self) -> str:
+        return str(self.block["block_id"])
+
+    @property
+    def action_id(self) -> str:
+        return str(self.element["action_id"])
+
+    @property
+    def is_input(self) -> bool:
+        return bool(self.block["type"] == "input")
+
+    def names(self) -> set[str]:
+        """Everything that a person (or a test) may call it by."""
+        texts = [
+            self.element.get("text"),
+            self.element.get("placeholder"),
+            self.block.get("label"),
+            self.block.get("text"),
+        ]
+        spoken = {str(text["text"]) for text in texts if isinstance(text, dict)}
+        return spoken | {self.block_id, self.action_id, str(self.element.get("accessibility_label", ""))} - {
+            ""
+        }
+
+
+def controls(blocks: list[Json]) -> Iterator[Control]:
+    """All interactive elements, in reading order."""
+    for block in blocks:
+        if block["type"] == "actions":
+            yield from (Control(block, element) for element in block["elements"])
+        for place in ("accessory", "element"):
+            element = block.get(place)
+            if isinstance(element, dict) and element["type"] != "image":
+                yield Control(block, element)
+
+
+def find(blocks: list[Json], name: str | None, *, kinds: set[str] | None = None) -> Control:
+    """The control that goes by `name`; without a name, the only one of these kinds.
+
+    Raises:
+        ControlError: none, or more than one; the message lists what is there.
+    """
+    candidates = [c for c in controls(blocks) if kinds is None or c.kind in kinds]
+    found = [c for c in candidates if name is None or name in c.names()]
+    if len(found) == 1:
+        return found[0]
+    there = [sorted(c.names()) for c in candidates]
+    msg = f"{len(found)} controls go by {name!r}, expected exactly one; there are: {there}"
+    raise ControlError(msg)
+
+
+def options_of(element: Json) -> list[Json]:
+    groups = element.get("option_groups", [])
+    return list(element.get("options", [])) + [option for group in groups for option in group["options"]]
+
+
+_SINGLE = {"static_select", "radio_buttons", "overflow"}
+_MANY = {"checkboxes", "multi_static_select"}
+_FIELDS = {
+    "users_select": "selected_user",
+    "conversations_select": "selected_conversation",
+    "channels_select": "selected_channel",
+    "multi_users_select": "selected_users",
+    "multi_conversations_select": "selected_conversations",
+    "multi_channels_select": "selected_channels",
+    "datepicker": "selected_date",
+    "timepicker": "selected_time",
+    "datetimepicker": "selected_date_time",
+}
+
+
+def encode(element: Json, entered: Any) -> Json:
+    """What was entered, as interactions carry it: `{"type", "value" | "selected_option" | …}`.
+
+    Options go by their text or their value; None is "nothing entered".
+
+    Raises:
+        ControlError: an option that is not offered.
+    """
+    kind = str(element["type"])
+    if kind in _SINGLE:
+        return {"type": kind, "selected_option": None if entered in {None, ""} else _option(element, entered)}
+    if kind in _MANY:
+        chosen = [entered] if isinstance(entered, str) else list(entered or [])
+        return {"type": kind, "selected_options": [_option(element, item) for item in chosen if item]}
+    if kind in _FIELDS:
+        return {"type": kind, _FIELDS[kind]: entered or ([] if kind.startswith("multi_") else None)}
+    return {"type": kind, "value": None if entered in {None, ""} else str(entered)}
+
+
+def initial(element: Json) -> Json:
+    """The value that an untouched element has."""
+    kind = str(element["type"])
+    if kind in _SINGLE:
+        return {"type": kind, "selected_option": element.get("initial_option")}
+    if kind in _MANY:
+        return {"type": kind, "selected_options": element.get("initial_options", [])}
+    if kind in _FIELDS:
+        name = _FIELDS[kind]
+        default: list[str] | None = [] if kind.startswith("multi_") else None
+        return {"type": kind, name: element.get(name.replace("selected", "initial"), default)}
+    return {"type": kind, "value": element.get("initial_value")}
+
+
+def is_empty(value: Json) -> bool:
+    return all(not part for name, part in value.items() if name != "type")
+
+
+def complaint(control: Control, value: Json) -> str | None:
+    """What Slack's own client says about a value before it lets the modal go; None where it is right."""
+    if is_empty(value):
+        return None if control.block.get("optional") else "Please complete this required field."
+    if control.kind == "number_input":
+        return _number_complaint(control.element, str(value["value"]))
+    if control.kind == "plain_text_input":
+        return _text_complaint(control.element, str(value["value"]))
+    if control.kind == "email_text_input" and not re.fullmatch(r"\S+@\S+\.\S+", str(value["value"])):
+        return "Please enter a valid email address."
+    if control.kind == "url_text_input" and not re.match(r"https?://\S+$", str(value["value"])):
+        return "Please enter a valid URL."
+    return None
+
+
+def _option(element: Json, entered: Any) -> Json:
+    options = options_of(element)
+    for option in options:
+        if entered in {option["text"]["text"], option["value"]}:
+            return option
+    msg = f"no option {entered!r}; there are: {[option['text']['text'] for option in options]}"
+    raise ControlError(msg)
+
+
+def _number_complaint(element: Json, text: str) -> str | None:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return "Please enter a number."
+    if not number.is_finite() or re.search(r"[eE_]", text):
+        return "Please enter a number."
+    if not element["is_decimal_allowed"] and number != number.to_integral_value():
+        return "Please enter a whole number."
+    low, high = element.get("min_value"), element.get("max_value")
+    if low is not None and number < Decimal(low):
+        return f"Please enter a number not less than {low}."
+    if high is not None and number > Decimal(high):
+        return f"Please enter a number not greater than {high}."
+    return None
+
+
+def _text_complaint(element: Json, text: str) -> str | None:
+    least, most = element.get("min_length", 0), element.get("max_length", 3000)
+    if len(text) < least:
+        return f"Please enter at least {least} characters."
+    return f"Please enter at most {most} characters." if len(text) > most else None

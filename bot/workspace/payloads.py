@@ -1,0 +1,203 @@
+"""Slack's JSON for what the state holds: messages, users, channels, views. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .state import Channel, Ephemeral, Json, Message, State, User, View
+
+
+def message_json(state: State, message: Message, *, metadata: bool = False) -> Json:
+    """A message as `conversations.history` gives it; `metadata` only where it was asked for."""
+    team = state.team["id"]
+    body: Json = {"type": "message", "user": message.user, "ts": message.ts, "text": message.text}
+    if message.subtype:
+        body["subtype"] = message.subtype
+    if message.client_msg_id:
+        body["client_msg_id"] = message.client_msg_id
+    if message.bot_id:
+        body |= {"bot_id": message.bot_id, "app_id": state.app.id, "team": team}
+        body["bot_profile"] = bot_json(state) | {"team_id": team}
+    elif message.user in state.users:
+        body["team"] = state.users[message.user].team_id
+        if body["team"] != team:
+            body |= {"user_team": body["team"], "source_team": body["team"]}
+    if message.blocks:
+        body["blocks"] = message.blocks
+    if message.edited:
+        body["edited"] = message.edited
+    if message.reactions:
+        body["reactions"] = [
+            {"name": name, "users": users, "count": len(users)} for name, users in message.reactions.items()
+        ]
+    if metadata and message.metadata:
+        body["metadata"] = message.metadata
+    return body | _thread_fields(state, message)
+
+
+def _thread_fields(state: State, message: Message) -> Json:
+    channel = state.channels[message.channel]
+    if message.thread_ts:
+        root = channel.messages.get(message.thread_ts)
+        fields: Json = {"thread_ts": message.thread_ts}
+        if root is not None:
+            fields["parent_user_id"] = root.user
+        if message.broadcast and root is not None:
+            fields["root"] = message_json(state, root)
+        return fields
+    replies = channel.replies.get(message.ts, [])
+    if not replies:
+        return {}
+    repliers = list(dict.fromkeys(channel.messages[ts].user for ts in replies))
+    return {
+        "thread_ts": message.ts,
+        "reply_count": len(replies),
+        "reply_users_count": len(repliers),
+        "latest_reply": replies[-1],
+        "reply_users": repliers[:5],
+        "is_locked": False,
+        "subscribed": True,
+    }
+
+
+def ephemeral_json(state: State, message: Ephemeral) -> Json:
+    body: Json = {
+        "type": "message",
+        "subtype": "bot_message",
+        "user": state.app.bot_user,
+        "bot_id": state.app.bot_id,
+        "ts": message.ts,
+        "text": message.text,
+        "is_ephemeral": True,
+    }
+    if message.blocks:
+        body["blocks"] = message.blocks
+    if message.thread_ts:
+        body["thread_ts"] = message.thread_ts
+    return body
+
+
+def bot_json(state: State) -> Json:
+    app = state.app
+    return {
+        "id": app.bot_id,
+        "deleted": False,
+        "name": app.name,
+        "updated": 0,
+        "app_id": app.id,
+        "user_id": app.bot_user,
+        "icons": {},
+    }
+
+
+def user_json(state: State, user: User, *, email: bool) -> Json:
+    """A person as `users.info` gives it; `email` where the token's scopes show it."""
+    local = user.team_id == state.team["id"]
+    profile: Json = {
+        "real_name": user.real_name,
+        "real_name_normalized": user.real_name,
+        "display_name": user.name,
+        "display_name_normalized": user.name,
+        "team": user.team_id,
+    }
+    if email and user.email and local:
+        profile["email"] = user.email
+    if user.is_bot:
+        profile |= {
+            "bot_id": state.app.bot_id if user.id == state.app.bot_user else "B0OTHER",
+            "api_app_id": "",
+        }
+    body: Json = {
+        "id": user.id,
+        "team_id": user.team_id,
+        "name": user.name,
+        "deleted": user.deleted,
+        "profile": profile,
+        "is_bot": user.is_bot,
+        "is_app_user": False,
+        "updated": user.updated,
+    }
+    if user.deleted:
+        return body
+    body |= {
+        "real_name": user.real_name,
+        "tz": user.tz,
+        "tz_label": user.tz,
+        "tz_offset": 0,
+        "is_admin": False,
+        "is_owner": False,
+        "is_primary_owner": False,
+        "is_restricted": user.is_restricted,
+        "is_ultra_restricted": user.is_ultra_restricted,
+    }
+    if not local:
+        body["is_stranger"] = user.is_stranger
+    return body
+
+
+def channel_json(state: State, channel: Channel, *, viewer: str) -> Json:
+    """A conversation as `conversations.info` gives it to `viewer`."""
+    if channel.is_im:
+        peer = next(member for member in channel.members if member != viewer)
+        return {
+            "id": channel.id,
+            "created": channel.created,
+            "is_im": True,
+            "is_org_shared": False,
+            "is_archived": False,
+            "user": peer,
+            "context_team_id": state.team["id"],
+            "is_user_deleted": state.users[peer].deleted,
+            "priority": 0,
+        }
+    return {
+        "id": channel.id,
+        "name": channel.name,
+        "name_normalized": channel.name,
+        "is_channel": not channel.is_private,
+        "is_group": channel.is_private,
+        "is_im": False,
+        "is_mpim": False,
+        "is_private": channel.is_private,
+        "created": channel.created,
+        "is_archived": channel.is_archived,
+        "is_general": False,
+        "is_shared": False,
+        "is_ext_shared": any(state.users[u].team_id != state.team["id"] for u in channel.members),
+        "is_member": viewer in channel.members,
+        "context_team_id": state.team["id"],
+        "topic": {"value": "", "creator": "", "last_set": 0},
+        "purpose": {"value": "", "creator": "", "last_set": 0},
+    }
+
+
+def view_json(state: State, view: View, values: Json | None = None) -> Json:
+    """A view as Slack answers with it and as interactions carry it."""
+    sent: dict[str, Any] = view.payload
+    return {
+        "id": view.id,
+        "team_id": state.team["id"],
+        "type": sent["type"],
+        "blocks": sent["blocks"],
+        "private_metadata": sent.get("private_metadata", ""),
+        "callback_id": sent.get("callback_id", ""),
+        "state": {"values": values if values is not None else view.values},
+        "hash": view.hash,
+        "title": sent.get("title"),
+        "clear_on_close": bool(sent.get("clear_on_close", False)),
+        "notify_on_close": bool(sent.get("notify_on_close", False)),
+        "close": sent.get("close"),
+        "submit": sent.get("submit"),
+        "previous_view_id": view.previous_view_id,
+        "root_view_id": view.root_view_id,
+        "app_id": state.app.id,
+        "external_id": sent.get("external_id", ""),
+        "app_installed_team_id": state.team["id"],
+        "bot_id": state.app.bot_id,
+    }
+
+
+def person_json(state: State, user: str) -> Json:
+    """The acting person as interactions carry them."""
+    who = state.users[user]
+    return {"id": who.id, "username": who.name, "name": who.name, "team_id": who.team_id}
