@@ -114,8 +114,7 @@ class Gateway:
     async def whisper(self, user: str, channel: str, thread_ts: str | None, text: str) -> Outcome:
         """chat.postEphemeral, once. `text` is ours, with what people or agents said already made inert."""
         try:
-            arguments = {"thread_ts": thread_ts} if thread_ts else {}
-            await self._client.chat_postEphemeral(channel=channel, user=user, text=text, **arguments)
+            await self._client.chat_postEphemeral(channel=channel, user=user, text=text, thread_ts=thread_ts)
             return Sent(channel, "")
         except Exception as error:  # noqa: BLE001 - as above
             return failure(error)

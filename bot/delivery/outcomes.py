@@ -123,9 +123,9 @@ def _refusal(error: SlackApiError) -> Later | Unknown | Never:
 
 def _retry_after(error: SlackApiError) -> float | None:
     headers = getattr(error.response, "headers", None) or {}
-    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
+    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
     try:
-        seconds = float(value[0] if isinstance(value, list) else value)
-    except (TypeError, ValueError, IndexError):
+        seconds = float(str(value[0] if isinstance(value, list) else value))
+    except (ValueError, IndexError):
         return None
     return max(0.0, min(seconds, 3600.0))

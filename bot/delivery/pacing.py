@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 # Order of sending (design): pages, removal of dead controls, cards by time left, notices.
 PAGE, DEAD_CONTROLS, CARD, NOTICE = range(4)
@@ -18,7 +18,7 @@ class Pace:
     posts_per_second: float
     next_slot: float = 0.0
     paused_until: float = 0.0
-    failures: int = field(default=0)
+    failures: int = 0
 
     def wait(self, now: float, *, post: bool) -> float:
         """Seconds until a post (or an update) may go."""
@@ -26,9 +26,8 @@ class Pace:
         return max(0.0, until - now)
 
     def posted(self, now: float) -> None:
-        """A post began. Slots keep their distance from the slot, not from the moment, so that no time is lost."""
-        gap = 1.0 / self.posts_per_second
-        self.next_slot = max(self.next_slot, now - gap) + gap if self.next_slot else now + gap
+        """A post began."""
+        self.next_slot = now + 1.0 / self.posts_per_second
 
     def refused(self, now: float, retry_after: float | None) -> None:
         """Slack said "later": wait as told, else longer each time, up to a minute."""

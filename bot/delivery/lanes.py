@@ -1,0 +1,160 @@
+"""One lane per channel: what is to be sent there, in the order of sending, at the channel's pace.
+
+A lane has two queues, each worked off one by one: posts, which are paced, and updates, which are not and so never
+wait behind posts. A key waits at most once in a queue; what is sent is decided when its turn comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from bot.delivery.pacing import Pace
+from core.clock import Clock
+
+_log = structlog.get_logger("clarify.delivery")
+Priority = tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to do for this key now. `posted`: a post was tried, and a slot used."""
+
+    posted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Try this key again: after `seconds`, or when the lane goes on.
+
+    `pause`: Slack refused, the whole lane waits; `seconds` None then means "as the backoff says".
+    """
+
+    seconds: float | None = None
+    pause: bool = False
+    posted: bool = False
+
+
+Deliver = Callable[[str], Awaitable[Done | Again]]
+Elapsed = Callable[[], float]
+
+
+@dataclass(slots=True)
+class _Queue:
+    heap: list[tuple[Priority, int, str]] = field(default_factory=list)
+    waiting: dict[str, Priority] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: asyncio.Task[None] | None = None
+
+
+class Lanes:
+    """`deliver(key)` brings one key in line; `elapsed` is a monotonic clock in seconds."""
+
+    def __init__(
+        self, deliver: Deliver, clock: Clock, elapsed: Elapsed, posts_per_second: float, rng: random.Random
+    ) -> None:
+        self._deliver = deliver
+        self._clock = clock
+        self._elapsed = elapsed
+        self._rng = rng
+        self._posts_per_second = posts_per_second
+        self._paces: dict[str, Pace] = {}
+        self._queues: dict[tuple[str, bool], _Queue] = {}
+        self._later: set[asyncio.Task[None]] = set()
+        self._count = 0
+        self._closed = False
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def put(self, channel: str, key: str, priority: Priority, *, post: bool) -> None:
+        """Have `key` delivered in its turn."""
+        if self._closed:
+            return
+        queue = self._queues.setdefault((channel, post), _Queue())
+        if queue.waiting.get(key, (99, 0.0)) <= priority:
+            return
+        queue.waiting[key] = priority
+        self._count += 1
+        heapq.heappush(queue.heap, (priority, self._count, key))
+        queue.changed.set()
+        if queue.worker is None:
+            queue.worker = asyncio.create_task(self._work(channel, post, queue), name=f"lane {channel}")
+            queue.worker.add_done_callback(self._ended)
+
+    @property
+    def length(self) -> int:
+        """How many keys wait in all lanes."""
+        return sum(len(queue.waiting) for queue in self._queues.values())
+
+    async def close(self) -> None:
+        """Let what is being sent finish; drop the rest, which is found again on the next start."""
+        self._closed = True
+        workers = [queue.worker for queue in self._queues.values() if queue.worker]
+        for queue in self._queues.values():
+            queue.heap.clear()
+            queue.waiting.clear()
+            queue.changed.set()
+        for task in self._later:
+            task.cancel()
+        await asyncio.gather(*workers, *self._later, return_exceptions=True)
+
+    async def _work(self, channel: str, post: bool, queue: _Queue) -> None:  # noqa: FBT001
+        pace = self._paces.setdefault(channel, Pace(self._posts_per_second))
+        while queue.waiting:
+            await self._turn(pace, queue, post=post)
+            key, priority = self._pop(queue)
+            if key is None:
+                continue
+            result = await self._deliver(key)
+            now = self._elapsed()
+            if result.posted:
+                pace.posted(now)
+            if isinstance(result, Done):
+                pace.went_well()
+                continue
+            if result.pause:
+                pace.refused(now, result.seconds)
+                self.put(channel, key, priority, post=post)
+            else:
+                self._put_later(result.seconds or 0.0, channel, key, priority, post=post)
+        queue.worker = None
+
+    async def _turn(self, pace: Pace, queue: _Queue, *, post: bool) -> None:
+        """Wait for the slot."""
+        while queue.waiting and (seconds := pace.wait(self._elapsed(), post=post)) > 0:
+            if self._closed:
+                return
+            queue.changed.clear()
+            sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+            changed = asyncio.ensure_future(queue.changed.wait())
+            await asyncio.wait({sleep, changed}, return_when=asyncio.FIRST_COMPLETED)
+            sleep.cancel()
+            changed.cancel()
+
+    def _pop(self, queue: _Queue) -> tuple[str | None, Priority]:
+        while queue.heap:
+            priority, _, key = heapq.heappop(queue.heap)
+            if queue.waiting.get(key) == priority:
+                del queue.waiting[key]
+                return key, priority
+        return None, (0, 0.0)
+
+    def _put_later(self, seconds: float, channel: str, key: str, priority: Priority, *, post: bool) -> None:
+        async def wait() -> None:
+            await self._clock.sleep(seconds * self._rng.uniform(1.0, 1.2))
+            self.put(channel, key, priority, post=post)
+
+        task = asyncio.create_task(wait(), name=f"later {key}")
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is None:
+            return
+        _log.error("a lane died", lane=task.get_name(), error=repr(task.exception()))
+        if not self.failed.done():
+            self.failed.set_exception(task.exception() or RuntimeError(task.get_name()))

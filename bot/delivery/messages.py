@@ -1,0 +1,203 @@
+"""The messages table: what each Slack message was meant to say, where it is, what it says now."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import aiosqlite
+
+from bot.delivery.store import Store
+from bot.ports import Thread
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One message. `key` is its name for ever; `ts` None: not posted, or not known to be (`intent_at`)."""
+
+    key: str
+    kind: str
+    clarification: str | None
+    round: int | None
+    producer: str | None
+    session_id: str | None
+    target: str
+    body: dict[str, Any] | None
+    wanted: str | None
+    channel: str | None
+    ts: str | None
+    thread_ts: str | None
+    intent_at: float | None
+    shown: str | None
+    final: bool
+    failed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A message to be shown from now on. `body` None: its words come from the ledger."""
+
+    key: str
+    kind: str
+    target: str
+    clarification: str | None = None
+    round: int | None = None
+    producer: str | None = None
+    session_id: str | None = None
+    body: dict[str, Any] | None = None
+    wanted: str | None = None
+
+
+class Messages:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def want(self, fresh: Iterable[Fresh]) -> None:
+        """Have messages shown; one that is there already gets the new body, if it has one."""
+        rows = [
+            (
+                f.key,
+                f.kind,
+                f.clarification,
+                f.round,
+                f.producer,
+                f.session_id,
+                f.target,
+                json.dumps(f.body) if f.body is not None else None,
+                f.wanted,
+            )
+            for f in fresh
+        ]
+
+        async def work(db: aiosqlite.Connection) -> None:
+            await db.executemany(
+                """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted)
+                   values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+                   on conflict (key) do update set body = excluded.body, wanted = excluded.wanted, final = 0
+                   where excluded.body is not null and excluded.wanted is not messages.wanted""",
+                rows,
+            )
+
+        await self._store.write(work)
+
+    async def get(self, key: str) -> Row | None:
+        row = await self._store.read_one("select * from messages where key = ?", key)
+        return _row(row) if row else None
+
+    async def unfinished(self) -> list[Row]:
+        """All messages that may still have to change."""
+        rows = await self._store.read("select * from messages where final = 0 and failed is null")
+        return [_row(row) for row in rows]
+
+    async def of_clarification(self, clarification: str) -> list[Row]:
+        rows = await self._store.read(
+            "select * from messages where clarification = ? and kind = 'card' order by round", clarification
+        )
+        return [_row(row) for row in rows]
+
+    async def intend(self, key: str, channel: str, thread_ts: str | None, at: float) -> None:
+        """A post begins; if its outcome stays unknown, this says where to look for it."""
+        await self._store.execute(
+            "update messages set intent_at = ?, channel = ?, thread_ts = ? where key = ?",
+            at,
+            channel,
+            thread_ts,
+            key,
+        )
+
+    async def not_sent(self, key: str) -> None:
+        """The post that was begun did not arrive."""
+        await self._store.execute("update messages set intent_at = null where key = ?", key)
+
+    async def landed(
+        self, row: Row, channel: str, ts: str, shown: str, *, final: bool, opens_thread: bool
+    ) -> None:
+        """It is there. `opens_thread`: the session's thread starts with it."""
+
+        async def work(db: aiosqlite.Connection) -> None:
+            await db.execute(
+                "update messages set channel = ?, ts = ?, shown = ?, final = ?, intent_at = null where key = ?",
+                (channel, ts, shown, int(final), row.key),
+            )
+            if opens_thread:
+                await db.execute(
+                    "update sessions set channel = ?, thread_ts = ? where producer = ? and session_id = ?",
+                    (channel, ts, row.producer, row.session_id),
+                )
+
+        await self._store.write(work)
+
+    async def now_shows(self, key: str, shown: str, *, final: bool) -> None:
+        await self._store.execute(
+            "update messages set shown = ?, final = ? where key = ?", shown, int(final), key
+        )
+
+    async def move(self, key: str, target: str) -> None:
+        """It has to be posted (again), in `target`."""
+        await self._store.execute(
+            "update messages set target = ?, channel = null, ts = null, intent_at = null, shown = null where key = ?",
+            target,
+            key,
+        )
+
+    async def give_up(self, key: str, reason: str) -> None:
+        await self._store.execute(
+            "update messages set failed = ?, intent_at = null where key = ?", reason, key
+        )
+
+    async def leave_thread(self, producer: str, session_id: str) -> None:
+        """The session's thread cannot be used any more; its next message opens a new one."""
+        await self._store.execute(
+            "update sessions set channel = null, thread_ts = null where producer = ? and session_id = ?",
+            producer,
+            session_id,
+        )
+
+    async def thread_of(self, producer: str, session_id: str) -> Thread | None:
+        row = await self._store.read_one(
+            "select * from sessions where producer = ? and session_id = ? and thread_ts is not null",
+            producer,
+            session_id,
+        )
+        return thread(row) if row else None
+
+    async def someone_else_opens(self, row: Row) -> bool:
+        """Whether another message of the session may be opening its thread (outcome unknown)."""
+        found = await self._store.read_one(
+            """select 1 from messages where producer = ? and session_id = ? and key <> ? and ts is null
+               and intent_at is not null and failed is null""",
+            row.producer,
+            row.session_id,
+            row.key,
+        )
+        return found is not None
+
+    async def taken_places(self, channel: str, clarification: str | None) -> set[str]:
+        """The ts of messages of a clarification that are accounted for."""
+        rows = await self._store.read(
+            "select ts from messages where channel = ? and clarification is ? and ts is not null",
+            channel,
+            clarification,
+        )
+        return {str(row["ts"]) for row in rows}
+
+
+def thread(row: sqlite3.Row) -> Thread:
+    return Thread(
+        producer=row["producer"],
+        session_id=row["session_id"],
+        issue=row["issue"] or 0,
+        agent_id=row["agent_id"],
+        channel=row["channel"],
+        ts=row["thread_ts"],
+    )
+
+
+def _row(row: sqlite3.Row) -> Row:
+    values = {key: row[key] for key in Row.__slots__}
+    values["body"] = json.loads(row["body"]) if row["body"] else None
+    values["final"] = bool(row["final"])
+    return Row(**values)
