@@ -51,7 +51,9 @@ class Press:
         """
         text = "|".join((VERSION, self.verb, self.clarification, str(self.round), self.arg))
         if len(text) > LIMIT or not text.isascii():
-            raise BadPress(f"A press of “{self.verb}” does not fit: expected at most {LIMIT} ASCII characters.")
+            raise BadPress(
+                f"A press of “{self.verb}” does not fit: expected at most {LIMIT} ASCII characters."
+            )
         Press.unpack(text)
         return text
 
@@ -64,14 +66,22 @@ class Press:
         """
         parts = text.split("|", 4)
         if len(text) > LIMIT or len(parts) != 5:
-            raise BadPress(f"A control's payload has {len(parts)} parts in {len(text)} characters; expected 5.")
+            raise BadPress(
+                f"A control's payload has {len(parts)} parts in {len(text)} characters; expected 5."
+            )
         version, verb, clarification, number, arg = parts
         if version != VERSION:
-            raise BadPress(f"A control's payload is not of version {VERSION}: the message is of another release.")
+            raise BadPress(
+                f"A control's payload is not of version {VERSION}: the message is of another release."
+            )
         if verb not in get_args(Verb):
-            raise BadPress(f"A control's payload has an unknown verb; expected one of {', '.join(get_args(Verb))}.")
+            raise BadPress(
+                f"A control's payload has an unknown verb; expected one of {', '.join(get_args(Verb))}."
+            )
         if not ID.fullmatch(clarification) or not _NUMBER.fullmatch(number):
-            raise BadPress("A control's payload names no clarification and round; expected the form CLR-42-001|1.")
+            raise BadPress(
+                "A control's payload names no clarification and round; expected the form CLR-42-001|1."
+            )
         return cls(cast("Verb", verb), clarification, int(number), arg)
 
     def number(self) -> int:

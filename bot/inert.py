@@ -185,7 +185,7 @@ def _continues(text: str, at: int) -> bool:
     if not 0 < at < len(text) or text[at].isascii():
         return False
     here, before = text[at], text[at - 1]
-    if before == _ZWJ or here == _ZWJ or unicodedata.category(here) in ("Mn", "Mc", "Me"):
+    if _ZWJ in (before, here) or unicodedata.category(here) in ("Mn", "Mc", "Me"):
         return True
     if "\U0001f3fb" <= here <= "\U0001f3ff" or "\U000e0020" <= here <= "\U000e007f":
         return True

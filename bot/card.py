@@ -1,0 +1,267 @@
+"""What a card shows, decided: words, controls, and how much of each fits. The layout is the template's.
+
+Pure. Agents' words are plain text here; only `Words(…, live=True)` is mrkdwn, and all of it is the bot's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bot import inert
+from bot.blockkit import BUTTON, MESSAGE_BUDGET, OPTION, SECTION
+from bot.codec import Press, Verb, action_id
+from bot.rounds import (
+    Round,
+    Verbosity,
+    closed_words,
+    default_words,
+    escalation_words,
+    reply_words,
+    words,
+)
+from core import answers
+
+YES, NO, ANSWER, VIEW_FULL = "Yes", "No", "Answer…", "View full"
+CHOOSE = "Choose an answer"
+BUTTON_CHOICES = 5
+BUTTON_LABEL = 30  # longer labels clip on screen
+_CONTEXT = 2000
+_SMALL = 500
+_RESERVE = 400  # numbering, "Context: ", rounding
+_OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL))
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A text element: plain text, or the bot's own mrkdwn where `live`."""
+
+    text: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """`spoken` is the accessibility label, where the label alone does not say it all."""
+
+    label: str
+    action_id: str
+    value: str
+    spoken: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A menu; `options` are (text, value)."""
+
+    placeholder: str
+    action_id: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The parts of a card in the order in which they are shown; empty ones are left out."""
+
+    heading: str
+    alert: tuple[Words, ...] = ()
+    question: tuple[str, ...] = ()
+    topic: tuple[Words, ...] = ()
+    choices: tuple[str, ...] = ()
+    context: tuple[Words, ...] = ()
+    answer: tuple[str, ...] = ()
+    facts: tuple[Words, ...] = ()
+    buttons: tuple[Button, ...] = ()
+    selects: tuple[Select, ...] = ()
+    hint: tuple[Words, ...] = ()
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What is left of a message's text for words that may be cut."""
+
+    left: int
+    cut: bool = field(default=False)
+
+    def spend(self, *texts: str) -> None:
+        self.left -= sum(map(inert.size, texts))
+
+    def fit(self, texts: list[str]) -> list[str]:
+        """Each text, or its beginning where it does not fit; sets `cut`."""
+        given = inert.shares([inert.size(text) for text in texts], max(self.left, 10 * len(texts)))
+        fitted = [inert.clip(text, share) for text, share in zip(texts, given, strict=True)]
+        self.cut = self.cut or fitted != texts
+        self.spend(*fitted)
+        return fitted
+
+
+def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | None) -> Card:
+    """A card that takes an answer. `text` is the message's fallback, which counts against the same budget;
+    `instead_of` the channel that the card could not be posted to.
+    """
+    terse = verbosity == "terse"
+    selects = () if uses_buttons(shown) else _selects(shown)
+    listed = bool(shown.labels) and not uses_buttons(shown)
+    facts = _deadline(shown, terse=terse)
+    hint = () if terse else (Words(_hint(shown)),)
+    alert = tuple(Words(line, live) for line, live in _alerts(shown, instead_of))
+    topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
+    budget = _Budget(MESSAGE_BUDGET - inert.size(text) - _RESERVE)
+    budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent)
+    budget.spend(
+        *(option for select in selects for option, _ in select.options), *shown.labels[:BUTTON_CHOICES]
+    )
+    context = "" if terse else inert.plain(shown.asked.context or "").strip()
+    detail = inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
+    question, context, detail, choices = budget.fit(
+        [words(shown.question), context, detail, shown.numbered if listed else ""]
+    )
+    if listed and inert.size(choices) < inert.size(shown.numbered):
+        choices = _clipped_choices(shown, inert.size(choices))
+    hidden = terse and bool(shown.asked.context or shown.asked.default_response)
+    cut = budget.cut or hidden or _is_cut_default(shown)
+    asides = [f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""]
+    return Card(
+        heading=_heading(shown, "asks"),
+        alert=alert,
+        question=tuple(pieces(question, SECTION)),
+        topic=topic,
+        choices=tuple(pieces(choices, SECTION)),
+        context=tuple(Words(piece) for aside in asides for piece in pieces(aside, _CONTEXT)),
+        facts=facts,
+        buttons=_buttons(shown, cut=cut),
+        selects=selects,
+        hint=hint,
+    )
+
+
+def settled_card(shown: Round, text: str) -> Card:
+    """A card that takes no answer any more: no controls but View full where words were cut."""
+    answered = shown.stage == "answered"
+    facts = [Words(_who(shown), live=True)] if answered else []
+    facts += [Words(shown.answered_by)] if answered and not shown.slack_user else []
+    if answered and shown.answered_at:
+        facts.append(Words(inert.date(shown.answered_at), live=True))
+    if state := reply_words(shown.asked):
+        facts.append(Words(state))
+    if not answered or (shown.is_current and shown.record.status == "abandoned"):
+        facts.append(Words(closed_words(shown, _SMALL)))
+    budget = _Budget(MESSAGE_BUDGET - inert.size(text) - _RESERVE)
+    budget.spend(shown.agent, *(part.text for part in facts))
+    answer = f"Answer: {shown.answer_label}" if answered else ""
+    question, answer = budget.fit([words(shown.question), answer])
+    cut = budget.cut or (not answered and shown.asked.closed == "expired" and _is_cut_default(shown))
+    return Card(
+        heading=_heading(shown, "asked"),
+        question=tuple(pieces(question, SECTION)),
+        answer=tuple(pieces(answer, SECTION)),
+        facts=tuple(facts),
+        buttons=(_view_full(shown),) if cut else (),
+    )
+
+
+def uses_buttons(shown: Round) -> bool:
+    """Whether each choice gets a button: few, short, and told apart at a glance."""
+    labels = [label.casefold() for label in shown.labels]
+    return (
+        not shown.asked.multi_select
+        and 0 < len(labels) <= BUTTON_CHOICES
+        and all(inert.size(label) <= BUTTON_LABEL for label in shown.labels)
+        and len(set(labels)) == len(labels)
+        and not _OWN_LABELS & set(labels)
+    )
+
+
+def has_modal(shown: Round) -> bool:
+    """Whether Answer… is offered: for what no button or menu can say."""
+    kinds = shown.asked.kinds
+    several = shown.asked.multi_select and bool(shown.labels)
+    return several or "numeric" in kinds or "freetext" in kinds or not kinds
+
+
+def options(shown: Round) -> list[str]:
+    """The choices' labels as options: numbered, 75 characters at most."""
+    return [inert.clip(f"{n}. {label}", OPTION) for n, label in enumerate(shown.labels, 1)]
+
+
+def pieces(text: str, limit: int) -> list[str]:
+    """`text` in text objects of at most `limit`, none of them blank."""
+    return [piece.strip("\n") for piece in inert.split(text, limit) if piece.strip()]
+
+
+def button(
+    shown: Round, verb: Verb, label: str, *, n: int | None = None, arg: str = "", spoken: str = ""
+) -> Button:
+    """A button about one round."""
+    value = Press(verb, shown.record.id, shown.number, arg).pack()
+    return Button(label, action_id(verb, n), value, inert.clip(spoken, BUTTON))
+
+
+def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
+    found: list[Button] = []
+    if uses_buttons(shown):
+        found += [button(shown, "choice", label, n=n, arg=str(n)) for n, label in enumerate(shown.labels)]
+    if "yes_no" in shown.asked.kinds:
+        found += [button(shown, "yes", YES), button(shown, "no", NO)]
+    if has_modal(shown):
+        found.append(button(shown, "answer", ANSWER, spoken=f"Answer {shown.record.id}"))
+    return (*found, _view_full(shown)) if cut else tuple(found)
+
+
+def _view_full(shown: Round) -> Button:
+    return button(shown, "view", VIEW_FULL, arg="1", spoken=f"View all of {shown.record.id}")
+
+
+def _selects(shown: Round) -> tuple[Select, ...]:
+    if not shown.labels or shown.asked.multi_select:
+        return ()
+    values = [Press("choice", shown.record.id, shown.number, str(n)).pack() for n in range(len(shown.labels))]
+    return (Select(CHOOSE, action_id("select"), tuple(zip(options(shown), values, strict=True))),)
+
+
+def _clipped_choices(shown: Round, room: int) -> str:
+    """All choices numbered, the long ones cut: none is left out."""
+    labels = shown.labels
+    given = inert.shares([inert.size(label) for label in labels], room - 5 * len(labels))
+    clipped = (inert.clip(label, max(10, share)) for label, share in zip(labels, given, strict=True))
+    return "\n".join(f"{n}. {label}" for n, label in enumerate(clipped, 1))
+
+
+def _heading(shown: Round, verb: str) -> str:
+    notes = [f"round {shown.number}"] if shown.number > 1 or not shown.is_current else []
+    if shown.stage == "open" and shown.record.status in ("stale", "escalated"):
+        notes.append(shown.record.status)
+    if shown.stage != "open":
+        notes.append({"answered": "answered", "closed": "closed"}[shown.stage])
+    return " · ".join((f"{shown.agent} {verb}", inert.clip(shown.record.id, 40), *notes))
+
+
+def _alerts(shown: Round, instead_of: str | None) -> list[tuple[str, bool]]:
+    found = [(escalation_words(shown, _SMALL), False)]
+    if instead_of and inert.is_channel(instead_of):
+        found.append((f"Posted here because {inert.channel(instead_of)} could not be used.", True))
+    elif instead_of:
+        found.append((inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL), False))
+    return [(text, live) for text, live in found if text]
+
+
+def _deadline(shown: Round, *, terse: bool) -> tuple[Words, ...]:
+    expires = shown.asked.expires_at
+    until = Words(f"Answer by {inert.date(expires)}", live=True) if expires else Words("No time limit")
+    default = "" if terse else default_words(shown.asked, _SMALL)
+    return (until, Words(default)) if default else (until,)
+
+
+def _is_cut_default(shown: Round) -> bool:
+    return inert.size(shown.asked.default_response or "") > _SMALL
+
+
+def _who(shown: Round) -> str:
+    return f"Answered by {inert.mention(shown.slack_user)}" if shown.slack_user else "Answered by"
+
+
+def _hint(shown: Round) -> str:
+    hint = answers.hint(shown.asked)
+    return (
+        f"Or in this thread: {hint[0].lower()}{hint[1:]} A reply that begins with // is talk, not an answer."
+    )

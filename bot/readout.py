@@ -1,0 +1,83 @@
+"""The top-level `text` of a card: what a screen reader reads aloud and a notification shows.
+
+It stands alone. Where 4000 characters do not hold all of it, it begins, says that the whole follows in
+the thread, and `more` is the whole in pieces. Everything here is escaped already. Pure.
+"""
+
+from __future__ import annotations
+
+from bot import inert
+from bot.rounds import Round, closed_words, default_words, escalation_words, reply_words, sentence, words
+from core import answers
+
+PIECE = 3900
+POINTER = "This is only the beginning; the whole follows in the thread."
+_DEFAULT_LIMIT = 300
+_NO_LIMIT = 10**9
+
+
+def open_text(shown: Round) -> tuple[str, tuple[str, ...]]:
+    """Text and `more` of a question that waits for its answer."""
+    head = inert.fallback(_head(shown), 400)
+    body = inert.fallback(_body(shown), _NO_LIMIT)
+    tail = inert.fallback(
+        "\n".join(filter(None, (_deadline(shown, _DEFAULT_LIMIT), answers.hint(shown.asked)))), 900
+    )
+    whole = f"{head} {body}\n{tail}"
+    if inert.size(whole) <= inert.TEXT_LIMIT and not _clips_default(shown):
+        return whole, ()
+    room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(POINTER) - 3
+    text = f"{head} {inert.clip_escaped(body, room)}\n{POINTER}\n{tail}"
+    return text, tuple(whole_pieces(shown))
+
+
+def settled_text(shown: Round) -> str:
+    """Text of a question that takes no answer any more. Who answered is the only live part."""
+    asked = inert.fallback(f"{shown.agent} asked ({shown.record.id}): {words(shown.question)}", 1500)
+    if shown.stage == "closed":
+        return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}"
+    who = inert.mention(shown.slack_user) if shown.slack_user else inert.fallback(shown.answered_by, 300)
+    when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
+    state = inert.fallback(_state(shown), 800)
+    answer = inert.fallback(shown.answer_label, 1000)
+    return f"{asked}\nAnswered by {who}{when}: {answer}" + (f"\n{state}" if state else "")
+
+
+def whole_pieces(shown: Round) -> list[str]:
+    """All of an open question in pieces for the thread, each at most 3900 as it is sent."""
+    parts = (f"{_head(shown)} {_body(shown)}", _deadline(shown, _NO_LIMIT))
+    return [piece for piece in inert.split_escaped("\n".join(filter(None, parts)), PIECE) if piece.strip()]
+
+
+def _head(shown: Round) -> str:
+    again = f", round {shown.number}" if shown.number > 1 else ""
+    urgent = escalation_words(shown, 200)
+    return f"{urgent + ' ' if urgent else ''}{shown.agent} asks ({shown.record.id}{again}):"
+
+
+def _body(shown: Round) -> str:
+    parts = [words(shown.question)]
+    if shown.labels:
+        parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
+        parts.append(shown.numbered)
+    if context := inert.plain(shown.asked.context or "").strip():
+        parts.append(f"Context: {context}")
+    return "\n".join(parts)
+
+
+def _deadline(shown: Round, limit: int) -> str:
+    expires = shown.asked.expires_at
+    until = f"Answer by {inert.utc(expires)}." if expires else "There is no time limit."
+    default = default_words(shown.asked, limit)
+    return f"{until} {sentence(default)}" if default else until
+
+
+def _clips_default(shown: Round) -> bool:
+    return inert.size(shown.asked.default_response or "") > _DEFAULT_LIMIT
+
+
+def _state(shown: Round) -> str:
+    parts = [reply_words(shown.asked)]
+    if shown.is_current and shown.record.status == "abandoned":
+        parts.append(closed_words(shown, 300))
+    return " ".join(sentence(part) for part in parts if part)

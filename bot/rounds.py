@@ -1,0 +1,186 @@
+"""One round of a clarification as people are to see it: what was asked, how it stands, in which words.
+
+Pure. All words come from here, so that the card, its fallback text and the modals say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from bot import inert
+from core import answers
+from core.clarification import Aaep, Clarification, Entry, EntryType
+
+Stage = Literal["open", "answered", "closed"]
+Verbosity = Literal["terse", "normal", "detailed"]
+
+NAME_LIMIT = 80
+BLANK = "(blank)"
+_REPLY_WORDS = {
+    "sending": "Sending to the agent…",
+    "delivered": "Delivered",
+    "confirmed": "Delivered and confirmed: the agent went on",
+    "unconfirmed": "Sent, not confirmed",
+    "refused": "The agent refused the answer",
+    "too_late": "Too late: the agent no longer waited for this answer",
+}
+_CLOSED_WORDS = {
+    "cancelled": "Cancelled: the agent needs no answer any more",
+    "session ended": "Closed: the agent's session ended",
+    "requester moved on": "Closed: the agent moved on without an answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """`record` seen at round `number`; `asked` and `question` are those of that round."""
+
+    record: Clarification
+    number: int
+    asked: Aaep
+    question: str
+    answer: Entry | None
+    stage: Stage
+
+    @property
+    def agent(self) -> str:
+        """The agent's name on one line, as plain text."""
+        named = self.asked.agent_name or self.asked.agent_id or self.record.from_
+        return inert.clip(inert.line(named) or "An agent", NAME_LIMIT)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The choices' labels on one line each, as plain text; never empty ones."""
+        if "multiple_choice" not in self.asked.kinds:
+            return ()
+        return tuple(inert.line(option.label) or BLANK for option in self.asked.choices)
+
+    @property
+    def numbered(self) -> str:
+        """All choices in full, numbered, one a line."""
+        return "\n".join(f"{n}. {label}" for n, label in enumerate(self.labels, 1))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no later round has begun."""
+        return self.number >= self.record.round
+
+    @property
+    def topic(self) -> str:
+        """The topic, where it says more than the question's beginning and the summary do."""
+        topic = inert.line(self.record.topic)
+        known = (inert.line(self.question), inert.line(self.asked.summary_terse or ""))
+        return "" if any(text.startswith(topic.rstrip("…")) for text in known) else topic
+
+    @property
+    def answer_label(self) -> str:
+        """The answer as people read it; empty where there is none."""
+        if self.asked.label is not None:
+            return words(self.asked.label)
+        if self.asked.response is not None:
+            return words(answers.describe(self.asked.response))
+        return words(self.answer.body) if self.answer else ""
+
+    @property
+    def answered_at(self) -> datetime | None:
+        """When it was answered."""
+        return self.asked.answered_at or (self.answer.timestamp if self.answer else None)
+
+    @property
+    def answered_by(self) -> str:
+        """Who answered, as plain text."""
+        return inert.clip(
+            inert.line(self.asked.decided_by or (self.answer.from_ if self.answer else "")) or "somebody", 256
+        )
+
+    @property
+    def slack_user(self) -> str | None:
+        """The Slack user who answered, where it was one."""
+        by = self.asked.answered_by
+        return by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
+
+
+def round_of(record: Clarification, number: int | None = None) -> Round:
+    """A round of `record`: the current one, or an earlier one (from 1)."""
+    if number is None or not 0 < number < record.round:
+        answered = not record.is_open and (
+            record.asked.response is not None or _last(record, "answer", record.round) is not None
+        )
+        stage: Stage = "open" if record.is_open else "answered" if answered else "closed"
+        answer = _last(record, "answer", record.round) if answered else None
+        return Round(record, record.round, record.asked, record.question, answer, stage)
+    past = record.asked.earlier
+    asked = Aaep.model_validate(past[number - 1]) if number <= len(past) else Aaep(kinds=())
+    question = _last(record, "question", number)
+    answer = _last(record, "answer", number)
+    known = asked.response is not None or answer is not None
+    return Round(
+        record, number, asked, question.body if question else "", answer, "answered" if known else "closed"
+    )
+
+
+def words(text: str, empty: str = BLANK) -> str:
+    """`text` inert, or `empty` where nothing that can be seen is left of it."""
+    shown = inert.plain(text)
+    return shown if shown.strip() else empty
+
+
+def sentence(text: str) -> str:
+    """`text` with a full stop, where it has no end of its own."""
+    return text if text.endswith((".", "…", "!", "?")) else f"{text}."
+
+
+def reply_words(asked: Aaep) -> str:
+    """Where the reply to the agent stands; empty where none is owed."""
+    if asked.reply is None:
+        return ""
+    note = inert.clip(inert.line(asked.reply_note or ""), 300)
+    said = _REPLY_WORDS[asked.reply]
+    return f"{said}: {note}" if note and asked.reply in ("refused", "too_late") else said
+
+
+def default_words(asked: Aaep, limit: int) -> str:
+    """What happens if nobody answers, with at most `limit` of the agent's own words."""
+    default = inert.plain(asked.default_response or "").strip()
+    if default:
+        return f"If nobody answers: the agent assumes “{inert.clip(default, limit)}”"
+    return (
+        "If nobody answers: the agent has no default and decides itself what to do"
+        if asked.expires_at
+        else ""
+    )
+
+
+def closed_words(shown: Round, limit: int) -> str:
+    """Why it takes no answer any more, with at most `limit` of the agent's own words."""
+    if not shown.is_current:
+        return f"Closed: asked again in round {shown.number + 1}"
+    reason = shown.asked.closed
+    if reason == "expired":
+        default = inert.plain(shown.asked.default_response or "").strip()
+        if default:
+            return f"Expired; the agent was told to assume “{inert.clip(default, limit)}”"
+        return "Expired; the agent had no default to assume"
+    if reason in _CLOSED_WORDS:
+        return _CLOSED_WORDS[reason]
+    if reason:
+        return f"Closed: {inert.clip(inert.line(reason), limit)}"
+    last = _last(shown.record, "resolution", shown.record.round)
+    return f"Closed: {inert.clip(inert.line(last.body), limit)}" if last else "Closed without an answer"
+
+
+def escalation_words(shown: Round, limit: int) -> str:
+    """Why a human is needed now; empty where it is not escalated."""
+    if shown.record.status != "escalated":
+        return ""
+    last = _last(shown.record, "escalation", None)
+    why = inert.clip(inert.line(last.body), limit) if last else ""
+    return f"Escalated. {why}" if why else "Escalated: this needs a human now."
+
+
+def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry | None:
+    return next(
+        (e for e in reversed(record.thread) if e.type == kind and (number is None or e.round == number)), None
+    )
