@@ -33,42 +33,53 @@ class Arrival:
 
 
 class Backlog:
-    """A queue bounded by number and by bytes: `put` waits when it is full, which TCP hands on."""
+    """A queue bounded by number and by bytes. Adding never waits: who adds waits for room afterwards."""
 
     def __init__(self, max_items: int = MAX_ITEMS, max_bytes: int = MAX_BYTES) -> None:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._items: deque[Arrival] = deque()
         self._bytes = 0
-        self._changed = asyncio.Condition()
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._none = asyncio.Event()
+        self._tell()
 
     def __len__(self) -> int:
         return len(self._items)
 
-    @property
-    def full(self) -> bool:
-        return len(self._items) >= self._max_items or self._bytes >= self._max_bytes
+    def add(self, arrival: Arrival) -> None:
+        """Append one: what came out of one read, so that a cancelled reader loses none of it."""
+        self._items.append(arrival)
+        self._bytes += arrival.size
+        self._tell()
 
-    async def put(self, arrival: Arrival) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self.full)
-            self._items.append(arrival)
-            self._bytes += arrival.size
-            self._changed.notify_all()
+    async def room(self) -> None:
+        """Returns once the backlog is below its bounds; until then TCP holds the producer back."""
+        await self._room.wait()
 
     async def first(self) -> Arrival:
-        """The oldest; it stays until `done`, so that nothing is out of both the backlog and the inbox."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._items)
-            return self._items[0]
+        """The oldest; it stays until `done`, so that it is always in the backlog or in the inbox."""
+        await self._some.wait()
+        return self._items[0]
 
-    async def done(self) -> None:
+    def done(self) -> None:
         """The oldest is dealt with."""
-        async with self._changed:
-            self._bytes -= self._items.popleft().size
-            self._changed.notify_all()
+        self._bytes -= self._items.popleft().size
+        self._tell()
 
     async def drained(self) -> None:
         """Returns once all is dealt with."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._items)
+        await self._none.wait()
+
+    def _tell(self) -> None:
+        full = len(self._items) >= self._max_items or self._bytes >= self._max_bytes
+        for event, holds in (
+            (self._some, bool(self._items)),
+            (self._none, not self._items),
+            (self._room, not full),
+        ):
+            if holds:
+                event.set()
+            else:
+                event.clear()

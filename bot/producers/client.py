@@ -103,7 +103,7 @@ async def bounded_body(response: httpx.Response) -> bytes:
 def words(error: BaseException) -> str:
     """A network failure for people. By its kind: the library's own text may quote a header, the token too."""
     if isinstance(error, httpx.ConnectError):
-        return f"cannot connect ({error})"
+        return f"cannot connect ({_root(error)})"
     named: tuple[tuple[type[BaseException], str], ...] = (
         (httpx.ConnectTimeout, f"no connection within {CONNECT_TIMEOUT:g} s"),
         (httpx.TimeoutException, f"no answer within {ANSWER_TIMEOUT:g} s"),
@@ -115,6 +115,17 @@ def words(error: BaseException) -> str:
         (httpx.UnsupportedProtocol, "the address is neither http:// nor https://"),
     )
     return next((text for kind, text in named if isinstance(error, kind)), type(error).__name__)
+
+
+def _root(error: BaseException) -> str:
+    """What the operating system said, below the libraries' layers."""
+    cause: BaseException | None = error
+    said = str(error)
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            said = cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return clean(said)
 
 
 def clean(text: str, limit: int = 200) -> str:

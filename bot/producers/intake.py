@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 import structlog
 
@@ -21,6 +23,7 @@ from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock
 
 _STORAGE_CAP = 10.0
+_KINDS = 1000
 log = structlog.get_logger(__name__)
 
 
@@ -61,13 +64,14 @@ class Intake:
         self._offset = offset
         self._counters = counters
         self._gaps = Gaps()
+        self._told: set[object] = set()
         self._log = log.bind(producer=producer)
 
     async def run(self) -> None:
         """Empties the backlog for ever."""
         while True:
             await self.take(await self._backlog.first())
-            await self._backlog.done()
+            self._backlog.done()
 
     async def take(self, arrival: Arrival) -> None:
         """Returns once the arrival is stored, or a human was told, or it is nothing that anybody needs."""
@@ -97,7 +101,7 @@ class Intake:
 
     def _observe(self, event: Event, arrival: Arrival) -> None:
         if event.problems:
-            self._log.warning(
+            self._level((event.type, event.problems))(
                 "event breaks its schema",
                 type=event.type,
                 event_id=event.event_id,
@@ -122,9 +126,10 @@ class Intake:
         event = incoming.event
         try:
             await self._until_stored(lambda: self._inbox.put(incoming))
-        except Exception:  # noqa: BLE001  one event that the inbox cannot digest must not stop all that follow it
-            self._log.exception(
+        except Exception as error:  # noqa: BLE001  one event that the inbox cannot digest must not stop the rest
+            self._log.error(
                 "event could not be taken in",
+                error=_place(error),
                 type=event.type,
                 event_id=event.event_id,
                 session_id=event.session_id,
@@ -153,7 +158,9 @@ class Intake:
         self._counters.unreadable += 1
         reason = _reason(error, torn=frame.torn)
         critical = may_be_critical(frame.data)
-        self._log.warning("not an event", size=frame.size, reason=reason, may_be_critical=critical)
+        self._level((reason, critical))(
+            "not an event", size=frame.size, reason=reason, may_be_critical=critical
+        )
         if not critical or (frame.torn and arrival.resumable):
             return
         session_id = head_field(frame.data, "session_id")
@@ -163,6 +170,13 @@ class Intake:
             agent_id=head_field(frame.data, "agent_id"),
             session_id=session_id,
         )
+
+    def _level(self, kind: object) -> Callable[..., object]:
+        """Warn of the first of a kind only: a producer that is always wrong must not fill the log."""
+        if kind in self._told or len(self._told) >= _KINDS:
+            return cast("Callable[..., object]", self._log.debug)
+        self._told.add(kind)
+        return cast("Callable[..., object]", self._log.warning)
 
     async def _tell(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
         trouble = Trouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
@@ -180,6 +194,13 @@ class Intake:
                 await self._clock.sleep(delay)
             else:
                 return
+
+
+def _place(error: BaseException) -> str:
+    """What was raised, and where: its text and its traceback's values may hold the event."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
 
 
 def _reason(error: Exception, *, torn: bool) -> str:

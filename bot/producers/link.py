@@ -130,14 +130,14 @@ class Link:
         if subscriber is None or self._client is None or subscriber.subscription is None:
             return TryAgain("not connected", may_have_arrived=False)
         subscription = subscriber.subscription
-        outcome, status = await send_reply(
+        outcome, gone = await send_reply(
             self._client,
             subscription,
             reply,
             connected=subscriber.connected,
             now=self._clock.now(),
         )
-        if subscription.dialect != "standard" or status not in (404, 410):
+        if not gone:
             self._gone_for.pop(reply.reply_token, None)
             return outcome
         return self._gone(reply.reply_token, subscription.id, subscriber, outcome)

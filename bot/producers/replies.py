@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import datetime
+from typing import Any
 
 import httpx
 
@@ -26,8 +27,8 @@ from core.aaep import clarification_reply
 
 async def send_reply(
     client: httpx.AsyncClient, subscription: Subscription, reply: Reply, *, connected: bool, now: datetime
-) -> tuple[ReplyOutcome, int | None]:
-    """One try. Returns the outcome and the HTTP status, None where there was no answer."""
+) -> tuple[ReplyOutcome, bool]:
+    """One try. Returns the outcome, and whether the subscription is gone on the producer's side."""
     message = clarification_reply(
         reply_token=reply.reply_token,
         response=reply.response,
@@ -39,16 +40,27 @@ async def send_reply(
     try:
         body = json_body(message)
     except ValueError:
-        return Refused("the answer is a number that JSON cannot carry"), None
+        return Refused("the answer is a number that JSON cannot carry"), False
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
             answer = await post(client, subscription.replies, body)
     except NETWORK as error:
-        return unsent(error), None
+        return unsent(error), False
+    if subscription_gone(answer, subscription.dialect):
+        return TryAgain(
+            f"no longer knows our subscription (HTTP {answer.status})", may_have_arrived=False
+        ), True
     outcome = classify(answer, subscription.dialect, connected=connected, now=now)
     if isinstance(outcome, Refused):
         outcome = Refused(outcome.reason.replace(reply.reply_token, "…"))
-    return outcome, answer.status
+    return outcome, False
+
+
+def subscription_gone(answer: Answer, dialect: Spoken) -> bool:
+    """Whether the producer forgot the subscription: the reply goes again, on a new one."""
+    if dialect != "standard" or answer.status not in (400, 404, 410):
+        return False
+    return answer.status != 400 or "subscription" in str(_body(answer).get("error", ""))
 
 
 def unsent(error: BaseException) -> TryAgain:
@@ -63,9 +75,9 @@ def classify(  # noqa: PLR0911  a table, one row a line
 
     - 2xx: taken in the standard dialect; in the minimal one only received, as it says so to anything.
     - 401, 403: our token, not the reply, is refused: an operator can mend that before the deadline.
-    - 404, 410 in the standard dialect: the subscription is gone; the reply goes on the next one.
-    - 404, 405 in the minimal dialect: while its event stream is open it is the producer itself that
-      takes no replies; otherwise a proxy may answer for one that restarts.
+    - 404, 405, 410: while its event stream is open it is the producer itself that takes no replies;
+      otherwise a proxy may answer for one that restarts. (404 and 410 in the standard dialect: see
+      `subscription_gone`.)
     - 5xx: it may have failed after taking the reply.
     """
     status, said = answer.status, f"HTTP {answer.status}"
@@ -78,8 +90,6 @@ def classify(  # noqa: PLR0911  a table, one row a line
         return TryAgain(f"refuses our token ({said})", may_have_arrived=False, retry_after=wait)
     if status in (408, 425, 429):
         return TryAgain(f"not now ({said})", may_have_arrived=status == 408, retry_after=wait)
-    if status in (404, 410) and dialect == "standard":
-        return TryAgain(f"no longer knows our subscription ({said})", may_have_arrived=False)
     if status in (404, 405, 410) and not connected:
         return TryAgain(f"its reply endpoint is not there at the moment ({said})", may_have_arrived=False)
     if status >= 500:
@@ -90,10 +100,15 @@ def classify(  # noqa: PLR0911  a table, one row a line
 def _reason(answer: Answer, said: str) -> str:
     if answer.status in (404, 405, 410):
         return f"it takes no replies ({said})"
+    body = _body(answer)
+    texts = [clean(text) for key in ("error", "message") if isinstance(text := body.get(key), str)]
+    reason = ": ".join(text for text in texts if text)
+    return clean(f"{reason} ({said})", 300) if reason else f"without a reason ({said})"
+
+
+def _body(answer: Answer) -> dict[str, Any]:
     try:
         body = json.loads(answer.body)
     except (ValueError, RecursionError):
-        body = None
-    texts = [body.get(key) for key in ("error", "message")] if isinstance(body, dict) else []
-    words_ = ": ".join(clean(text) for text in texts if isinstance(text, str) and text.strip())
-    return clean(f"{words_} ({said})", 300) if words_ else f"without a reason ({said})"
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -20,7 +20,7 @@ from bot.producers.client import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_
 from bot.producers.config import ProducerConfig
 from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
 from bot.producers.intake import Counters
-from bot.producers.stream import FrameReader
+from bot.producers.stream import Frame, FrameReader, Oversize
 from core.clock import Clock
 
 SILENCE = 45.0
@@ -74,6 +74,8 @@ class Subscriber:
         self._renew = asyncio.Event()
         self._signs = 0
         self._sse_retry: float | None = None
+        if config.dialect == "minimal":  # its replies need no connection
+            self.subscription = self._minimal()
         self._log = log.bind(producer=config.name)
 
     @property
@@ -126,9 +128,8 @@ class Subscriber:
         """The subscription that we have, where the producer keeps it for us; otherwise a new one."""
         if self.subscription is not None and self.subscription.dialect == "standard":
             return self.subscription
-        invented = dialects.minimal(self._base, f"sub_{self._rng.getrandbits(128):032x}")
         if self._config.dialect == "minimal":
-            return invented
+            return self._minimal()
         request = dialects.subscription_request(self._version)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
@@ -137,7 +138,10 @@ class Subscriber:
         except NETWORK as error:
             return NoSubscription(words(error))
         result = dialects.handshake_answer(answer, self._base, self._config.dialect, self._clock.now())
-        return invented if isinstance(result, NoHandshake) else result
+        return self._minimal() if isinstance(result, NoHandshake) else result
+
+    def _minimal(self) -> Subscription:
+        return dialects.minimal(self._base, f"sub_{self._rng.getrandbits(128):032x}")
 
     async def _read(self, subscription: Subscription) -> Lost:
         frames = FrameReader()
@@ -161,6 +165,9 @@ class Subscriber:
             reason = "ended the stream"
         except NETWORK as error:
             reason = words(error)
+        last = frames.close()
+        if last is not None:
+            self._backlog.add(self._arrival(last, subscription, live=False))
         lasted = asyncio.get_running_loop().time() - opened >= _LASTED
         return Lost(reason, useful=self.connected and (self._signs > 0 or lasted))
 
@@ -183,24 +190,25 @@ class Subscriber:
     ) -> None:
         loop = asyncio.get_running_loop()
         burst = Burst(loop.time())
-        filtered, resumable = subscription.filtered, subscription.dialect == "standard"
-        try:
-            async for chunk in response.aiter_raw():
-                self._signs += 1
-                skimmed = frames.skimmed
-                found = frames.feed(chunk)
-                self._counters.skimmed += frames.skimmed - skimmed
-                live = burst.live(loop.time())
-                if frames.retry is not None:
-                    self._sse_retry = frames.retry
-                for frame in found:
-                    await self._backlog.put(Arrival(frame, self._clock.now(), live, filtered, resumable))
-        finally:
-            last = frames.close()
-            if last is not None:
-                await self._backlog.put(
-                    Arrival(last, self._clock.now(), live=False, filtered=filtered, resumable=resumable)
-                )
+        async for chunk in response.aiter_raw():
+            self._signs += 1
+            skimmed = frames.skimmed
+            found = frames.feed(chunk)
+            self._counters.skimmed += frames.skimmed - skimmed
+            self._sse_retry = frames.retry
+            live = burst.live(loop.time())
+            for frame in found:
+                self._backlog.add(self._arrival(frame, subscription, live=live))
+            await self._backlog.room()
+
+    def _arrival(self, frame: Frame | Oversize, subscription: Subscription, *, live: bool) -> Arrival:
+        return Arrival(
+            frame,
+            self._clock.now(),
+            live=live,
+            filtered=subscription.filtered,
+            resumable=subscription.dialect == "standard",
+        )
 
     def _opened(self, subscription: Subscription) -> None:
         self.since = self._clock.now()
@@ -231,7 +239,7 @@ class Subscriber:
                     async with self._client.stream("GET", url):
                         continue
             except NETWORK as error:
-                return Lost(f"is silent, and its /healthz too: {words(error)}")
+                return Lost(f"is silent, and so is its /healthz: {words(error)}", useful=self.connected)
 
     async def _gone(self) -> Lost:
         await self._renew.wait()
