@@ -1,0 +1,152 @@
+"""What the demo's agent asks: one question of each kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+TIMEOUT_SECONDS = 1800
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as the agent thinks of it; `payload` gives its part of the event."""
+
+    topic: str
+    text: str
+    kinds: tuple[str, ...]
+    choices: tuple[tuple[str, str], ...] = ()  # (value, label)
+    context: str | None = None
+    default: str | None = None
+    default_value: str | bool | float | None = None
+    timeout_seconds: int = TIMEOUT_SECONDS
+
+    def payload(self) -> dict[str, Any]:
+        """Build the event's fields. Asked again on the same topic, it is a follow-up."""
+        fields: dict[str, Any] = {
+            "question": self.text,
+            "timeout_seconds": self.timeout_seconds,
+            "accepted_response_kinds": list(self.kinds),
+            "summary_normal": self.text if len(self.text) <= 200 else self.text[:199] + "…",
+            "extensions": {"agentx": {"topic": self.topic}},
+        }
+        if self.choices:
+            fields["choices"] = [{"value": value, "label": label} for value, label in self.choices]
+        if self.context:
+            fields["context"] = self.context
+        if self.default is not None:
+            fields["default_response"] = self.default
+        return fields
+
+
+def start(version: str) -> Question:
+    return Question(
+        topic=f"start {version}",
+        text=f"All 412 tests of {version} are green. Shall I start the release?",
+        kinds=("yes_no",),
+        context="The last release was nine days ago. Nobody else is deploying.",
+        default="no",
+        default_value=False,
+    )
+
+
+def where_first(version: str) -> Question:
+    return Question(
+        topic=f"first environment of {version}",
+        text="Where shall it go first?",
+        kinds=("multiple_choice",),
+        choices=(("staging", "Staging"), ("canary", "Canary"), ("production", "Production")),
+        default="staging",
+        default_value="staging",
+    )
+
+
+def part_of_customers(was: object = None) -> Question:
+    again = "" if was is None else f"{was} % is not possible. "
+    return Question(
+        topic="percent of customers",
+        text=f"{again}To how many percent of the customers shall I open it, from 1 to 100?",
+        kinds=("numeric",),
+        context="5 to 20 is usual for the first hour.",
+        default="10",
+        default_value=10,
+    )
+
+
+def change_to_name(version: str) -> Question:
+    changes = (
+        "Checkout remembers the delivery address of the last order",
+        "Search understands plurals, umlauts and the most common typing errors",
+        "Invoices can be downloaded for a whole year at once",
+        "The basket survives a change of device",
+        "Gift cards can be split over several orders",
+        "Pictures of products load a third faster on slow connections",
+        "Returns are announced by mail, and by message where a number is known",
+        "Passkeys can be used to sign in, next to passwords",
+        "Prices are shown with tax of the country of delivery",
+        "Reviews can be filtered by language and by the variant bought",
+        "Two people can share one wish list",
+        "Accessibility: every step of the checkout works with the keyboard alone",
+    )
+    return Question(
+        topic=f"headline of {version}",
+        text="Which change shall the notes name first?",
+        kinds=("multiple_choice",),
+        choices=tuple((f"change-{number:02d}", label) for number, label in enumerate(changes, start=1)),
+        default="change-01",
+        default_value="change-01",
+    )
+
+
+def name_of_release(version: str) -> Question:
+    return Question(
+        topic=f"name of {version}",
+        text="What shall we call this release? Pick a name, or write your own.",
+        kinds=("multiple_choice", "freetext"),
+        choices=(("Kingfisher", "Kingfisher"), ("Sandpiper", "Sandpiper"), ("Wagtail", "Wagtail")),
+        default="Kingfisher",
+        default_value="Kingfisher",
+    )
+
+
+def announcement(version: str) -> Question:
+    """Ask at length: more than a card can show."""
+    drafts = "\n\n".join(
+        f"{number}. {title}\n"
+        + " ".join(
+            f"{sentence} This is how release {version} treats it, and what support will be asked about it."
+            for sentence in (
+                f"Customers told us for months that {title.lower()} takes too long.",
+                "We measured where they wait, and took the three longest waits away.",
+                "Nothing that they saved before is lost, and nothing has to be set again.",
+            )
+        )
+        for number, title in enumerate(
+            (
+                "The checkout",
+                "The search",
+                "The basket",
+                "Invoices",
+                "Gift cards",
+                "Returns",
+                "Signing in",
+                "Reviews",
+            ),
+            start=1,
+        )
+    )
+    return Question(
+        topic=f"announcement of {version}",
+        text=(
+            f"Here is all that support gathered about {version}. "
+            f"How shall the announcement to the customers begin? One or two sentences.\n\n{drafts}"
+        ),
+        kinds=("freetext",),
+        context="It goes to 1,204 customers who asked to be told.",
+    )
+
+
+def wording(text: str) -> str:
+    """Show the beginning of an announcement."""
+    first = " ".join(text.split())
+    return first if len(first) <= 200 else first[:199] + "…"

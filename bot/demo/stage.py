@@ -1,0 +1,159 @@
+"""`clarify demo`: the local workspace and the agent in this process, the bot as a child of it.
+
+The bot is joined exactly as in production: `clarify run` on a configuration file, tokens in its
+environment, Socket Mode and Web API to the workspace, AAEP over HTTP to the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from bot.demo.agent import AGENT_ID, AGENT_NAME, live
+from bot.demo.producer import DemoProducer
+from bot.errors import DemoError
+from bot.settings import read_environment
+from bot.workspace import Workspace
+from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
+
+STOP_SECONDS = 15
+Say = Callable[[str], object]
+
+
+async def play(*, port: int, folder: Path | None, say: Say) -> None:
+    """Run the demo until it is cancelled. `folder` None: a temporary one, removed at the end.
+
+    Raises:
+        DemoError: the port is taken, the folder cannot be used, or the bot ended by itself; the
+            folder then stays, with the bot's log.
+    """
+    place = _folder(folder)
+    try:
+        async with Workspace(port) as workspace, DemoProducer(AGENT_ID, agent_name=AGENT_NAME) as producer:
+            (place / "clarify.toml").write_text(configuration(producer.url), encoding="utf-8")
+            _greet(say, workspace.url, place)
+            async with _bot(place, workspace.api_url) as bot:
+                await _go_on(producer, bot, place, say)
+    except OSError as error:
+        raise DemoError(f"port {port}: cannot be used: {error.strerror}") from error
+    except asyncio.CancelledError:
+        say("Stopped.")
+        if folder is None:
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+
+
+def configuration(producer_url: str) -> str:
+    """Write the demo's clarify.toml."""
+    return f"""\
+[slack]
+mode = "socket"
+fallback_channel = "{FALLBACK}"
+
+[[producers]]
+name = "demo"
+url = "{producer_url}"
+dialect = "standard"
+
+[[routes]]
+agent = "{AGENT_ID}"
+channel = "{AGENTS}"
+answerers = ["members"]
+on_call = "demo"
+
+[[on_call]]
+name = "demo"
+users = ["{ONCALL}"]
+"""
+
+
+def _folder(wanted: Path | None) -> Path:
+    if wanted is None:
+        return Path(tempfile.mkdtemp(prefix="clarify-demo-"))
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"{wanted}: cannot be used as a folder: {error.strerror}") from error
+    return wanted.resolve()
+
+
+def _greet(say: Say, page: str, place: Path) -> None:
+    say("")
+    say(f"  Open this page:  {page}")
+    say("")
+    say("  Channel #agents: answer by button, menu, Answer… or a reply in the thread.")
+    say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
+    say("  Stop:            Ctrl-C")
+    say("")
+
+
+async def _go_on(producer: DemoProducer, bot: Process, place: Path, say: Say) -> None:
+    """Let the agent live until the bot ends, which it must not do by itself."""
+    agent = asyncio.create_task(live(producer, new_id=lambda: uuid4().hex), name="demo agent")
+    joined = asyncio.create_task(_tell_when_joined(producer, say), name="demo greeting")
+    ended = asyncio.create_task(bot.wait(), name="demo bot")
+    try:
+        await asyncio.wait({agent, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise DemoError(
+                f"the bot ended with exit code {ended.result()}. Its log: {place / 'bot.log'}\n{_tail(place)}"
+            )
+        await agent
+    finally:
+        for task in (agent, joined, ended):
+            task.cancel()
+        await asyncio.gather(agent, joined, ended, return_exceptions=True)
+
+
+async def _tell_when_joined(producer: DemoProducer, say: Say) -> None:
+    await producer.wait_for_subscriber()
+    say("The bot has joined the agent and the workspace.")
+
+
+@asynccontextmanager
+async def _bot(place: Path, api_url: str) -> AsyncIterator[Process]:
+    """Start `clarify run` in a session of its own, so that Ctrl-C reaches it through us, in order."""
+    environment = {
+        **read_environment(),
+        "SLACK_API_URL": api_url,
+        "SLACK_BOT_TOKEN": BOT_TOKEN,
+        "SLACK_APP_TOKEN": APP_TOKEN,
+    }
+    command = [sys.executable, "-m", "bot.cli", "run", "--config", str(place / "clarify.toml")]
+    with (place / "bot.log").open("ab") as log:
+        bot = await asyncio.create_subprocess_exec(
+            *command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield bot
+    finally:
+        await asyncio.shield(_stop(bot))
+
+
+async def _stop(bot: Process) -> None:
+    if bot.returncode is not None:
+        return
+    bot.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await bot.wait()
+    except TimeoutError:
+        bot.kill()
+        await bot.wait()
+
+
+def _tail(place: Path) -> str:
+    lines = (place / "bot.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(f"  {line}" for line in lines[-5:])
