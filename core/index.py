@@ -36,7 +36,7 @@ class Summary:
     @property
     def needs_something(self) -> bool:
         """Open, or its reply is on its way or not confirmed."""
-        return self.status not in DONE or self.reply == "sending"
+        return self.status not in DONE or self.reply in {"sending", "delivered", "unconfirmed"}
 
 
 def summarize(record: Clarification, raw: Raw) -> Summary:
@@ -61,26 +61,37 @@ class Index:
 
     def __init__(self) -> None:
         self._by_issue: dict[int, dict[str, Summary]] = {}
+        self._by_session: dict[tuple[str | None, str], dict[str, Summary]] = {}
 
     def update(self, issue: int, items: list[Raw]) -> list[Summary]:
         """Take in a ledger as it is now; returns the summaries of all its readable records."""
-        all_of_it = [summarize(record, item) for item in items if (record := parse(item)) is not None]
-        kept = {summary.id: summary for summary in all_of_it if summary.needs_something}
-        if kept:
-            self._by_issue[issue] = kept
-        else:
-            self._by_issue.pop(issue, None)
-        return all_of_it
+        summaries = [summarize(record, item) for item in items if (record := parse(item)) is not None]
+        for gone in set(self._by_issue.get(issue, {})) - {summary.id for summary in summaries}:
+            self._forget(self._by_issue[issue][gone])
+        for summary in summaries:
+            self.put(summary)
+        return summaries
 
     def put(self, summary: Summary) -> None:
         """Take in one record as it is now."""
-        kept = self._by_issue.setdefault(summary.issue, {})
-        if summary.needs_something:
-            kept[summary.id] = summary
-        else:
-            kept.pop(summary.id, None)
-            if not kept:
-                del self._by_issue[summary.issue]
+        if not summary.needs_something:
+            self._forget(summary)
+            return
+        self._by_issue.setdefault(summary.issue, {})[summary.id] = summary
+        if summary.session_id is not None:
+            self._by_session.setdefault((summary.producer, summary.session_id), {})[summary.id] = summary
+
+    def _forget(self, summary: Summary) -> None:
+        kept = self._by_issue.get(summary.issue, {})
+        kept.pop(summary.id, None)
+        if not kept:
+            self._by_issue.pop(summary.issue, None)
+        if summary.session_id is not None:
+            session = (summary.producer, summary.session_id)
+            of_session = self._by_session.get(session, {})
+            of_session.pop(summary.id, None)
+            if not of_session:
+                self._by_session.pop(session, None)
 
     def __iter__(self) -> Iterator[Summary]:
         for kept in list(self._by_issue.values()):
@@ -89,5 +100,7 @@ class Index:
     def get(self, clarification_id: str, issue: int) -> Summary | None:
         return self._by_issue.get(issue, {}).get(clarification_id)
 
-    def of_issue(self, issue: int) -> list[Summary]:
-        return list(self._by_issue.get(issue, {}).values())
+    def of_session(self, producer: str | None, session_id: str) -> list[Summary]:
+        """What a session still needs, the oldest first."""
+        found = self._by_session.get((producer, session_id), {}).values()
+        return sorted(found, key=lambda summary: (summary.created, summary.id))

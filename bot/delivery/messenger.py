@@ -1,0 +1,176 @@
+"""Brings one Slack message in line with what it should say: post once, update, find again, move, give up."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from bot.delivery.gateway import Draft, Gateway
+from bot.delivery.lanes import Again, Done
+from bot.delivery.messages import Messages, Row
+from bot.delivery.outcomes import Later, Never, Sent, Unknown
+from bot.delivery.wishes import Hold, Wish, Wishes
+from bot.errors import RenderError, StorageUnavailable
+from core.clock import Clock
+from core.errors import LedgerUnreadable, LockTimeout
+
+_log = structlog.get_logger("clarify.delivery")
+# A post that timed out may still land: it is looked for this long before it is repeated. Seconds.
+LANDING = 5.0
+_LOOK_AGAIN = 1.0
+_STORAGE_RETRY = 1.0
+_APP_RETRY = 30.0
+
+Unplaceable = Callable[[Row, str], Awaitable[bool]]
+
+
+class Messenger:
+    """`unplaceable(row, code)` is asked when Slack will never take a message there: True if it was given a
+    new place (the row was moved), False if it cannot be shown at all.
+    """
+
+    def __init__(
+        self, gateway: Gateway, messages: Messages, wishes: Wishes, clock: Clock, unplaceable: Unplaceable
+    ) -> None:
+        self._gateway = gateway
+        self._messages = messages
+        self._wishes = wishes
+        self._clock = clock
+        self._unplaceable = unplaceable
+        self._plain: set[str] = set()
+
+    async def deliver(self, key: str) -> Done | Again:
+        """Bring the message `key` in line, as far as one call goes. Never raises for what others do."""
+        row: Row | None = None
+        try:
+            row = await self._messages.get(key)
+            return await self._bring(row) if row is not None and row.failed is None else Done()
+        except (StorageUnavailable, LockTimeout) as error:
+            _log.warning("delivery has to wait", key=key, reason=str(error))
+            return Again(_STORAGE_RETRY)
+        except LedgerUnreadable as error:
+            _log.error("a card cannot be built", key=key, reason=str(error))
+            return Done()
+        except RenderError as error:
+            _log.error("a message could not be rendered", key=key, reason=str(error))
+            if row is not None and not await self._unplaceable(row, "render_error"):
+                await self._messages.give_up(key, "could not be rendered")
+            return Done()
+
+    async def _bring(self, row: Row) -> Done | Again:
+        wish = await self._wishes.of(row)
+        if isinstance(wish, Hold):
+            return Done()
+        if row.ts is None:
+            return await self._post(row, wish)
+        if row.shown != wish.digest:
+            return await self._update(row, wish)
+        if wish.final and not row.final:
+            await self._messages.now_shows(row.key, wish.digest, final=True)
+        return Done()
+
+    async def _post(self, row: Row, wish: Wish) -> Done | Again:
+        if row.intent_at is not None:
+            found = await self._look_up(row, wish)
+            if found is not None:
+                return found
+        elif wish.opens_thread and await self._messages.someone_else_opens(row):
+            return Again(_LOOK_AGAIN)
+        channel = wish.channel
+        if channel.startswith(("U", "W")):
+            dm = await self._gateway.open_dm(channel)
+            if not isinstance(dm, str):
+                return await self._not_posted(row, wish, dm, tried=False)
+            channel = dm
+        await self._messages.intend(row.key, channel, wish.thread_ts, self._clock.now().timestamp())
+        outcome = await self._gateway.post(channel, self._draft(row, wish))
+        if isinstance(outcome, Sent):
+            await self._landed(row, wish, outcome)
+            return Done(posted=True)
+        return await self._not_posted(row, wish, outcome, tried=True)
+
+    async def _look_up(self, row: Row, wish: Wish) -> Done | Again | None:
+        """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
+        begun = row.intent_at or 0.0
+        taken = await self._messages.taken_places(row.channel or "", row.clarification)
+        found = await self._gateway.find(row.channel or "", row.thread_ts, begun - 60.0, wish.matches, taken)
+        if isinstance(found, Sent):
+            _log.info("found a post whose outcome was unknown", key=row.key)
+            await self._landed(row, wish, found)
+            return Again(0.0) if wish.needed or not wish.final else Done()
+        if isinstance(found, Never):
+            return None if found.what in {"place", "message"} else Again(_APP_RETRY)
+        if found is not None:
+            return Again(_retry_after(found), pause=isinstance(found, Later))
+        left = begun + LANDING - self._clock.now().timestamp()
+        return Again(min(left, _LOOK_AGAIN)) if 0 < left <= LANDING else None
+
+    async def _landed(self, row: Row, wish: Wish, sent: Sent) -> None:
+        thread_opened = wish.opens_thread
+        await self._messages.landed(
+            row, sent.channel, sent.ts, wish.digest, final=wish.final, opens_thread=thread_opened
+        )
+        _log.info("posted", key=row.key, channel=sent.channel)
+
+    async def _not_posted(
+        self, row: Row, wish: Wish, outcome: Later | Unknown | Never, *, tried: bool
+    ) -> Done | Again:
+        _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
+        if isinstance(outcome, Unknown):
+            return Again(_LOOK_AGAIN, posted=tried) if tried else Again(pause=True)
+        if tried:
+            await self._messages.not_sent(row.key)
+        if isinstance(outcome, Later):
+            return Again(outcome.after, pause=True, posted=tried)
+        return await self._refused(row, wish, outcome)
+
+    async def _update(self, row: Row, wish: Wish) -> Done | Again:
+        outcome = await self._gateway.update(row.channel or "", row.ts or "", self._draft(row, wish))
+        if isinstance(outcome, Sent):
+            await self._messages.now_shows(row.key, wish.digest, final=wish.final)
+            return Done()
+        _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
+        if isinstance(outcome, Later):
+            return Again(outcome.after, pause=True)
+        if isinstance(outcome, Unknown):
+            return Again(pause=True)
+        if outcome.what in {"place", "message"} and not wish.needed:
+            await self._messages.give_up(row.key, outcome.code)
+            return Done()
+        return await self._refused(row, wish, outcome)
+
+    async def _refused(self, row: Row, wish: Wish, outcome: Never) -> Done | Again:
+        """Slack will never take this as it is: change what is at fault, or give up loudly."""
+        if outcome.what == "app":
+            return Again(_APP_RETRY)
+        if outcome.what == "content" and row.key not in self._plain:
+            self._plain.add(row.key)
+            return Again(0.0)
+        if outcome.what == "message":
+            if wish.thread_ts and row.session_id is not None and row.ts is None:
+                await self._messages.leave_thread(row.producer or "", row.session_id)
+            await self._messages.move(row.key, row.target)
+            return Again(0.0)
+        if await self._unplaceable(row, outcome.code):
+            return Done()
+        await self._messages.give_up(row.key, outcome.code)
+        return Done()
+
+    def _draft(self, row: Row, wish: Wish) -> Draft:
+        blocks: list[dict[str, Any]] = wish.message.blocks
+        if row.key in self._plain:
+            blocks = [b for b in blocks if b["type"] == "actions"][:1]
+            blocks.insert(
+                0, {"type": "section", "text": {"type": "plain_text", "text": wish.message.text[:2900]}}
+            )
+        return Draft(wish.message.text, blocks, wish.metadata, wish.thread_ts, wish.broadcast)
+
+
+def _retry_after(outcome: Later | Unknown) -> float | None:
+    return outcome.after if isinstance(outcome, Later) else _LOOK_AGAIN
+
+
+def _reason(outcome: Later | Unknown | Never) -> str:
+    return outcome.code if isinstance(outcome, Never) else outcome.reason

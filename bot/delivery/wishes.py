@@ -1,0 +1,187 @@
+"""What each message should say now, and where: derived from the ledger, the storage and the routes.
+
+Holds no decisions about clarifications. A `Wish` is compared with what was last shown; a `Hold` says why there is
+nothing to post (yet).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bot.delivery.messages import Messages, Row
+from bot.delivery.rollups import Rollups
+from bot.render import Message, Renderer
+from bot.rounds import Verbosity
+from bot.settings.model import RouteSettings
+from core.clarification import DONE, Clarification
+from core.errors import NotFound
+from core.ledger import FileLedger, digest, dump
+
+NOTICE_EVENT = "clarify_notice"
+CARD_EVENT = "clarify_card"
+RouteFor = Callable[[str], RouteSettings]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a message should be. `matches` finds it again among a channel's messages; `needed`: somebody has
+    to see it, so it is posted again if it was deleted. `plain` says the same without blocks of its own.
+    """
+
+    message: Message
+    digest: str
+    final: bool
+    channel: str
+    metadata: Mapping[str, Any]
+    matches: Mapping[str, Any]
+    thread_ts: str | None = None
+    broadcast: bool = False
+    opens_thread: bool = False
+    needed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    reason: str
+
+
+class Wishes:
+    def __init__(
+        self,
+        ledger: FileLedger,
+        messages: Messages,
+        rollups: Rollups,
+        renderer: Renderer,
+        route_for: RouteFor,
+    ) -> None:
+        self._ledger = ledger
+        self._messages = messages
+        self._rollups = rollups
+        self._renderer = renderer
+        self._route_for = route_for
+
+    async def of(self, row: Row) -> Wish | Hold:
+        """What `row`'s message should be now.
+
+        Raises:
+            LedgerUnreadable, LockTimeout: the ledger cannot be read now.
+            RenderError: a fault of ours; the message cannot be built.
+        """
+        if row.kind == "card":
+            return await self._card(row)
+        if row.kind == "rollup":
+            return await self._rollup(row)
+        return await self._told(row)
+
+    async def _card(self, row: Row) -> Wish | Hold:
+        try:
+            record = await self._ledger.find(row.clarification or "", _issue(row))
+        except NotFound:
+            return Hold("its record is gone from the ledger")
+        over = not self._rollups.may_have_card(record.id, row.target)
+        if row.ts is None and record.is_open and over:
+            return Hold("shown in the roll-up card")
+        route = self._route_for(record.asked.agent_id or record.from_)
+        thread = (
+            await self._messages.thread_of(row.producer or "", row.session_id or "")
+            if row.session_id
+            else None
+        )
+        channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
+        if row.ts is not None and row.channel is not None:
+            channel, thread_ts = row.channel, row.thread_ts
+        elsewhere = route.channel if route.channel != channel and row.target != route.channel else None
+        message = self._renderer.card(
+            record, round=row.round, verbosity=_verbosity(route), posted_to_fallback=elsewhere
+        )
+        return Wish(
+            message=message,
+            digest=digest(dump(record)),
+            final=_is_final(record, row.round),
+            channel=channel,
+            metadata={
+                "event_type": CARD_EVENT,
+                "event_payload": {"clarification": record.id, "revision": record.revision},
+            },
+            matches={"event_type": CARD_EVENT, "event_payload": {"clarification": record.id}},
+            thread_ts=thread_ts,
+            broadcast=thread_ts is not None and record.is_open,
+            opens_thread=thread_ts is None and row.session_id is not None,
+            needed=record.is_open,
+        )
+
+    async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
+        """Where a card is or goes: its session's thread; once closed without a card of its own, its roll-up's."""
+        if row.ts is not None and row.channel is not None:
+            return row.channel, row.thread_ts
+        if row.session_id is not None:
+            thread = await self._messages.thread_of(row.producer or "", row.session_id)
+            if thread is not None:
+                return thread.channel, thread.ts
+        key = None if record.is_open else self._rollups.key_of(record.asked.agent_id or "")
+        rollup = await self._messages.get(key) if key else None
+        if rollup is not None and rollup.ts is not None and rollup.channel is not None:
+            return rollup.channel, rollup.ts
+        return row.target, None
+
+    async def _rollup(self, row: Row) -> Wish | Hold:
+        agent = (row.body or {})["agent"]
+        held = self._rollups.held(agent)
+        if not held and row.ts is None:
+            return Hold("nothing to roll up")
+        records = [await self._ledger.find(summary.id, summary.issue) for summary in held[:5]]
+        oldest = min((s.expires_at for s in held if s.expires_at), default=None)
+        message = self._renderer.rollup(records, len(held), oldest, agent)
+        return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
+
+    async def _told(self, row: Row) -> Wish | Hold:
+        """A notice or page, whose words were stored when it was decided."""
+        body = row.body or {}
+        message = Message(text=body["text"], blocks=body["blocks"])
+        channel, thread_ts, opens = row.channel or row.target, row.thread_ts, False
+        if row.ts is None:
+            channel, thread_ts = row.target, body.get("thread_ts")
+            if row.session_id is not None:
+                thread = await self._messages.thread_of(row.producer or "", row.session_id)
+                if thread is None and not body.get("opens_thread"):
+                    return Hold("its session has no thread")
+                channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
+                opens = thread is None
+        return _own(
+            row,
+            message,
+            row.wanted or "",
+            final=True,
+            channel=channel,
+            thread_ts=thread_ts,
+            broadcast=bool(body.get("broadcast")) and thread_ts is not None,
+            opens_thread=opens,
+            needed=bool(body.get("needed")),
+        )
+
+
+def _own(row: Row, message: Message, shown: str, *, final: bool, channel: str, **more: Any) -> Wish:
+    metadata = {"event_type": NOTICE_EVENT, "event_payload": {"key": row.key}}
+    return Wish(message, shown, final, channel, metadata, metadata, **more)
+
+
+def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
+    earlier = round is not None and round < record.round
+    return earlier or (
+        record.status in DONE and record.asked.reply not in {"sending", "delivered", "unconfirmed"}
+    )
+
+
+def _issue(row: Row) -> int:
+    return int((row.clarification or "CLR-0-000").split("-")[1])
+
+
+def _verbosity(route: RouteSettings) -> Verbosity:
+    return route.verbosity
+
+
+def _hash(message: Message) -> str:
+    return hashlib.blake2b(repr((message.text, message.blocks)).encode(), digest_size=12).hexdigest()
