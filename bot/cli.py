@@ -89,15 +89,23 @@ def run(
 @app.command()
 def check(config: ConfigOption = None) -> None:
     """Compare the configuration with Slack and the producers, without starting."""
-    from bot.check import check_all, lines
+    from bot.check import check_all, findings
     from bot.settings import load_settings, prepare_folders, read_environment
 
     settings = load_settings(config, read_environment())
     prepare_folders(settings)
-    findings = asyncio.run(check_all(settings))
-    for line in lines(findings):
-        typer.echo(line)
-    raise typer.Exit(0 if all(finding.ok for finding in findings) else 1)
+
+    async def tell() -> int:
+        """Tell each finding when it is known, since the network may be slow; return how many are wrong."""
+        seen = []
+        async for finding in check_all(settings):
+            seen.append(finding)
+            for line in findings.lines(finding):
+                typer.echo(line)
+        typer.echo(findings.summary(seen))
+        return sum(not finding.ok for finding in seen)
+
+    raise typer.Exit(1 if asyncio.run(tell()) else 0)
 
 
 @app.command()

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -36,18 +36,25 @@ async def play(*, port: int, folder: Path | None, say: Say) -> None:
     """
     place = _folder(folder)
     try:
-        async with Workspace(port) as workspace, DemoProducer(AGENT_ID, agent_name=AGENT_NAME) as producer:
+        async with AsyncExitStack() as stack:
+            workspace = await _workspace(stack, port)
+            producer = await stack.enter_async_context(DemoProducer(AGENT_ID, agent_name=AGENT_NAME))
             (place / "clarify.toml").write_text(configuration(producer.url), encoding="utf-8")
             _greet(say, workspace.url, place)
-            async with _bot(place, workspace.api_url) as bot:
-                await _go_on(producer, bot, place, say)
-    except OSError as error:
-        raise DemoError(f"port {port}: cannot be used: {error.strerror}") from error
+            bot = await stack.enter_async_context(_bot(place, workspace.api_url))
+            await _go_on(producer, bot, place, say)
     except asyncio.CancelledError:
         say("Stopped.")
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
         raise
+
+
+async def _workspace(stack: AsyncExitStack, port: int) -> Workspace:
+    try:
+        return await stack.enter_async_context(Workspace(port))
+    except OSError as error:
+        raise DemoError(f"port {port}: cannot be used: {error.strerror}") from error
 
 
 def configuration(producer_url: str) -> str:
@@ -156,4 +163,4 @@ async def _stop(bot: Process) -> None:
 
 def _tail(place: Path) -> str:
     lines = (place / "bot.log").read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(f"  {line}" for line in lines[-5:])
+    return "\n".join(f"  {line[:300]}" for line in lines[-5:])

@@ -1,0 +1,61 @@
+"""Looks at this machine's side: folders that must be writable, a storage that must be free."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from bot.check.findings import Finding, right, wrong
+from bot.settings import Settings
+
+
+def probe(settings: Settings) -> Iterator[Finding]:
+    yield right("configuration", f"{settings.file} is complete")
+    yield _folder("ledger.directory", settings.ledger.directory)
+    yield _storage(settings.storage.path)
+
+
+def _folder(key: str, folder: Path) -> Finding:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".check-"):
+            pass
+    except OSError as error:
+        return wrong(
+            key, f"{folder} cannot be written: {error.strerror}", "give this user the right to write there"
+        )
+    return right(key, f"{folder} can be written")
+
+
+def _storage(path: Path) -> Finding:
+    """Try the lock that a running bot holds, then the file itself."""
+    try:
+        with FileLock(f"{path}.lock", timeout=0):
+            return _database(path)
+    except Timeout:
+        return wrong(
+            "storage.path", f"{path} is in use by another instance", "stop that one before you start another"
+        )
+    except OSError as error:
+        return wrong(
+            "storage.path",
+            f"{path} cannot be locked: {error.strerror}",
+            "give this user the right to write there",
+        )
+
+
+def _database(path: Path) -> Finding:
+    if not path.exists():
+        return right("storage.path", f"{path} is free; it will be created")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
+            database.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        return wrong(
+            "storage.path", f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
+        )
+    return right("storage.path", f"{path} opens, and is free")

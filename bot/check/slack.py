@@ -1,0 +1,131 @@
+"""Asks Slack what `clarify check` wants to know, with the client that the bot uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import aiohttp
+from pydantic import SecretStr
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from bot.check import findings
+from bot.check.findings import Finding, right
+from bot.settings import Settings
+
+_TRIES = 3
+_LONGEST_WAIT = 30.0
+
+
+class Answer(NamedTuple):
+    """Slack's answer: its JSON (`ok` false and an `error` also where none came), its headers in lower case."""
+
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
+async def probe(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield what is right and wrong with the tokens, channels and people; stops where nothing more can be asked."""
+    bot = _client(settings, settings.secrets.bot_token)
+    answer = await _call(bot, "auth.test")
+    if not answer.body.get("ok"):
+        yield findings.refused("SLACK_BOT_TOKEN", answer.body)
+        return
+    yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {answer.body.get('team')}")
+    yield findings.scopes(answer.headers.get("x-oauth-scopes"), email=settings.slack.identity == "email")
+    if skew := findings.clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
+        yield skew
+    if settings.secrets.app_token is not None:
+        yield await _app_token(settings, settings.secrets.app_token)
+    async for finding in _places_and_people(settings, bot):
+        yield finding
+
+
+async def _app_token(settings: Settings, token: SecretStr) -> Finding:
+    answer = await _call(_client(settings, token), "apps.connections.open")
+    if not answer.body.get("ok"):
+        return findings.refused("SLACK_APP_TOKEN", answer.body)
+    return right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
+
+
+async def _places_and_people(settings: Settings, bot: AsyncWebClient) -> AsyncIterator[Finding]:
+    """Look at each channel, person and group once per key that names it; Slack is asked once per id."""
+    known: dict[str, Mapping[str, Any]] = {}
+    for subject, name in _named(settings):
+        if name not in known:
+            known[name] = (await _call(bot, *_method(name))).body
+        judge = {"C": findings.channel, "G": findings.channel, "S": findings.group}.get(
+            name[0], findings.person
+        )
+        yield judge(subject, name, known[name])
+
+
+def _named(settings: Settings) -> list[tuple[str, str]]:
+    """List what the file names in Slack: (key, id)."""
+    named: list[tuple[str, str]] = []
+    if settings.slack.fallback_channel is not None:
+        named.append(("slack.fallback_channel", settings.slack.fallback_channel))
+    for index, route in enumerate(settings.routes):
+        named.append((f"routes[{index}].channel", route.channel))
+        people = (*route.answerer_users, *route.answerer_groups)
+        named += [(f"routes[{index}].answerers", name) for name in people]
+    for index, on_call in enumerate(settings.on_call):
+        key = "rotation.users" if on_call.rotation else "users"
+        named += [(f"on_call[{index}].{key}", name) for name in on_call.named_users]
+        if on_call.group is not None:
+            named.append((f"on_call[{index}].group", on_call.group))
+        targets = [target.partition(":") for step in on_call.steps for target in step.notify]
+        named += [
+            (f"on_call[{index}].steps", name) for kind, _, name in targets if kind in {"channel", "group"}
+        ]
+    return named
+
+
+def _method(name: str) -> tuple[str, dict[str, str]]:
+    if name[0] in "CG":
+        return "conversations.info", {"channel": name}
+    if name[0] == "S":
+        return "usergroups.users.list", {"usergroup": name}
+    return "users.info", {"user": name}
+
+
+def _client(settings: Settings, token: SecretStr) -> AsyncWebClient:
+    return AsyncWebClient(
+        token=token.get_secret_value(), base_url=settings.slack_api_url, timeout=10, retry_handlers=[]
+    )
+
+
+async def _call(client: AsyncWebClient, method: str, arguments: Mapping[str, str] | None = None) -> Answer:
+    """Call a method; waits as long as Slack asks when it is too busy, up to half a minute."""
+    for left in reversed(range(_TRIES)):
+        try:
+            response = await client.api_call(method, params=dict(arguments or {}))
+        except SlackApiError as error:
+            response = error.response
+        except (aiohttp.ClientError, SlackClientError, TimeoutError, OSError) as error:
+            return Answer({"ok": False, "error": "unreachable", "reason": type(error).__name__}, {})
+        answer = _answer(response)
+        if answer.body.get("error") != "ratelimited" or not left:
+            break
+        await asyncio.sleep(_wait(answer.headers.get("retry-after")))
+    return answer
+
+
+def _answer(response: AsyncSlackResponse) -> Answer:
+    body = response.data if isinstance(response.data, Mapping) else {}
+    if not body:
+        body = {"ok": False, "error": "unreachable", "reason": f"HTTP {response.status_code} without JSON"}
+    if response.status_code == 429:
+        body = {"ok": False, "error": "ratelimited"}
+    return Answer(body, {name.lower(): value for name, value in dict(response.headers).items()})
+
+
+def _wait(retry_after: str | None) -> float:
+    try:
+        return min(max(float(retry_after or 1), 0.1), _LONGEST_WAIT)
+    except ValueError:
+        return 1.0
