@@ -35,6 +35,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -123,10 +124,8 @@ class Control:
     async def _wait(self, request: web.Request) -> web.Response:
         changes = self._workspace.context.changes
         seen = int(request.query.get("version", "0"))
-        try:
+        with suppress(TimeoutError):  # nothing changed: the same version says so
             await changes.wait(lambda: changes.version > seen, float(request.query.get("timeout", "30")))
-        except TimeoutError:
-            pass  # nothing changed: the same version says so
         return web.json_response({"version": changes.version})
 
     async def _read(self, request: web.Request) -> web.Response:

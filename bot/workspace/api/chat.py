@@ -9,6 +9,7 @@ from typing import Any
 from bot.workspace import rules
 from bot.workspace.payloads import message_json
 from bot.workspace.state import Channel, Ephemeral, Json, Message
+
 from .base import ApiError, Args, Caller, Method, Office
 
 POST_CUT = 40_000

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bot.workspace.payloads import channel_json, message_json
 from bot.workspace.state import Channel, Json, Message
+
 from .base import ApiError, Args, Caller, Method, Office, cursor_value, encode_cursor, page
 
 _TYPES = {"public_channel": "channels", "private_channel": "groups", "im": "im", "mpim": "mpim"}
@@ -13,7 +16,8 @@ async def history(office: Office, caller: Caller, args: Args) -> Json:
     """Newest first; replies only where they were broadcast to the channel too."""
     channel = _readable(office, caller, args)
     shown = [m for m in channel.messages.values() if m.thread_ts is None or m.broadcast]
-    found = [m for m in reversed(shown) if _within(m, args)]
+    within = _bounds(args)
+    found = [m for m in reversed(shown) if within(m)]
     cursor = cursor_value(args.text("cursor", ""))
     if cursor:
         found = [m for m in found if m.ts <= cursor]
@@ -36,12 +40,10 @@ async def replies(office: Office, caller: Caller, args: Args) -> Json:
     if asked.thread_ts:
         return _messages(office, args, [asked], "")
     root, *rest = channel.thread(ts)
-    found = [m for m in rest if _within(m, args)]
+    within = _bounds(args)
+    found = [m for m in rest if within(m)]
     cursor = cursor_value(args.text("cursor", ""))
-    if cursor:
-        found = [m for m in found if m.ts >= cursor]
-    else:
-        found = [root, *found]
+    found = [m for m in found if m.ts >= cursor] if cursor else [root, *found]
     limit = _limit(args)
     chosen, later = found[:limit], found[limit:]
     return _messages(office, args, chosen, encode_cursor(later[0].ts) if later else "")
@@ -138,17 +140,14 @@ def _readable(office: Office, caller: Caller, args: Args) -> Channel:
     return channel
 
 
-def _within(message: Message, args: Args) -> bool:
-    """Whether it lies between `oldest` and `latest`; the bounds themselves only with `inclusive`."""
-    at, inclusive = _micros(message.ts), args.flag("inclusive")
-    for name, sign in (("oldest", 1), ("latest", -1)):
-        bound = args.text(name, "")
-        if not bound or (name == "oldest" and bound == "0"):
-            continue
-        distance = (at - _micros(bound, name)) * sign
-        if distance < 0 or (distance == 0 and not inclusive):
-            return False
-    return True
+def _bounds(args: Args) -> Callable[[Message], bool]:
+    """Whether a message lies between `oldest` and `latest`; the bounds themselves only with `inclusive`."""
+    oldest, latest = (args.text(name, "") for name in ("oldest", "latest"))
+    low = _micros(oldest, "oldest") if oldest else 0
+    high = _micros(latest, "latest") if latest else None
+    if not args.flag("inclusive"):
+        low, high = low + 1, None if high is None else high - 1
+    return lambda message: low <= _micros(message.ts) and (high is None or _micros(message.ts) <= high)
 
 
 def _micros(ts: str, name: str = "ts") -> int:

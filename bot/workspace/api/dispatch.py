@@ -12,6 +12,7 @@ from aiohttp import web
 from bot.workspace.context import Call
 from bot.workspace.faults import Fault
 from bot.workspace.state import Json
+
 from . import chat, conversations, people, views
 from .base import ApiError, Args, Caller, Method, Office
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bot.workspace.payloads import bot_json, user_json
 from bot.workspace.state import Json, UserGroup
+
 from .base import ApiError, Args, Caller, Method, Office, page
 
 

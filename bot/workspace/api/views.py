@@ -5,6 +5,7 @@ from __future__ import annotations
 from bot.workspace import rules
 from bot.workspace.payloads import view_json
 from bot.workspace.state import Json, View
+
 from .base import ApiError, Args, Caller, Method, Office
 
 MOST_VIEWS = 3

@@ -1,0 +1,318 @@
+"""Bolt, unchanged, against the workspace: what it gets, what its acknowledgements do, what is retried."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+from slack_sdk.errors import SlackApiError
+
+from bot.workspace import ControlError, Workspace
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, EXTERNAL_TEAM, FOLAKE, TEAM
+from tests.unit.bot.workspace.kit import (
+    Bot,
+    Json,
+    StartBot,
+    actions,
+    button,
+    modal,
+    option,
+    plain,
+    select,
+    text_input,
+)
+
+
+async def card(bot: Bot, *blocks: Json, **more: Any) -> str:
+    answer = await bot.client.chat_postMessage(channel=AGENTS, text="card", blocks=list(blocks), **more)
+    return str(answer["ts"])
+
+
+def listening(ws: Workspace) -> Bot:
+    """A bot that acknowledges everything and notes it."""
+    bot = Bot(ws)
+
+    async def note(ack: Any, body: Json) -> None:
+        await bot.note(body)
+        await ack()
+
+    for kind in ("message", "app_mention", "member_joined_channel", "channel_archive", "app_home_opened"):
+        bot.app.event(kind)(note)
+    bot.app.action({"type": "block_actions", "action_id": "yes"})(note)
+    bot.app.action("choice")(note)
+    bot.app.command("/clarify")(note)
+    bot.app.view("answer")(note)
+    bot.app.view_closed("answer")(note)
+    return bot
+
+
+async def test_click_carries_what_slack_sends(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    root = await card(bot, actions(button(value="v1"), block_id="b1"))
+    ts = await card(bot, actions(button(value="v2"), block_id="b2"), thread_ts=root)
+    outcome = await ws.click(EVA, AGENTS, ts, label="Yes")
+    body = bot.of_type("block_actions")[0]
+    assert outcome.ok
+    assert body["user"] == {"id": EVA, "username": "eva", "name": "eva", "team_id": EXTERNAL_TEAM}
+    assert body["team"]["id"] == TEAM
+    assert body["container"] == {
+        "type": "message",
+        "message_ts": ts,
+        "channel_id": AGENTS,
+        "is_ephemeral": False,
+        "thread_ts": root,
+    }
+    action = body["actions"][0]
+    assert (action["action_id"], action["block_id"], action["value"]) == ("yes", "b2", "v2")
+    assert body["message"]["ts"] == ts
+    assert body["response_url"].startswith(ws.url)
+    assert ws.acks[-1].seconds is not None
+
+
+async def test_select_carries_the_option_and_the_state(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ts = await card(bot, actions(select(option("Staging", "s"), option("Production", "p")), block_id="b"))
+    await ws.select(ADE, AGENTS, ts, "Choose", "Production")
+    body = bot.of_type("block_actions")[0]
+    assert body["actions"][0]["selected_option"]["value"] == "p"
+    assert body["state"]["values"]["b"]["choice"]["selected_option"]["value"] == "p"
+
+
+async def test_click_on_what_is_not_there_is_an_error_of_the_test(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ts = await card(bot, actions(button()))
+    with pytest.raises(ControlError, match="exactly one"):
+        await ws.click(ADE, AGENTS, ts, label="No")
+
+
+async def test_modal_opens_refuses_and_closes(ws: Workspace, start: StartBot) -> None:
+    bot = Bot(ws)
+
+    @bot.app.action("yes")
+    async def open_modal(ack: Any, body: Json) -> None:
+        await ack()
+        await bot.client.views_open(
+            trigger_id=body["trigger_id"], view=modal(text_input(), private_metadata="m")
+        )
+
+    @bot.app.view("answer")
+    async def answered(ack: Any, body: Json, view: Json) -> None:
+        await bot.note(body)
+        if view["state"]["values"]["answer"]["value"]["value"] == "no":
+            await ack(response_action="errors", errors={"answer": "Think again"})
+        else:
+            await ack()
+
+    await start(bot)
+    ts = await card(bot, actions(button()))
+    await ws.click(ADE, AGENTS, ts, "yes")
+    await ws.wait_for(lambda: ws.views(ADE))
+    refused = await ws.submit_view(ADE, {"Answer": "no"})
+    assert (refused.ok, refused.errors) == (False, {"answer": "Think again"})
+    assert (await ws.submit_view(ADE, {"answer": "yes"})).ok
+    assert ws.views(ADE) == []
+    assert bot.bodies[-1]["view"]["private_metadata"] == "m"
+
+
+async def test_modal_with_an_empty_required_input_is_not_sent(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ws.view_desk.open(ADE, modal(text_input()))
+    outcome = await ws.submit_view(ADE, {})
+    assert outcome.errors == {"answer": "Please complete this required field."}
+    assert bot.bodies == []
+
+
+async def test_modal_closed_is_told_where_asked_for(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ws.view_desk.open(ADE, modal(text_input(), notify_on_close=True))
+    await ws.close_view(ADE)
+    assert bot.bodies[0]["type"] == "view_closed"
+    assert ws.views(ADE) == []
+
+
+@pytest.mark.parametrize(
+    ("response", "titles"),
+    [
+        ({"response_action": "clear"}, []),
+        ({"response_action": "update"}, ["Next"]),
+        ({"response_action": "push"}, ["Answer", "Next"]),
+    ],
+)
+async def test_modal_response_actions(
+    ws: Workspace, start: StartBot, response: Json, titles: list[str]
+) -> None:
+    bot = Bot(ws)
+
+    @bot.app.view("answer")
+    async def answered(ack: Any) -> None:
+        view = modal(title=plain("Next")) if response["response_action"] != "clear" else None
+        await ack(**response, view=view)
+
+    await start(bot)
+    ws.view_desk.open(ADE, modal(text_input()))
+    await ws.submit_view(ADE, {"Answer": "x"})
+    assert [v.payload["title"]["text"] for v in ws.views(ADE)] == titles
+
+
+async def test_trigger_is_good_once_and_briefly(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ts = await card(bot, actions(button()))
+    await ws.click(ADE, AGENTS, ts, "yes")
+    trigger_id = bot.bodies[0]["trigger_id"]
+    await bot.client.views_open(trigger_id=trigger_id, view=modal(text_input()))
+    with pytest.raises(SlackApiError, match="exchanged_trigger_id"):
+        await bot.client.views_open(trigger_id=trigger_id, view=modal(text_input()))
+    await ws.click(ADE, AGENTS, ts, "yes")
+    trigger = ws.state.triggers[bot.bodies[-1]["trigger_id"]]
+    trigger.expires -= 3.1
+    with pytest.raises(SlackApiError, match="expired_trigger_id"):
+        await bot.client.views_open(trigger_id=bot.bodies[-1]["trigger_id"], view=modal(text_input()))
+
+
+async def test_thread_reply_arrives_with_its_thread(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ts = await card(bot, actions(button()))
+    await ws.post(ADE, AGENTS, "use <b> & https://example.org, @folake", ts)
+    await ws.wait_for(lambda: len(bot.of_type("message")) == 1)
+    event = bot.of_type("message")[0]["event"]
+    assert (event["thread_ts"], event["user"], event["parent_user_id"]) == (ts, ADE, BOT_USER)
+    assert event["text"] == f"use &lt;b&gt; &amp; <https://example.org>, <@{FOLAKE}>"
+
+
+async def test_own_posts_come_back_as_events(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    await card(bot, actions(button()))
+    await ws.wait_for(lambda: [a for a in ws.acks if a.payload_type == "message"])
+
+
+async def test_mention_edit_delete_join_archive_home_are_events(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    message = await ws.post(ADE, AGENTS, "@clarify help")
+    await ws.edit(ADE, AGENTS, message.ts, "never mind")
+    await ws.delete_message(ADE, AGENTS, message.ts)
+    ws.leave(ADE, AGENTS)
+    ws.join(ADE, AGENTS)
+    ws.archive(AGENTS)
+    await ws.open_home(ADE)
+    await ws.wait_for(lambda: bot.of_type("app_home_opened"))
+    subtypes = [b["event"].get("subtype") for b in bot.of_type("message")]
+    assert subtypes == [None, "message_changed", "message_deleted"]
+    assert bot.of_type("message")[1]["event"]["previous_message"]["text"] == f"<@{BOT_USER}> help"
+    for kind in ("app_mention", "member_joined_channel", "channel_archive"):
+        assert len(bot.of_type(kind)) == 1
+
+
+async def test_command_answers_the_person_alone(ws: Workspace, start: StartBot) -> None:
+    bot = Bot(ws)
+
+    @bot.app.command("/clarify")
+    async def clarify(ack: Any, body: Json) -> None:
+        await bot.note(body)
+        await ack("Nothing is open.")
+
+    await start(bot)
+    assert (await ws.command(ADE, AGENTS, "/clarify", "stale")).ok
+    assert (bot.bodies[0]["text"], bot.bodies[0]["user_id"]) == ("stale", ADE)
+    assert [e.text for e in ws.ephemerals(ADE)] == ["Nothing is open."]
+
+
+async def test_commands_unknown_or_in_threads_are_refused(ws: Workspace) -> None:
+    message = await ws.post(ADE, AGENTS, "x")
+    assert not (await ws.command(ADE, AGENTS, "/dance")).ok
+    assert not (await ws.command(ADE, AGENTS, "/clarify", thread_ts=message.ts)).ok
+    assert [e.text.split(" is ")[0] for e in ws.errors(ADE)] == ["/dance", "/clarify"]
+
+
+async def test_event_without_acknowledgement_is_retried(ws: Workspace, start: StartBot) -> None:
+    bot = Bot(ws)
+
+    @bot.app.event("message")
+    async def deaf_twice(ack: Any, body: Json) -> None:
+        await bot.note(body)
+        if len(bot.bodies) < 3:
+            await asyncio.Event().wait()
+        await ack()
+
+    await start(bot)
+    await ws.post(ADE, AGENTS, "hello?")
+    await ws.wait_for(lambda: ws.acks and ws.acks[-1].ok)
+    assert [(a.attempt, a.failure) for a in ws.acks] == [(0, "timeout"), (1, "timeout"), (2, None)]
+    assert len({b["event_id"] for b in bot.bodies}) == 1
+
+
+async def test_events_while_nobody_is_connected_are_retried_and_lost(ws: Workspace) -> None:
+    await ws.post(ADE, AGENTS, "hello?")
+    await ws.wait_for(lambda: len(ws.acks) == 4)
+    assert {a.failure for a in ws.acks} == {"no_connection"}
+
+
+async def test_click_without_acknowledgement_is_an_error_and_not_retried(
+    ws: Workspace, start: StartBot
+) -> None:
+    bot = Bot(ws)
+
+    @bot.app.action("yes")
+    async def deaf(body: Json) -> None:
+        await bot.note(body)
+
+    await start(bot)
+    ts = await card(bot, actions(button()))
+    outcome = await ws.click(ADE, AGENTS, ts, "yes")
+    assert (outcome.ok, outcome.error) == (False, "timeout")
+    assert [e.reason for e in ws.errors(ADE)] == ["timeout"]
+    await ws.post(ADE, AGENTS, "time passes")
+    await ws.wait_for(lambda: [a for a in ws.acks if a.kind == "events_api" and a.attempt == 3])
+    assert len(bot.bodies) == 1
+
+
+async def test_response_url_lives_five_uses(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ts = await card(bot, actions(button()))
+    await ws.click(ADE, AGENTS, ts, "yes")
+    url = bot.bodies[0]["response_url"]
+    async with aiohttp.ClientSession() as session:
+        statuses = []
+        for body in ({"text": "psst"}, {"text": "new", "replace_original": True}, *[{"text": "again"}] * 4):
+            async with session.post(url, json=body) as answer:
+                statuses.append(answer.status)
+    assert statuses == [200] * 5 + [404]
+    assert ws.ephemerals(ADE)[0].text == "psst"
+    assert ws.message(AGENTS, ts).text == "new"
+
+
+@pytest.mark.parametrize("fault", ["cut_sockets", "disconnect_sockets"])
+async def test_bolt_reconnects(ws: Workspace, start: StartBot, fault: str) -> None:
+    bot = await start(listening(ws))
+    before = ws.link.connections[0]
+    result = getattr(ws, fault)()
+    if asyncio.iscoroutine(result):
+        await result
+    await ws.wait_for(lambda: ws.link.connections and before not in ws.link.connections, timeout=15)
+    ts = await card(bot, actions(button()))
+    assert (await ws.click(ADE, AGENTS, ts, "yes")).ok
+
+
+async def test_half_open_socket_swallows_clicks(ws: Workspace, start: StartBot) -> None:
+    bot = await start(listening(ws))
+    ts = await card(bot, actions(button()))
+    await ws.wait_for(lambda: ws.acks)
+    ws.half_open()
+    assert not (await ws.click(ADE, AGENTS, ts, "yes")).ok
+    assert len(ws.link.connections) == 1
+
+
+async def test_rejected_upgrades_and_used_tickets(ws: Workspace) -> None:
+    ws.reject_wss(1)
+    async with aiohttp.ClientSession() as session:
+        for _ in range(2):
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await session.ws_connect(f"{ws.link_url}?ticket=made-up")
+        url = f"{ws.link_url}?ticket={ws.link.new_ticket()}"
+        async with session.ws_connect(url) as socket:
+            hello = await socket.receive_json()
+            await socket.ping(b"sdk-ping-pong:1")
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await session.ws_connect(url)
+    assert (hello["type"], hello["num_connections"]) == ("hello", 1)
