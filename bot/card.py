@@ -1,15 +1,16 @@
 """What a card shows, decided: words, controls, and how much of each fits. The layout is the template's.
 
-Pure. Agents' words are plain text here; only `Words(…, live=True)` is mrkdwn, and all of it is the bot's own.
+Pure. Agents' words are plain text here; only `Words(…, live=True)` is mrkdwn, all of it the bot's own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bot import inert
-from bot.blockkit import BUTTON, MESSAGE_BUDGET, OPTION, SECTION
-from bot.codec import Press, Verb, action_id
+from bot.blockkit import OPTION, SECTION
+from bot.codec import Press, action_id
+from bot.parts import ANSWER, NO, VIEW_FULL, YES, Budget, Button, Select, Words, button, pieces
 from bot.rounds import (
     Round,
     Verbosity,
@@ -21,42 +22,12 @@ from bot.rounds import (
 )
 from core import answers
 
-YES, NO, ANSWER, VIEW_FULL = "Yes", "No", "Answer…", "View full"
 CHOOSE = "Choose an answer"
 BUTTON_CHOICES = 5
 BUTTON_LABEL = 30  # longer labels clip on screen
 _CONTEXT = 2000
 _SMALL = 500
-_RESERVE = 400  # numbering, "Context: ", rounding
 _OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL))
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A text element: plain text, or the bot's own mrkdwn where `live`."""
-
-    text: str
-    live: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Button:
-    """`spoken` is the accessibility label, where the label alone does not say it all."""
-
-    label: str
-    action_id: str
-    value: str
-    spoken: str = ""
-    url: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """A menu; `options` are (text, value)."""
-
-    placeholder: str
-    action_id: str
-    options: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +47,6 @@ class Card:
     hint: tuple[Words, ...] = ()
 
 
-@dataclass(slots=True)
-class _Budget:
-    """What is left of a message's text for words that may be cut."""
-
-    left: int
-    cut: bool = field(default=False)
-
-    def spend(self, *texts: str) -> None:
-        self.left -= sum(map(inert.size, texts))
-
-    def fit(self, texts: list[str]) -> list[str]:
-        """Each text, or its beginning where it does not fit; sets `cut`."""
-        given = inert.shares([inert.size(text) for text in texts], max(self.left, 10 * len(texts)))
-        fitted = [inert.clip(text, share) for text, share in zip(texts, given, strict=True)]
-        self.cut = self.cut or fitted != texts
-        self.spend(*fitted)
-        return fitted
-
-
 def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | None) -> Card:
     """A card that takes an answer. `text` is the message's fallback, which counts against the same budget;
     `instead_of` the channel that the card could not be posted to.
@@ -106,7 +58,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     hint = () if terse else (Words(_hint(shown)),)
     alert = tuple(Words(line, live) for line, live in _alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
-    budget = _Budget(MESSAGE_BUDGET - inert.size(text) - _RESERVE)
+    budget = Budget.beside(text)
     budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent)
     budget.spend(
         *(option for select in selects for option, _ in select.options), *shown.labels[:BUTTON_CHOICES]
@@ -124,9 +76,9 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     return Card(
         heading=_heading(shown, "asks"),
         alert=alert,
-        question=tuple(pieces(question, SECTION)),
+        question=pieces(question, SECTION),
         topic=topic,
-        choices=tuple(pieces(choices, SECTION)),
+        choices=pieces(choices, SECTION),
         context=tuple(Words(piece) for aside in asides for piece in pieces(aside, _CONTEXT)),
         facts=facts,
         buttons=_buttons(shown, cut=cut),
@@ -146,15 +98,15 @@ def settled_card(shown: Round, text: str) -> Card:
         facts.append(Words(state))
     if not answered or (shown.is_current and shown.record.status == "abandoned"):
         facts.append(Words(closed_words(shown, _SMALL)))
-    budget = _Budget(MESSAGE_BUDGET - inert.size(text) - _RESERVE)
+    budget = Budget.beside(text)
     budget.spend(shown.agent, *(part.text for part in facts))
     answer = f"Answer: {shown.answer_label}" if answered else ""
     question, answer = budget.fit([words(shown.question), answer])
     cut = budget.cut or (not answered and shown.asked.closed == "expired" and _is_cut_default(shown))
     return Card(
         heading=_heading(shown, "asked"),
-        question=tuple(pieces(question, SECTION)),
-        answer=tuple(pieces(answer, SECTION)),
+        question=pieces(question, SECTION),
+        answer=pieces(answer, SECTION),
         facts=tuple(facts),
         buttons=(_view_full(shown),) if cut else (),
     )
@@ -184,32 +136,27 @@ def options(shown: Round) -> list[str]:
     return [inert.clip(f"{n}. {label}", OPTION) for n, label in enumerate(shown.labels, 1)]
 
 
-def pieces(text: str, limit: int) -> list[str]:
-    """`text` in text objects of at most `limit`, none of them blank."""
-    return [piece.strip("\n") for piece in inert.split(text, limit) if piece.strip()]
-
-
-def button(
-    shown: Round, verb: Verb, label: str, *, n: int | None = None, arg: str = "", spoken: str = ""
-) -> Button:
-    """A button about one round."""
-    value = Press(verb, shown.record.id, shown.number, arg).pack()
-    return Button(label, action_id(verb, n), value, inert.clip(spoken, BUTTON))
-
-
 def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
     found: list[Button] = []
     if uses_buttons(shown):
-        found += [button(shown, "choice", label, n=n, arg=str(n)) for n, label in enumerate(shown.labels)]
+        found += [
+            button(shown.record, shown.number, "choice", label, n=n, arg=str(n))
+            for n, label in enumerate(shown.labels)
+        ]
     if "yes_no" in shown.asked.kinds:
-        found += [button(shown, "yes", YES), button(shown, "no", NO)]
+        found += [
+            button(shown.record, shown.number, "yes", YES),
+            button(shown.record, shown.number, "no", NO),
+        ]
     if has_modal(shown):
-        found.append(button(shown, "answer", ANSWER, spoken=f"Answer {shown.record.id}"))
+        found.append(button(shown.record, shown.number, "answer", ANSWER, spoken=f"Answer {shown.record.id}"))
     return (*found, _view_full(shown)) if cut else tuple(found)
 
 
 def _view_full(shown: Round) -> Button:
-    return button(shown, "view", VIEW_FULL, arg="1", spoken=f"View all of {shown.record.id}")
+    return button(
+        shown.record, shown.number, "view", VIEW_FULL, arg="1", spoken=f"View all of {shown.record.id}"
+    )
 
 
 def _selects(shown: Round) -> tuple[Select, ...]:

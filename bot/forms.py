@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from bot import inert
 from bot.blockkit import OPTION, SECTION, json_size
-from bot.card import Button, Words, button, options, pieces
+from bot.card import options
 from bot.codec import Press
+from bot.parts import NEXT, PREVIOUS, Button, Words, button, pieces
 from bot.rounds import Round, closed_words, default_words, escalation_words, reply_words, words
 from bot.submission import (
     CHOICES_BLOCK,
@@ -24,7 +25,6 @@ from bot.submission import (
 MODAL_TEXT_LIMIT = 3000  # plain_text_input takes no more
 PAGE_BLOCKS = 90
 PAGE_BYTES = 200_000  # of a view's 250 KB
-NEXT, PREVIOUS = "Next", "Previous"
 _NONE = "None of these"
 _LABELS = {
     CHOICES_BLOCK: "Your choice",
@@ -110,9 +110,9 @@ def full_page(shown: Round, page: int) -> Page:
     page = min(max(1, page), len(found))
     buttons = []
     if page > 1:
-        buttons.append(button(shown, "view", PREVIOUS, n=1, arg=str(page - 1)))
+        buttons.append(button(shown.record, shown.number, "view", PREVIOUS, n=1, arg=str(page - 1)))
     if page < len(found):
-        buttons.append(button(shown, "view", NEXT, n=2, arg=str(page + 1)))
+        buttons.append(button(shown.record, shown.number, "view", NEXT, n=2, arg=str(page + 1)))
     return Page(
         press=Press("view", shown.record.id, shown.number, str(page)).pack(),
         sections=found[page - 1],

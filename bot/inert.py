@@ -26,7 +26,9 @@ _ISOLATES = re.compile("[\u2066-\u2069]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _TORN_ENTITY = re.compile(r"&[a-z]{0,3}$")
 _USER = re.compile(r"[UW][A-Z0-9]{1,30}")
+_GROUP = re.compile(r"S[A-Z0-9]{1,30}")
 _CHANNEL = re.compile(r"[CGD][A-Z0-9]{1,30}")
+_DATE = re.compile(r"<!date\^\d+\^[^|<>]*\|([^<>]*)>")
 _LONGEST_CLUSTER = 64
 _ZWJ = "\u200d"
 # Look-alikes for what Slack would read as formatting: certain, where invisible separators are not.
@@ -126,6 +128,11 @@ def is_user(text: str | None) -> bool:
     return bool(text and _USER.fullmatch(text))
 
 
+def is_group(text: str | None) -> bool:
+    """Whether this is a Slack user group's id."""
+    return bool(text and _GROUP.fullmatch(text))
+
+
 def is_channel(text: str | None) -> bool:
     """Whether this is a Slack conversation id."""
     return bool(text and _CHANNEL.fullmatch(text))
@@ -140,6 +147,17 @@ def mention(user: str) -> str:
     if not is_user(user):
         raise ValueError("expected a Slack user id, such as U0123ABC")
     return f"<@{user}>"
+
+
+def group(usergroup: str) -> str:
+    """`<!subteam^S…>`.
+
+    Raises:
+        ValueError: not a Slack user group's id.
+    """
+    if not is_group(usergroup):
+        raise ValueError("expected a Slack user group id, such as S0123ABC")
+    return f"<!subteam^{usergroup}>"
 
 
 def channel(conversation: str) -> str:
@@ -162,6 +180,11 @@ def utc(moment: datetime) -> str:
     """A moment for where Slack formats nothing: `24 May 2026, 14:27 UTC`."""
     moment = moment.astimezone(UTC)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def utc_dates(text: str) -> str:
+    """The bot's own words with its dates (`date`) spelled out, for where Slack formats nothing."""
+    return _DATE.sub(r"\1", text)
 
 
 def _escaped(text: str) -> str:

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from bot import blockkit, codec, inert
+from bot import blockkit, codec, inert, notices
 from bot.blockkit import SECTION, TITLE, Block
-from bot.card import open_card, pieces, settled_card
+from bot.card import open_card, settled_card
 from bot.forms import MODAL_TEXT_LIMIT, answer_form, full_page
+from bot.parts import pieces
 from bot.readout import open_text, settled_text
+from bot.rollup import WHICH, listing, rollup, which
 from bot.rounds import Verbosity, round_of, words
 from bot.submission import VALUE_ACTION
+from bot.toollines import ToolLine, told
+from core.aaep import Event
 from core.clarification import Clarification
 
 
@@ -106,6 +112,59 @@ class Renderer:
         return self._view(
             "text_modal", title=inert.clip(inert.line(title) or "Notice", TITLE), sections=sections
         )
+
+    def error_notice(self, event: Event) -> Message:
+        """`agent.session.errored`: what went wrong, what to do, where to read more."""
+        return self._notice(notices.error_notice(event))
+
+    def generic_notice(self, event: Event) -> Message:
+        """Any critical event that no card can show."""
+        return self._notice(notices.generic_notice(event))
+
+    def session_notice(self, event: Event) -> Message:
+        """A session that was completed or cancelled."""
+        return self._notice(notices.session_notice(event))
+
+    def tools_notice(self, lines: Sequence[ToolLine]) -> Message:
+        """Several tool results in one message: failures each on a line, successes folded."""
+        said = told(lines)
+        return self._message(inert.fallback(said), (), "tools", "tools", sections=pieces(said, 2000))
+
+    def page(
+        self, reason: str, title: str, body: str, link: str | None = None, record: Clarification | None = None
+    ) -> Message:
+        """A direct message or a post in the fallback channel to whoever is on call.
+
+        Args:
+            reason: why somebody is paged, short.
+            title: what it is about, one line.
+            body: the words of it; may be empty.
+            link: the web address of the card, if it is posted.
+            record: the clarification, if it is about one: its question goes along.
+        """
+        return self._notice(notices.page_notice(reason, title, body, link, record))
+
+    def rollup(
+        self, records: Sequence[Clarification], count: int, oldest_deadline: datetime | None, agent: str
+    ) -> Message:
+        """One card in place of many: `records` are the most urgent (at least one), `count` all of them."""
+        card = rollup(records, count, oldest_deadline, agent)
+        return self._message(card.text, (), "rollup", "rollup", rollup=card)
+
+    def rollup_modal(self, records: Sequence[Clarification], page: int, total: int) -> dict[str, Any]:
+        """Page `page` (from 1, `rollup.PAGE_SIZE` each) of `total` open questions; `records` are the page's."""
+        return self._view(
+            "rollup_modal", listing=listing(records, page, total), callback_id=codec.LIST_CALLBACK
+        )
+
+    def which_question(self, records: Sequence[Clarification], text_id: str) -> Message:
+        """Asks which of several open questions a reply belongs to; `text_id` names the waiting reply."""
+        asked = which(records, text_id)
+        return self._message(asked.text, (), "which", "which", which=asked, title=WHICH)
+
+    def _notice(self, notice: notices.Notice) -> Message:
+        fitted = notices.laid(notice)
+        return self._message(fitted.text, fitted.more, "notice", "notice", notice=fitted)
 
     def _message(self, text: str, more: tuple[str, ...], stem: str, template: str, **model: Any) -> Message:
         blocks: list[Block] = self._json(template, model)

@@ -1,0 +1,242 @@
+"""What the notices say: errors, critical events that no card can show, tool results, ends of sessions, pages.
+
+A notice is a message in a session's thread (or to on-call) that takes no answer. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bot import inert
+from bot.blockkit import SECTION
+from bot.codec import LINK_ACTION
+from bot.outline import outline
+from bot.parts import LEARN_MORE, Budget, Button, Words, pieces
+from bot.readout import PIECE, POINTER
+from bot.rounds import NAME_LIMIT, round_of, sentence, words
+from core import aaep
+from core.aaep import Event
+from core.clarification import Clarification
+
+URL_LIMIT = 3000
+_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
+_HEADING = 150
+_FACT = 300
+_PRETTY = 3000
+_FIRST_FIELDS = 8
+_ENVELOPE = frozenset(
+    [
+        "@context",
+        "type",
+        "event_id",
+        "session_id",
+        "timestamp",
+        "producer",
+        "urgency",
+        "sequence_number",
+        "localization_hints",
+        "correlation_id",
+        "extensions",
+        "reply_token",
+    ]
+)
+_CATEGORIES = {
+    "transient": "transient: it may work when tried again",
+    "permanent": "permanent: trying again will not help",
+    "requires_user": "requires_user: a person has to do something first",
+    "unknown": "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notice before it is laid out: all of it plain text but for live facts.
+
+    `texts` may be cut in the blocks; the whole is then in the thread.
+    """
+
+    heading: str
+    texts: tuple[str, ...]
+    facts: tuple[Words, ...] = ()
+    buttons: tuple[Button, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A notice as it fits into one message; `text` and `more` are escaped."""
+
+    text: str
+    more: tuple[str, ...]
+    heading: str
+    sections: tuple[str, ...]
+    facts: tuple[Words, ...]
+    buttons: tuple[Button, ...]
+
+
+def laid(notice: Notice) -> Laid:
+    """The notice cut to what a message holds, and the whole in pieces where it was cut."""
+    texts = [words(text) for text in notice.texts if text]
+    spoken = [inert.utc_dates(part.text) if part.live else part.text for part in notice.facts]
+    whole = "\n".join(filter(None, [f"{notice.heading}.", *texts, " ".join(map(sentence, spoken))]))
+    text = inert.fallback(whole)
+    budget = Budget.beside(text)
+    budget.spend(notice.heading, *(part.text for part in notice.facts))
+    fitted = budget.fit(texts)
+    is_cut = budget.cut or inert.size(inert.fallback(whole, len(whole) * 5)) > inert.TEXT_LIMIT
+    if is_cut:
+        text = f"{inert.fallback(whole, inert.TEXT_LIMIT - len(POINTER) - 1)}\n{POINTER}"
+    return Laid(
+        text=text,
+        more=tuple(p for p in inert.split_escaped(whole, PIECE) if p.strip()) if is_cut else (),
+        heading=inert.clip(notice.heading, _HEADING),
+        sections=tuple(piece for part in fitted for piece in pieces(part, SECTION)),
+        facts=notice.facts,
+        buttons=notice.buttons,
+    )
+
+
+def error_notice(event: Event) -> Notice:
+    """`agent.session.errored` (AAEP §4.1.3), also with the fields that are found in the wild."""
+    category = event.text("error_category")
+    said = _CATEGORIES.get(category or "unknown") or _fact(category or "")
+    facts = [f"Category: {said}"]
+    if code := event.text("error_code"):
+        facts.append(f"Code: {_fact(code)}")
+    if isinstance(recoverable := event.raw.get("recoverable"), bool):
+        facts.append("Recoverable" if recoverable else "Not recoverable")
+    summary, message = event.summary(), event.text("error_message")
+    texts = [summary or message or "The agent gave no description."]
+    if summary and message and message != summary:
+        texts.append(f"Message: {message}")
+    if hint := event.text("remediation_hint"):
+        texts.append(f"What to do: {hint}")
+    url = safe_url(event.text("error_uri"))
+    link = (Button(LEARN_MORE, LINK_ACTION, "", url=url),) if url else ()
+    return Notice(f"{agent_of(event)} stopped with an error", tuple(texts), _words(facts), link)
+
+
+def generic_notice(event: Event) -> Notice:
+    """Any critical event that no card can show. Nothing in it can be answered from Slack."""
+    if event.type == aaep.CONFIRMATION:
+        return _confirmation(event)
+    if event.type == aaep.HANDOFF:
+        return _handoff(event)
+    if event.type == aaep.CLARIFICATION:
+        return _broken_clarification(event)
+    summary = event.summary()
+    texts = [summary] if summary else list(_first_fields(event.raw))
+    return Notice(
+        f"{agent_of(event)} reports {_fact(event.type)}",
+        tuple(texts) or ("The event says nothing that can be shown.",),
+        _words([_session(event)]),
+    )
+
+
+def session_notice(event: Event) -> Notice:
+    """`agent.session.completed` and `agent.session.cancelled`."""
+    cancelled = event.type == aaep.CANCELLED
+    by, why = event.text("cancelled_by"), event.text("cancellation_reason")
+    facts = [
+        f"Cancelled by: {_fact(by)}" if by else "",
+        f"Reason: {_fact(why).replace('_', ' ')}" if why else "",
+    ]
+    verb = "was cancelled" if cancelled else "is done"
+    texts = [event.summary() or ("The session was cancelled." if cancelled else "The session is complete.")]
+    if result := event.text("partial_result" if cancelled else "output_summary"):
+        texts.append(f"Result: {result}")
+    return Notice(f"{agent_of(event)} {verb}", tuple(texts), _words(facts))
+
+
+def page_notice(reason: str, title: str, body: str, link: str | None, record: Clarification | None) -> Notice:
+    """A page to on-call: why, what about, where."""
+    facts = [Words(f"Why: {_fact(reason)}")]
+    texts = [body] if body.strip() else []
+    if record is not None:
+        shown = round_of(record)
+        facts.append(Words(f"{shown.agent} · {inert.clip(record.id, 40)} · {record.status}"))
+        if shown.asked.expires_at and shown.stage == "open":
+            facts.append(Words(f"Answer by {inert.date(shown.asked.expires_at)}", live=True))
+        texts.append(f"Question: {shown.question}")
+        if shown.labels:
+            texts.append(f"Choices:\n{shown.numbered}")
+    url = safe_url(link)
+    links = (Button("Open in Slack", LINK_ACTION, "", url=url),) if url else ()
+    return Notice(inert.line(title) or "Clarify needs a human", tuple(texts), tuple(facts), links)
+
+
+def agent_of(event: Event) -> str:
+    """The agent's name on one line."""
+    return inert.clip(inert.line(event.agent_name or event.agent_id) or "An agent", NAME_LIMIT)
+
+
+def safe_url(url: str | None) -> str:
+    """`url` where it is a plain http(s) link without a user part; else empty."""
+    return url if url and len(url) <= URL_LIMIT and _URL.fullmatch(url) else ""
+
+
+def _confirmation(event: Event) -> Notice:
+    facts = ["This cannot be answered from Slack yet: decide it where the agent runs"]
+    if risk := event.text("risk_level"):
+        facts.append(f"Risk: {_fact(risk)}")
+    if event.raw.get("irreversible") is True or event.text("reversibility"):
+        facts.append(_fact(event.text("reversibility") or "irreversible").replace("_", " ").capitalize())
+    if default := event.text("default_decision"):
+        facts.append(f"If nobody decides: {_fact(default)}")
+    live = []
+    if (seconds := event.raw.get("timeout_seconds")) and type(seconds) is int and 0 < seconds <= 86_400:
+        live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
+    texts = [event.text("action") or event.summary() or "The agent did not say what it wants to do."]
+    if consequence := event.text("consequence"):
+        texts.append(f"Consequence: {consequence}")
+    if extra := outline(event.raw.get("extra_context"), _PRETTY):
+        texts.append(f"Also:\n{extra}")
+    return Notice(f"{agent_of(event)} asks for a confirmation", tuple(texts), (*_words(facts), *live))
+
+
+def _handoff(event: Event) -> Notice:
+    facts = [
+        f"{label}: {_fact(value).replace('_', ' ') if key == 'target_kind' else _fact(value)}"
+        for label, key in (("To", "target_kind"), ("At", "target_uri"), ("Urgency", "urgency_for_handoff"))
+        if (value := event.text(key))
+    ]
+    texts = [event.text("reason") or event.summary() or "The agent gave no reason."]
+    if packaged := outline(event.raw.get("packaged_context"), _PRETTY):
+        texts.append(f"What it hands over:\n{packaged}")
+    return Notice(f"{agent_of(event)} hands over", tuple(texts), _words([*facts, _session(event)]))
+
+
+def _broken_clarification(event: Event) -> Notice:
+    texts = [event.text("question") or event.summary() or "The agent asks something that cannot be read."]
+    labels = event.raw.get("choices") or event.raw.get("options")
+    if labels and (listed := outline(labels, _PRETTY)):
+        texts.append(f"Choices as sent:\n{listed}")
+    if context := event.text("context"):
+        texts.append(f"Context: {context}")
+    wrong = "; ".join(event.problems) or "it breaks its schema"
+    facts = [f"This cannot be answered from Slack: {_fact(wrong)}", _session(event)]
+    return Notice(f"{agent_of(event)} asks", tuple(texts), _words(facts))
+
+
+def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:
+    readable = (
+        (key, value)
+        for key, value in raw.items()
+        if key not in _ENVELOPE and isinstance(value, (str, int, float)) and str(value).strip()
+    )
+    for _, (key, value) in zip(range(_FIRST_FIELDS), readable, strict=False):
+        yield f"{_fact(key)}: {inert.clip(inert.plain(str(value)), _PRETTY)}"
+
+
+def _session(event: Event) -> str:
+    return f"Session: {inert.clip(inert.line(event.session_id), 80)}"
+
+
+def _fact(text: str) -> str:
+    return inert.clip(inert.line(text), _FACT)
+
+
+def _words(facts: Sequence[str]) -> tuple[Words, ...]:
+    return tuple(Words(fact) for fact in facts if fact)

@@ -1,0 +1,86 @@
+"""The parts that cards, notices and lists are made of, and the budget that their words share. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bot import inert
+from bot.blockkit import BUTTON, MESSAGE_BUDGET
+from bot.codec import Press, Verb, action_id
+from core.clarification import Clarification
+
+YES, NO, ANSWER, VIEW_FULL = "Yes", "No", "Answer…", "View full"
+NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn more"
+_RESERVE = 400  # numbering, labels such as "Context: ", rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A text element: plain text, or the bot's own mrkdwn where `live`."""
+
+    text: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """`spoken` is the accessibility label, where the label alone does not say it all."""
+
+    label: str
+    action_id: str
+    value: str
+    spoken: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A menu; `options` are (text, value)."""
+
+    placeholder: str
+    action_id: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a message's text leaves for words that may be cut; `cut` tells whether any were."""
+
+    left: int
+    cut: bool = field(default=False)
+
+    @classmethod
+    def beside(cls, text: str) -> Budget:
+        """What blocks may hold beside the message's `text`: both count."""
+        return cls(MESSAGE_BUDGET - inert.size(text) - _RESERVE)
+
+    def spend(self, *texts: str) -> None:
+        self.left -= sum(map(inert.size, texts))
+
+    def fit(self, texts: list[str]) -> list[str]:
+        """Each text, or its beginning where it does not fit."""
+        given = inert.shares([inert.size(text) for text in texts], max(self.left, 10 * len(texts)))
+        fitted = [inert.clip(text, share) for text, share in zip(texts, given, strict=True)]
+        self.cut = self.cut or fitted != texts
+        self.spend(*fitted)
+        return fitted
+
+
+def pieces(text: str, limit: int) -> tuple[str, ...]:
+    """`text` in text objects of at most `limit`, none of them blank."""
+    return tuple(piece.strip("\n") for piece in inert.split(text, limit) if piece.strip())
+
+
+def button(
+    record: Clarification,
+    number: int,
+    verb: Verb,
+    label: str,
+    *,
+    n: int | None = None,
+    arg: str = "",
+    spoken: str = "",
+) -> Button:
+    """A button about round `number` of `record`."""
+    value = Press(verb, record.id, number, arg).pack()
+    return Button(label, action_id(verb, n), value, inert.clip(spoken, BUTTON))

@@ -1,0 +1,129 @@
+"""The short sentences that people get, mostly as ephemerals. Fixed English, friendly and exact.
+
+Each is mrkdwn, to be sent with `parse: "none"` and no `link_names`: the only live parts are the bot's own
+mentions and dates; every other word is escaped and clipped. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from bot import inert
+from bot.rounds import Round, round_of
+from core import answers
+from core.clarification import Aaep, Clarification
+
+BUSY = "Busy: somebody else is writing to this question right now. Nothing was changed. Please try again."
+EDITED = (
+    "Editing or deleting a reply changes nothing: the answer is given as it was first sent. "
+    "If it was wrong, tell the agent's owner."
+)
+STALE_CARD = "This card is out of date. The fresh one is here now; please use that."
+UNREADABLE_PRESS = (
+    "This button is from another release of clarify-bot. Please use the newest card of this question."
+)
+TALK = "This was taken as talk, not as an answer."
+_QUOTED, _NAME, _WHY = 200, 100, 300
+
+
+def already_answered(record: Clarification) -> str:
+    """Somebody was first: who, what, when."""
+    shown = round_of(record)
+    return f"{_id(record)} was already answered by {_who(shown)}: {_quoted(shown.answer_label)}{_when(shown.answered_at)}."
+
+
+def closed(record: Clarification) -> str:
+    """It takes no answer any more: why. An answered one says who answered."""
+    shown = round_of(record)
+    if shown.stage == "answered":
+        return already_answered(record)
+    why = {
+        "expired": _expired(record.asked),
+        "cancelled": "the agent's session was cancelled",
+        "session ended": "the agent's session has ended",
+        "requester moved on": "the agent has moved on without an answer",
+    }.get(record.asked.closed or "")
+    if why:
+        return f"{_id(record)} takes no answer any more: {why}."
+    return f"{_id(record)} takes no answer any more: it is {record.status}."
+
+
+def not_allowed(why: str, answerers: Sequence[str]) -> str:
+    """Refused: why, and who may. `answerers` as configured: `members`, U…, S…."""
+    named = [_answerer(each) for each in answerers]
+    may = f" Those who may: {_listed(named)}." if named else " Nobody is configured to answer here."
+    return f"You cannot answer this: {_clean(why, _WHY)}.{may}"
+
+
+def unknown_clarification(clarification: str) -> str:
+    """There is no such clarification."""
+    return f"There is no clarification {_clean(clarification, 40)}."
+
+
+def accepted(record: Clarification) -> str:
+    """The answer was taken."""
+    shown = round_of(record)
+    return f"{_id(record)} is answered: {_quoted(shown.answer_label)}."
+
+
+def unreadable_reply(asked: Aaep, hint: str | None = None) -> str:
+    """A reply in the thread was not understood: how to answer. `hint`: the particular trouble, if known."""
+    said = inert.escape(inert.clip(hint, 600)) if hint else inert.escape(answers.hint(asked))
+    return f"That could not be read as an answer. {said} Start with // to talk without answering."
+
+
+def no_open_question() -> str:
+    """A reply or mention where nothing is open."""
+    return "No question is open in this thread."
+
+
+def edit_ignored(record: Clarification) -> str:
+    """A reply that was the answer was edited or deleted."""
+    shown = round_of(record)
+    if shown.stage != "answered":
+        return EDITED
+    return f"{EDITED} {_id(record)} stays answered with {_quoted(shown.answer_label)}."
+
+
+def storage_failed() -> str:
+    """The answer could not be made durable."""
+    return "Your answer could not be stored, so it was not taken. Please try again; on-call has been told."
+
+
+def _expired(asked: Aaep) -> str:
+    default = inert.plain(asked.default_response or "").strip()
+    told = f"was told to assume {_quoted(default)}" if default else "had no default to assume"
+    return f"it expired{_when(asked.expires_at)}; the agent {told}"
+
+
+def _who(shown: Round) -> str:
+    return inert.mention(shown.slack_user) if shown.slack_user else _clean(shown.answered_by, _NAME)
+
+
+def _when(moment: datetime | None) -> str:
+    return f" ({inert.date(moment)})" if moment else ""
+
+
+def _answerer(entry: str) -> str:
+    if entry == "members":
+        return "full members of this workspace who are in the channel"
+    if inert.is_user(entry):
+        return inert.mention(entry)
+    return inert.group(entry) if inert.is_group(entry) else _clean(entry, 40)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _quoted(text: str) -> str:
+    return f"“{_clean(text, _QUOTED)}”"
+
+
+def _id(record: Clarification) -> str:
+    return _clean(record.id, 40)
+
+
+def _clean(text: str, limit: int) -> str:
+    return inert.escape(inert.clip(inert.line(text), limit)) or "(blank)"
