@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from filelock import FileLock
+
+from bot.check import Finding, check_all, findings
+from bot.demo.producer import DemoProducer
+from bot.settings import Settings, parse_settings, prepare_folders
+from bot.workspace import Workspace
+from bot.workspace.seed import (
+    AGENTS,
+    APP_TOKEN,
+    ARCHIVED,
+    BOT_TOKEN,
+    FALLBACK,
+    GONE,
+    ONCALL,
+    PLATFORM,
+    RANDOM,
+)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+Configure = Callable[..., Settings]
+
+
+@pytest.fixture
+async def workspace() -> AsyncIterator[Workspace]:
+    async with Workspace() as started:
+        yield started
+
+
+@pytest.fixture
+def configure(tmp_path: Path, workspace: Workspace) -> Configure:
+    def build(toml: str = "", *, environ: dict[str, str] | None = None, fallback: str = FALLBACK) -> Settings:
+        settings = parse_settings(
+            f'[slack]\nfallback_channel = "{fallback}"\n{toml}',
+            file=tmp_path / "clarify.toml",
+            environ={
+                "SLACK_API_URL": workspace.api_url,
+                "SLACK_BOT_TOKEN": BOT_TOKEN,
+                "SLACK_APP_TOKEN": APP_TOKEN,
+                "TOKEN": "sesame",
+            }
+            | (environ or {}),
+        )
+        prepare_folders(settings)
+        return settings
+
+    return build
+
+
+async def wrong(settings: Settings) -> list[str]:
+    found = [finding async for finding in check_all(settings)]
+    assert all(finding.mend for finding in found if not finding.ok), "each wrong thing tells how to mend it"
+    return [f"{finding.subject}: {finding.text}" for finding in found if not finding.ok]
+
+
+@asynccontextmanager
+async def server(handler: Callable[[web.Request], Any]) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site.port}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_check_of_a_right_configuration(configure: Configure) -> None:
+    async with DemoProducer(token="sesame") as producer:
+        settings = configure(
+            f"""
+            [[producers]]
+            name = "demo"
+            url = "{producer.url}"
+            token_env = "TOKEN"
+            [[producers]]
+            name = "pusher"
+            [[routes]]
+            channel = "{AGENTS}"
+            answerers = ["{ONCALL}", "{PLATFORM}"]
+            on_call = "platform"
+            [[on_call]]
+            name = "platform"
+            users = ["{ONCALL}"]
+            """
+        )
+        found = [finding async for finding in check_all(settings)]
+    assert [finding for finding in found if not finding.ok] == []
+    subjects = [finding.subject for finding in found]
+    assert subjects == [
+        "configuration",
+        "ledger.directory",
+        "storage.path",
+        "SLACK_BOT_TOKEN",
+        "SLACK_BOT_TOKEN scopes",
+        "Slack's clock",
+        "SLACK_APP_TOKEN",
+        "slack.fallback_channel",
+        "routes[0].channel",
+        "routes[0].answerers",
+        "routes[0].answerers",
+        "on_call[0].users",
+        "producer demo",
+        "producer demo clock",
+        "producer pusher",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        (f'[[routes]]\nchannel = "{RANDOM}"', f"routes[0].channel: the bot is not in {RANDOM} (#random)"),
+        (f'[[routes]]\nchannel = "{ARCHIVED}"', f"routes[0].channel: {ARCHIVED} (#archived) is archived"),
+        ('[[routes]]\nchannel = "C0NOWHERE"', "routes[0].channel: Slack says channel_not_found"),
+        (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["U0NOBODY"]', "routes[0].answerers: Slack says user_not_found"),
+        (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{GONE}"]', f"routes[0].answerers: {GONE} (Gone) is deactivated"),
+        (f'[[on_call]]\nname = "p"\nusers = ["{GONE}"]', f"on_call[0].users: {GONE} (Gone) is deactivated"),
+        ('[[on_call]]\nname = "p"\nusers = ["U0OTHERBOT"]', "on_call[0].users: U0OTHERBOT (Other bot) is a bot"),
+        (
+            f'[[on_call]]\nname = "p"\nusers = ["{ONCALL}"]\nsteps = [{{after = "0s", notify = ["channel:{RANDOM}"]}}]',
+            f"on_call[0].steps: the bot is not in {RANDOM} (#random)",
+        ),
+    ],
+)  # fmt: skip
+async def test_check_names_what_is_wrong_in_slack(configure: Configure, toml: str, expected: str) -> None:
+    assert await wrong(configure(toml)) == [expected]
+
+
+async def test_check_names_an_unknown_user_group(configure: Configure) -> None:
+    (line,) = await wrong(configure('[[on_call]]\nname = "p"\ngroup = "S0NONE"'))
+    assert line.startswith("on_call[0].group: Slack says ")
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"SLACK_BOT_TOKEN": "xoxb-wrong"}, "SLACK_BOT_TOKEN: Slack says invalid_auth"),
+        ({"SLACK_APP_TOKEN": "xapp-wrong"}, "SLACK_APP_TOKEN: Slack says invalid_auth"),
+        (
+            {"SLACK_API_URL": "http://127.0.0.1:9/api/"},
+            "SLACK_BOT_TOKEN: Slack cannot be reached: ClientConnectorError",
+        ),
+    ],
+)
+async def test_check_names_tokens_that_do_not_work(
+    configure: Configure, environ: dict[str, str], expected: str
+) -> None:
+    assert await wrong(configure(environ=environ)) == [expected]
+
+
+async def test_check_names_missing_scopes(configure: Configure, workspace: Workspace) -> None:
+    tokens = workspace.context.state.tokens
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"im:write", "users:read.email"}
+    assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: im:write"]
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"channels:read"}
+    lines = await wrong(configure())
+    assert lines == [
+        "SLACK_BOT_TOKEN scopes: missing: channels:read, im:write",
+        "slack.fallback_channel: Slack says missing_scope (needs channels:read)",
+    ]
+
+
+async def test_check_waits_when_slack_is_busy(configure: Configure, workspace: Workspace) -> None:
+    workspace.context.faults.add("conversations.info", "429:0.1", 2)
+    assert await wrong(configure()) == []
+    workspace.context.faults.add("conversations.info", "429:0.1", 3)
+    assert await wrong(configure()) == ["slack.fallback_channel: Slack says ratelimited"]
+
+
+async def test_check_survives_answers_without_json(configure: Configure, workspace: Workspace) -> None:
+    workspace.context.faults.add("auth.test", "5xx:503")
+    (line,) = await wrong(configure())
+    assert line.startswith("SLACK_BOT_TOKEN: Slack cannot be reached: ")
+
+
+async def test_check_names_a_clock_that_is_off(tmp_path: Path, configure: Configure) -> None:
+    async with DemoProducer() as producer:
+        late = format_datetime(datetime.now(UTC) - timedelta(seconds=95), usegmt=True)
+
+        async def handler(request: web.Request) -> web.Response:
+            response = web.json_response(
+                {"type": "subscription.rejected", "reason_code": "rate_limit"}, status=400
+            )
+            response.headers["Date"] = late
+            return response
+
+        async with server(handler) as url:
+            lines = await wrong(
+                configure(
+                    f'[[producers]]\nname = "a"\nurl = "{url}"\n[[producers]]\nname = "b"\nurl = "{producer.url}"'
+                )
+            )
+    assert len(lines) == 2
+    assert "rate_limit" in lines[0]
+    assert lines[1].endswith("s behind ours")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "token_env", "expected"),
+    [
+        ("auto", "", "refuses our token (HTTP 401)"),
+        ("standard", 'token_env = "WRONG"', "refuses our token (HTTP 401)"),
+        ("minimal", 'token_env = "TOKEN"', "answered HTTP 404 where events were expected"),
+    ],
+)
+async def test_check_names_producers_that_refuse(
+    configure: Configure, dialect: str, token_env: str, expected: str
+) -> None:
+    async with DemoProducer(token="sesame") as producer:
+        toml = f'[[producers]]\nname = "a"\nurl = "{producer.url}"\ndialect = "{dialect}"\n{token_env}'
+        (line,) = await wrong(configure(toml, environ={"WRONG": "open"}))
+    assert line == f"producer a: {producer.url}: {expected}"
+
+
+async def test_check_names_a_producer_that_is_not_there(configure: Configure) -> None:
+    (line,) = await wrong(configure('[[producers]]\nname = "a"\nurl = "http://127.0.0.1:9"'))
+    assert line.startswith("producer a: http://127.0.0.1:9: cannot connect")
+
+
+@pytest.mark.parametrize("dialect", ["auto", "minimal"])
+async def test_check_knows_the_minimal_dialect(configure: Configure, dialect: str) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.path != "/base/events" or request.query_string:
+            return web.Response(status=404)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        return response
+
+    async with server(handler) as url:
+        toml = f'[[producers]]\nname = "a"\nurl = "{url}/base"\ndialect = "{dialect}"'
+        assert await wrong(configure(toml)) == []
+
+
+async def test_check_leaves_no_closed_subscription_behind(configure: Configure) -> None:
+    async with DemoProducer() as producer:
+        await producer.emit(
+            {
+                "type": "aaep:agent.awaiting.clarification",
+                "session_id": "sess_1",
+                "question": "?",
+                "reply_token": "rpl_1",
+                "timeout_seconds": 60,
+            }
+        )
+        assert await wrong(configure(f'[[producers]]\nname = "a"\nurl = "{producer.url}"')) == []
+        assert len(producer.subscriptions) == 1
+
+
+async def test_check_names_a_storage_in_use(configure: Configure) -> None:
+    settings = configure()
+    with FileLock(f"{settings.storage.path}.lock"):
+        assert await wrong(settings) == [
+            f"storage.path: {settings.storage.path} is in use by another instance"
+        ]
+
+
+async def test_check_names_a_storage_that_is_no_database(configure: Configure) -> None:
+    settings = configure()
+    settings.storage.path.write_bytes(b"not a database" * 100)
+    (line,) = await wrong(settings)
+    assert line == f"storage.path: {settings.storage.path} cannot be opened: file is not a database"
+
+
+async def test_check_names_a_folder_that_is_gone(configure: Configure) -> None:
+    settings = configure()
+    settings.ledger.directory.rmdir()
+    (line,) = await wrong(settings)
+    assert (
+        line == f"ledger.directory: {settings.ledger.directory} cannot be written: No such file or directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (format_datetime(NOW, usegmt=True), "within 1 s of ours"),
+        (format_datetime(NOW + timedelta(seconds=30), usegmt=True), "within 30 s of ours"),
+        (format_datetime(NOW + timedelta(seconds=31), usegmt=True), "31 s ahead of ours"),
+        (format_datetime(NOW - timedelta(hours=1), usegmt=True), "3600 s behind ours"),
+        ("yesterday", None),
+        ("Sun, 01 Mar 2026 12:00:00 -0000", None),
+        (None, None),
+    ],
+)
+def test_findings_clock_table(header: str | None, expected: str | None) -> None:
+    finding = findings.clock("clock", header, NOW)
+    assert (finding and finding.text) == expected
+
+
+def test_findings_group_without_members_is_wrong() -> None:
+    assert not findings.group("g", "S1", {"ok": True, "users": []}).ok
+    assert findings.group("g", "S1", {"ok": True, "users": ["U1"]}).text == "user group S1 has 1 member"
+
+
+def test_findings_lines_are_words_and_signs() -> None:
+    assert list(findings.lines(findings.right("a", "fine"))) == ["✓ ok     a: fine"]
+    assert list(findings.lines(findings.wrong("b", "broken", "mend it"))) == [
+        "✗ wrong  b: broken",
+        "           → mend it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [([True, True], "All 2 checks passed."), ([True, False], "1 of 2 checks failed.")],
+)
+def test_findings_summary(seen: list[bool], expected: str) -> None:
+    assert findings.summary([Finding(ok, "a", "b") for ok in seen]) == expected
+
+
+def test_manifest_gives_the_scopes_that_check_wants() -> None:
+    manifest = (Path(__file__).parents[3] / "manifest.yml").read_text(encoding="utf-8")
+    scopes = manifest.partition("    bot:\n")[2].partition("settings:")[0]
+    given = {line.split("#")[0].strip(" -\n") for line in scopes.splitlines()}
+    assert given == findings.NEEDED_SCOPES | {findings.EMAIL_SCOPE}
+
+
+@pytest.mark.parametrize(
+    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 9 checks failed.")]
+)
+async def test_check_command_exit_code(
+    workspace: Workspace, tmp_path: Path, channel: str, code: int, summary: str
+) -> None:
+    import asyncio
+
+    (tmp_path / "clarify.toml").write_text(
+        f'[slack]\nfallback_channel = "{FALLBACK}"\n[[routes]]\nchannel = "{channel}"'
+    )
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "bot.cli", "check", "--config", str(tmp_path / "clarify.toml")],
+        env={"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+    assert done.stdout.rstrip().endswith(summary)
+    assert BOT_TOKEN not in done.stdout
