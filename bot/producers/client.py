@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -122,7 +123,9 @@ def _root(error: BaseException) -> str:
     cause: BaseException | None = error
     said = str(error)
     while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
+        if isinstance(cause, ConnectionError) and cause.errno:
+            said = os.strerror(cause.errno)  # asyncio puts words of its own
+        elif isinstance(cause, OSError) and cause.strerror:
             said = cause.strerror
         cause = cause.__cause__ or cause.__context__
     return clean(said)

@@ -1,0 +1,49 @@
+"""Runs `aaep-minimal-producer`, with POST /emit in addition: its emitter has no clarification method.
+
+A question is emitted through the emitter's own plumbing, and its reply awaited as the package awaits
+decisions; when it comes, the session goes on. Prints its port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from typing import Any
+
+from aaep_minimal_producer import server
+from aiohttp import web
+
+
+async def emit(request: web.Request) -> web.Response:
+    emitter = request.app["emitter"]
+    event: dict[str, Any] = await request.json()
+    token = event.get("reply_token")
+    if token:
+        emitter._reply_decisions[token] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(go_on(emitter, event["session_id"], token))
+        request.app["session_tasks"][token] = task
+    emitter._emit(event)
+    return web.json_response({})
+
+
+async def go_on(emitter: Any, session_id: str, token: str) -> None:
+    decision = await emitter.wait_for_decision(token)
+    emitter.state_changed(
+        session_id=session_id,
+        from_state="awaiting_input",
+        to_state="thinking",
+        summary_normal=f"Got {decision}",
+    )
+
+
+def main() -> None:
+    listening = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+    app = server._build_app()
+    app.router.add_post("/emit", emit)
+    print(listening.getsockname()[1], flush=True)  # noqa: T201  the one who started it reads it
+    web.run_app(app, sock=listening, print=None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""The parties of these tests: an inbox, a clock, servers that misbehave, and a producer from PyPI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bot.errors import StorageUnavailable
+from bot.ports import Incoming, Reply, Trouble
+from bot.producers.config import Dialect, ProducerConfig
+from bot.producers.hub import Producers
+from core.aaep import Response
+
+NOW = datetime(2026, 5, 24, 14, 22, 11, tzinfo=UTC)
+Writer = asyncio.StreamWriter
+Serve = Callable[[str, Writer], Awaitable[None]]
+
+
+def event(kind: str = "agent.state.changed", n: int = 1, **fields: Any) -> dict[str, Any]:
+    return {
+        "@context": "https://aaep-protocol.org/context/v1",
+        "type": f"aaep:{kind}",
+        "event_id": f"evt_{n:016x}",
+        "session_id": "sess_2c91a7b4d23f1e88",
+        "timestamp": "2026-05-24T14:22:11.000Z",
+        "producer": {"agent_id": "retirement-planner"},
+        **fields,
+    }
+
+
+def question(n: int = 1, **fields: Any) -> dict[str, Any]:
+    asked = {
+        "question": "Deploy?",
+        "reply_token": f"rpl_{n:016x}",
+        "timeout_seconds": 600,
+        "urgency": "critical",
+    }
+    return event("agent.awaiting.clarification", n, **{**asked, **fields})
+
+
+def frame(data: object, *, sse_id: str | None = None) -> bytes:
+    text = data if isinstance(data, str) else json.dumps(data)
+    return (f"id: {sse_id}\n" if sse_id else "").encode() + f"data: {text}\n\n".encode()
+
+
+def reply(token: str = "rpl_0000000000000001", response: Response = "yes") -> Reply:
+    return Reply(token, response, NOW, "user:slack/T1/U1", None)
+
+
+class Box:
+    """An inbox in memory that can be out of order for a while, or choke on one event."""
+
+    def __init__(self) -> None:
+        self.got: list[Incoming] = []
+        self.unavailable = 0
+        self.chokes_on: str | None = None
+        self.cursors: dict[str, str] = {}
+
+    async def put(self, incoming: Incoming) -> None:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise StorageUnavailable
+        if incoming.event.event_id == self.chokes_on:
+            raise KeyError("Deploy to production?")
+        self.got.append(incoming)
+        if incoming.cursor:
+            self.cursors[incoming.producer] = incoming.cursor
+
+    async def cursor(self, producer: str) -> str | None:
+        return self.cursors.get(producer)
+
+    def ids(self, producer: str | None = None) -> list[str]:
+        return [one.event.event_id for one in self.got if producer in (None, one.producer)]
+
+
+class ManualClock:
+    """Time that stands still until somebody moves it."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+        self.slept: list[float] = []
+        self._sleepers: list[tuple[datetime, asyncio.Future[None]]] = []
+
+    def now(self) -> datetime:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleepers.append((self.time + timedelta(seconds=seconds), waker))
+        await waker
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+        due = [one for one in self._sleepers if one[0] <= self.time]
+        self._sleepers = [one for one in self._sleepers if one[0] > self.time]
+        for _, waker in due:
+            if not waker.done():
+                waker.set_result(None)
+
+
+async def until(condition: Callable[[], object], tick: Callable[[], None] | None = None) -> None:
+    """Returns once `condition()` holds, ticking meanwhile; fails after 10 s."""
+    async with asyncio.timeout(10):
+        while not condition():
+            if tick:
+                tick()
+            await asyncio.sleep(0.005)
+
+
+class Party:
+    """A hub under test with what surrounds it."""
+
+    def __init__(self) -> None:
+        self.box = Box()
+        self.clock = ManualClock()
+        self.troubles: list[Trouble] = []
+        self.connected: list[str] = []
+        self.hub: Producers
+
+    async def tell(self, trouble: Trouble) -> None:
+        self.troubles.append(trouble)
+
+    def state(self, name: str = "planner") -> dict[str, Any]:
+        return self.hub.status()[name]
+
+    async def until_connected(self, name: str = "planner") -> None:
+        await until(lambda: self.state(name)["connected"], lambda: self.clock.advance(0.2))
+
+    async def until_got(self, *ids: str) -> None:
+        await until(lambda: set(ids) <= set(self.box.ids()), lambda: self.clock.advance(0.2))
+
+
+@asynccontextmanager
+async def joined(*configs: ProducerConfig, open_on: tuple[str, ...] = ()) -> AsyncIterator[Party]:
+    """The hub, started on these producers, and stopped in the end."""
+    party = Party()
+    party.hub = Producers(
+        configs,
+        inbox=party.box,
+        clock=party.clock,
+        rng=random.Random(7),  # noqa: S311  jitter
+        tell_trouble=party.tell,
+        on_connected=party.connected.append,
+    )
+    await party.hub.start()
+    try:
+        yield party
+    finally:
+        await party.hub.stop(open_on)
+
+
+def planner(
+    url: str, dialect: Dialect = "minimal", token: str | None = None, name: str = "planner"
+) -> ProducerConfig:
+    return ProducerConfig(name, url, token, dialect)
+
+
+class RawServer:
+    """A server that answers as its `serve` says, byte by byte. `requests`: what came, head and body."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.requests: list[str] = []
+        self.url = ""
+        self._serve = serve
+        self._server: asyncio.Server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> RawServer:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def heads(self, start: str) -> list[str]:
+        return [request for request in self.requests if request.startswith(start)]
+
+    def _accept(self, reader: asyncio.StreamReader, writer: Writer) -> None:
+        task = asyncio.ensure_future(self._talk(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: Writer) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = next(
+                (int(x.split(":")[1]) for x in head.lower().split("\r\n") if x.startswith("content-length")),
+                0,
+            )
+            request = head + (await reader.readexactly(length)).decode()
+            self.requests.append(request)
+            await self._serve(request, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the other side hung up, as it may
+        finally:
+            writer.close()
+
+
+async def answer(writer: Writer, status: str, body: str = "", **headers: str) -> None:
+    """A whole HTTP answer; header names with `_` for `-`."""
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    data = body.encode()
+    writer.write(
+        f"HTTP/1.1 {status}\r\n{lines}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode()
+        + data
+    )
+    await writer.drain()
+
+
+async def stream(writer: Writer, *parts: bytes, hold: bool = True) -> None:
+    """An event stream of these parts; held open for ever unless told otherwise."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+    if hold:
+        await asyncio.Event().wait()
+
+
+class Agent:
+    """`aaep-minimal-producer` as a process, with a door to emit through its own emitter."""
+
+    def __init__(self, url: str, process: asyncio.subprocess.Process) -> None:
+        self.url = url
+        self.process = process
+
+    @classmethod
+    async def start(cls, port: int = 0) -> Agent:
+        script = Path(__file__).with_name("minimal_agent.py")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), str(port), stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        return cls(f"http://127.0.0.1:{int(line)}", process)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    async def kill(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.communicate()

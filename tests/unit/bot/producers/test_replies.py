@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
+from bot.producers.client import open_client, words
+from bot.producers.dialects import Spoken, minimal
+from bot.producers.replies import classify, send_reply, subscription_gone, unsent
+from tests.unit.bot.producers.parties import NOW, RawServer, Writer, reply
+from tests.unit.bot.producers.parties import answer as send_answer
+from tests.unit.bot.producers.test_dialects import answer
+
+
+@pytest.mark.parametrize(
+    ("status", "dialect", "connected", "outcome"),
+    [
+        (200, "minimal", True, Accepted(proof=False)),
+        (200, "standard", True, Accepted(proof=True)),
+        (201, "standard", True, Accepted(proof=True)),
+        (202, "standard", True, Accepted(proof=True)),
+        (204, "standard", True, Accepted(proof=True)),
+        (400, "standard", True, Refused("unknown_token: no such token (HTTP 400)")),
+        (401, "standard", True, TryAgain("refuses our token (HTTP 401)", may_have_arrived=False)),
+        (403, "minimal", True, TryAgain("refuses our token (HTTP 403)", may_have_arrived=False)),
+        (404, "minimal", True, Refused("it takes no replies (HTTP 404)")),
+        (405, "minimal", True, Refused("it takes no replies (HTTP 405)")),
+        (404, "minimal", False, TryAgain("its reply endpoint is not there at the moment (HTTP 404)", may_have_arrived=False)),
+        (408, "standard", True, TryAgain("not now (HTTP 408)", may_have_arrived=True)),
+        (409, "standard", True, Refused("unknown_token: no such token (HTTP 409)")),
+        (422, "minimal", True, Refused("unknown_token: no such token (HTTP 422)")),
+        (425, "standard", True, TryAgain("not now (HTTP 425)", may_have_arrived=False)),
+        (429, "minimal", True, TryAgain("not now (HTTP 429)", may_have_arrived=False)),
+        (500, "standard", True, TryAgain("trouble on the producer's side (HTTP 500)", may_have_arrived=True)),
+        (503, "minimal", True, TryAgain("trouble on the producer's side (HTTP 503)", may_have_arrived=True)),
+    ],
+)  # fmt: skip
+def test_classify_says_what_an_answer_means(
+    status: int, dialect: Spoken, connected: bool, outcome: ReplyOutcome
+) -> None:
+    given = answer(status, {"error": "unknown_token", "message": "no such\ntoken"})
+    assert classify(given, dialect, connected=connected, now=NOW) == outcome
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_classify_carries_the_wait(status: int) -> None:
+    outcome = classify(answer(status, retry_after="1.5"), "standard", connected=True, now=NOW)
+    assert isinstance(outcome, TryAgain)
+    assert outcome.retry_after == 1.5
+
+
+def test_classify_does_not_follow_a_redirect() -> None:
+    outcome = classify(answer(307, location="https://evil.example/"), "standard", connected=True, now=NOW)
+    assert isinstance(outcome, TryAgain)
+    assert "evil.example" in outcome.reason
+    assert not outcome.may_have_arrived
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [(None, "without a reason (HTTP 400)"), ("[1]", "without a reason (HTTP 400)"),
+     ({"message": "x" * 400}, "x" * 199 + "… (HTTP 400)"), ("{" * 5000, "without a reason (HTTP 400)")],
+)  # fmt: skip
+def test_classify_shortens_the_reason(body: object, reason: str) -> None:
+    assert classify(answer(400, body), "minimal", connected=True, now=NOW) == Refused(reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "dialect", "gone"),
+    [
+        (404, "", "standard", True),
+        (410, "", "standard", True),
+        (400, "unknown_subscription", "standard", True),
+        (400, "unknown_token", "standard", False),
+        (404, "", "minimal", False),
+        (503, "unknown_subscription", "standard", False),
+    ],
+)
+def test_subscription_gone_is_told_from_a_refusal(
+    status: int, error: str, dialect: Spoken, gone: bool
+) -> None:
+    assert subscription_gone(answer(status, {"error": error}), dialect) is gone
+
+
+@pytest.mark.parametrize(
+    ("error", "may_have_arrived"),
+    [
+        (httpx.ConnectError("refused"), False),
+        (httpx.ConnectTimeout(""), False),
+        (httpx.PoolTimeout(""), False),
+        (httpx.LocalProtocolError("Illegal header value b'Bearer secret'"), False),
+        (httpx.ReadTimeout(""), True),
+        (httpx.WriteError(""), True),
+        (httpx.ReadError(""), True),
+        (httpx.RemoteProtocolError(""), True),
+        (TimeoutError(), True),
+        (OSError(9, "Bad file descriptor"), True),
+    ],
+)
+def test_unsent_knows_whether_it_may_have_arrived(error: Exception, may_have_arrived: bool) -> None:
+    outcome = unsent(error)
+    assert outcome.may_have_arrived is may_have_arrived
+    assert "secret" not in outcome.reason
+
+
+async def sent(serve: Any) -> tuple[ReplyOutcome, list[str]]:
+    async with RawServer(serve) as server, open_client("secret") as client:
+        outcome, _ = await send_reply(client, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
+        return outcome, server.requests
+
+
+async def test_send_reply_posts_what_the_schema_wants() -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        await send_answer(writer, "200 OK", '{"status":"received"}')
+
+    outcome, [request] = await sent(serve)
+    assert outcome == Accepted(proof=False)
+    assert request.startswith("POST /messages HTTP/1.1")
+    assert "Authorization: Bearer secret" in request
+    assert request.partition("\r\n\r\n")[2] == (
+        '{"type": "clarification.reply", "reply_token": "rpl_0000000000000001", "response": "yes", '
+        '"subscription_id": "sub_1", "timestamp": "2026-05-24T14:22:11.000Z", "decided_by": "user:slack/T1/U1"}'
+    )
+
+
+async def test_send_reply_dropped_after_sending_may_have_arrived() -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        writer.transport.abort()
+
+    outcome, requests = await sent(serve)
+    assert len(requests) == 1
+    assert isinstance(outcome, TryAgain)
+    assert outcome.may_have_arrived
+
+
+async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        writer.write(
+            b"HTTP/1.1 400 Bad Request\r\n\r\n" + b'{"error": "rpl_0000000000000001 unknown"}' + b" " * 70_000
+        )
+        await writer.drain()
+        await asyncio.Event().wait()
+
+    outcome, _ = await sent(serve)
+    assert outcome == Refused("… unknown (HTTP 400)")
+
+
+async def test_send_reply_to_nobody_has_not_arrived() -> None:
+    async with RawServer(lambda *_: asyncio.sleep(0)) as server:
+        url = server.url
+    async with open_client(None) as client:
+        outcome, _ = await send_reply(client, minimal(url, "sub_1"), reply(), connected=False, now=NOW)
+    assert outcome == TryAgain("cannot connect (Connection refused)", may_have_arrived=False)
+
+
+async def test_send_reply_with_a_number_that_json_lacks_is_refused() -> None:
+    async with open_client(None) as client:
+        outcome, _ = await send_reply(
+            client,
+            minimal("http://127.0.0.1:9", "sub_1"),
+            reply(response=float("nan")),
+            connected=True,
+            now=NOW,
+        )
+    assert isinstance(outcome, Refused)
+
+
+def test_words_name_every_failure() -> None:
+    assert words(httpx.ReadTimeout("")) == "no answer within 10 s"
+    assert words(httpx.ReadError("")) == "the connection broke"
+    assert words(ValueError("x")) == "ValueError"

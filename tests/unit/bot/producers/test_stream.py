@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import httpx
+import pytest
+from httpx_sse import EventSource
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.producers.stream import MAX_EVENT, MAX_FRAME, Frame, FrameReader, Oversize, head_field
+from tests.unit.bot.producers.parties import event, frame, question
+
+STREAMING = json.dumps(event("agent.output.streaming", chunk="Hello", position=0, complete=False))
+
+
+def read(*chunks: bytes) -> list[Frame | Oversize]:
+    reader = FrameReader()
+    return [one for chunk in chunks for one in reader.feed(chunk)]
+
+
+def data(found: list[Frame | Oversize]) -> list[str]:
+    return [one.data for one in found if isinstance(one, Frame)]
+
+
+LINE = st.sampled_from(
+    [
+        "data: a",
+        "data:b",
+        "data",
+        "data:  c",
+        "id: 1",
+        "id: é",
+        "event: x",
+        ": comment",
+        "retry: 5",
+        "x: y",
+        "é",
+        "",
+    ]
+)
+
+
+@given(
+    st.lists(LINE, max_size=12),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.lists(st.integers(1, 40), max_size=6),
+)
+def test_stream_reads_as_the_library_does(lines: list[str], end: str, cuts: list[int]) -> None:
+    body = (end.join([*lines, "", ""])).encode()
+    chunks, rest = [], body
+    for cut in cuts:
+        chunks.append(rest[:cut])
+        rest = rest[cut:]
+    response = httpx.Response(200, headers={"Content-Type": "text/event-stream"}, content=body)
+    expected = [(one.data, one.id or None) for one in EventSource(response).iter_sse() if one.data]
+    found = read(*chunks, rest)
+    assert [(one.data, one.id) for one in found if isinstance(one, Frame)] == expected
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_stream_holds_nothing_back(end: bytes) -> None:
+    reader = FrameReader()
+    assert data(reader.feed(b"data: 1" + end + end)) == ["1"]
+    assert data(reader.feed(b"data: 2" + end + end)) == ["2"]
+
+
+def test_stream_split_anywhere_gives_the_same() -> None:
+    body = "\ufeffdata: é€😀\r\n\r\ndata: b\r\n\r\n".encode()
+    for cut in range(len(body) + 1):
+        assert data(read(body[:cut], body[cut:])) == ["é€😀", "b"], cut
+    assert data(read(*(bytes([byte]) for byte in body))) == ["é€😀", "b"]
+
+
+def test_stream_skims_and_counts() -> None:
+    reader = FrameReader()
+    body = frame(STREAMING) + frame(question()) + frame(STREAMING, sse_id="evt_2") + frame(event(n=3))
+    found = reader.feed(body)
+    assert [one.skimmed for one in found] == [1, 2]
+    assert reader.skimmed == 2
+
+
+def test_stream_skims_frames_with_several_data_lines_only_when_parsed() -> None:
+    reader = FrameReader()
+    assert len(reader.feed(f'data: {STREAMING[:-1]},\ndata: "type": "x"}}\n\n'.encode())) == 1
+    assert len(reader.feed(f"data: {STREAMING}\ndata\n\n".encode())) == 1
+
+
+def test_stream_comments_do_not_add_up() -> None:
+    reader = FrameReader()
+    for _ in range(1000):
+        assert reader.feed(b": heartbeat\n") == []
+    assert len(reader._buffer) == 0
+    assert data(reader.feed(b"\ndata: x\n\n")) == ["x"]
+
+
+@pytest.mark.parametrize("size", [1, 100, 65536, 3_000_000])
+def test_stream_oversize_is_reported_once_and_skipped(size: int) -> None:
+    big = frame(question(question="x" * 1_500_000))
+    body = big + frame(event(n=2))
+    if size == 1:
+        body = big[: MAX_FRAME + 2] + b"\n\n" + frame(event(n=2))
+    found = read(*(body[i : i + size] for i in range(0, len(body), size)))
+    oversize = [one for one in found if isinstance(one, Oversize)]
+    assert len(oversize) == 1
+    assert head_field(oversize[0].head, "type") == "aaep:agent.awaiting.clarification"
+    assert head_field(oversize[0].head, "session_id") == "sess_2c91a7b4d23f1e88"
+    assert [json.loads(one)["event_id"] for one in data(found)] == ["evt_0000000000000002"]
+
+
+def test_stream_takes_an_event_of_the_largest_size() -> None:
+    envelope = len(json.dumps(question(question="")))
+    whole = json.dumps(question(question="x" * (MAX_EVENT - envelope)))
+    assert len(whole) == MAX_EVENT
+    assert data(read(frame(whole, sse_id="evt_1"))) == [whole]
+
+
+def test_stream_memory_is_flat_while_it_skips() -> None:
+    reader = FrameReader()
+    reader.feed(b"data: " + b"x" * MAX_FRAME)
+    chunk = b"x" * 65536
+    tracemalloc.start()
+    for _ in range(1000):
+        reader.feed(chunk)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_stream_replaces_what_is_not_utf8() -> None:
+    [found] = read(b'data: {"a": "\xff"}\n\n')
+    assert isinstance(found, Frame)
+    assert found.replaced
+    assert json.loads(found.data) == {"a": "\ufffd"}
+
+
+def test_stream_end_gives_what_was_torn_without_an_id() -> None:
+    reader = FrameReader()
+    assert reader.feed(b'id: evt_12\ndata: {"a": 1}\n') == []
+    torn = reader.close()
+    assert torn is not None
+    assert (torn.data, torn.id, torn.torn) == ('{"a": 1}', None, True)
+    assert FrameReader().close() is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("1500", 1.5), ("-1", None), ("x", None), ("99999999", 3600.0)]
+)
+def test_stream_retry_is_bounded(value: str, seconds: float | None) -> None:
+    reader = FrameReader()
+    reader.feed(f"retry: {value}\n\n".encode())
+    assert reader.retry == seconds
+
+
+@pytest.mark.parametrize(
+    "head", ['{"session_id": "a b"', '{"session_id": 5', "", '{"session_id": "' + "x" * 200]
+)
+def test_head_field_takes_identifiers_only(head: str) -> None:
+    assert head_field(head, "session_id") is None
