@@ -44,9 +44,9 @@ _ENVELOPE = frozenset(
     ]
 )
 _CATEGORIES = {
-    "transient": "transient: it may work when tried again",
-    "permanent": "permanent: trying again will not help",
-    "requires_user": "requires_user: a person has to do something first",
+    "transient": "transient (it may work when tried again)",
+    "permanent": "permanent (trying again will not help)",
+    "requires_user": "requires_user (a person has to do something first)",
     "unknown": "unknown",
 }
 

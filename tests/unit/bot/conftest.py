@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from core.clarification import Clarification
+from tests.unit.bot.strategies import CHOICES, CONTEXT, QUESTION, record_of
+
+
+@pytest.fixture(scope="session")
+def largest() -> Clarification:
+    """Everything as long as the schema allows, in characters that count twice."""
+    return record_of(
+        question="𝔔" * QUESTION,
+        context="𝔎" * CONTEXT,
+        default_response="𝔇" * CONTEXT,
+        summary_detailed="𝔖" * QUESTION,
+        accepted_response_kinds=["multiple_choice", "numeric", "yes_no", "freetext"],
+        choices=[{"value": f"v{n}", "label": "𝔏" * 1024} for n in range(CHOICES)],
+    )

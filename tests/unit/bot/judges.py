@@ -1,0 +1,81 @@
+"""Who judges a payload besides ourselves: the local workspace's rules, and slack_sdk's models."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from slack_sdk.models.blocks import Block
+from slack_sdk.models.views import View
+
+from bot.render import Message
+from bot.workspace.rules import check_message, check_view
+
+OWN = re.compile(
+    r"<@U0GOOD>|<#C0GOOD>|<!date\^\d+\^\{date_short_pretty\} at \{time\}\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
+)
+NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
+STRAY = re.compile(r"[<>]|&(?!amp;|lt;|gt;)")
+
+
+def judge_message(message: Message) -> None:
+    """Slack takes it as a post and as an update, and nothing in it is live but the bot's own."""
+    payload = {"text": message.text, "blocks": message.blocks}
+    assert check_message(payload) == []
+    assert check_message(payload, update=True) == []
+    assert 0 < len(message.text) <= 4000
+    for block in Block.parse_all(message.blocks):
+        assert isinstance(block, Block)
+        block.to_dict()
+    assert len({block["block_id"] for block in message.blocks}) == len(message.blocks)
+    actions = [item["action_id"] for item in walk(message.blocks) if "action_id" in item]
+    assert len(set(actions)) == len(actions)
+    judge_words(message.blocks)
+    for text in (message.text, *message.more):
+        judge_live(text)
+    assert all(0 < len(piece.encode("utf-16-le")) // 2 <= 3900 for piece in message.more)
+
+
+def judge_view(view: dict[str, Any]) -> None:
+    """Slack takes it as a modal, and nothing in it is live but the bot's own."""
+    assert check_view(view) == []
+    View(**view).to_dict()
+    assert len(json.dumps(view)) <= 250_000
+    judge_words(view)
+
+
+def judge_words(payload: Any) -> None:
+    json.dumps(payload, ensure_ascii=False).encode()
+    for item in walk(payload):
+        if item.get("type") == "mrkdwn":
+            judge_live(item["text"])
+        elif item.get("type") == "plain_text":
+            assert not NEVER.search(item["text"])
+            assert item["text"].strip()
+
+
+def judge_live(text: str) -> None:
+    assert not STRAY.search(OWN.sub("", text))
+    assert not NEVER.search(text)
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for child in value.values():
+            yield from walk(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from walk(child)
+
+
+def labels(payload: Any) -> list[str]:
+    """What the buttons say, in their order."""
+    return [item["text"]["text"] for item in walk(payload) if item.get("type") == "button"]
+
+
+def shown(payload: Any) -> str:
+    """All that a message or view shows, joined by newlines."""
+    return "\n".join(item["text"] for item in walk(payload) if isinstance(item.get("text"), str))
