@@ -282,6 +282,46 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     )
 
 
+def is_adoptable(record: Clarification) -> bool:
+    """Whether another implementation wrote an answer that the waiting producer has not been sent."""
+    asked = record.asked
+    waits = asked.reply_token is not None and asked.response is None and asked.reply is None
+    return waits and record.status in {"answered", "resolved"} and record.answer is not None
+
+
+def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarification:
+    """An answer that another implementation wrote, made ready to be sent. Its author is an agent's role."""
+    who = entry.from_ if ":" in entry.from_ else f"agent:{entry.from_}"
+    news: dict[str, Any] = {
+        "response": answer.response,
+        "label": answer.label,
+        "decided_by": who[:256],
+        "answered_at": entry.timestamp,
+        "answered_by": AnsweredBy(surface="ledger"),
+        "reply": "sending",
+    }
+    asked = record.asked.model_copy(update=news)
+    return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
+
+
+def reopened(record: Clarification, now: datetime) -> Clarification:
+    """Another implementation's answer does not fit the question: it waits for one that does."""
+    words = "The answer does not fit the question; it is open again."
+    entry = Entry(
+        round=record.round + 1, from_="clarify-bot", type="question", body=record.question, timestamp=now
+    )
+    note = Entry(round=record.round, from_="clarify-bot", type="resolution", body=words, timestamp=now)
+    return record.model_copy(
+        update={
+            "status": "pending",
+            "round": record.round + 1,
+            "resolved_at": None,
+            "thread": (*record.thread, note, entry),
+            "revision": record.revision + 1,
+        }
+    )
+
+
 def has_expired(record: Clarification, at: datetime) -> bool:
     """Whether an open clarification's time had run out at `at`."""
     expires = record.asked.expires_at

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from core.clarification import DONE, Clarification, ReplyState, Status
-from core.ledger import Raw, digest, parse
+from core.clarification import DONE, Clarification, ReplyState, Status, is_adoptable
+from core.ledger import Raw, digest, dump, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class Summary:
     agent_id: str | None
     session_id: str | None
     reply: ReplyState | None
+    adoptable: bool
 
     @property
     def is_open(self) -> bool:
@@ -36,23 +37,26 @@ class Summary:
     @property
     def needs_something(self) -> bool:
         """Open, or its reply is on its way or not confirmed."""
-        return self.status not in DONE or self.reply in {"sending", "delivered", "unconfirmed"}
+        return (
+            self.status not in DONE or self.adoptable or self.reply in {"sending", "delivered", "unconfirmed"}
+        )
 
 
-def summarize(record: Clarification, raw: Raw) -> Summary:
+def summarize(record: Clarification) -> Summary:
     asked = record.asked
     return Summary(
         id=record.id,
         issue=record.issue_number,
         status=record.status,
         round=record.round,
-        digest=digest(raw),
+        digest=digest(dump(record)),
         created=record.created,
         expires_at=asked.expires_at,
         producer=asked.producer,
         agent_id=asked.agent_id,
         session_id=asked.session_id,
         reply=asked.reply,
+        adoptable=is_adoptable(record),
     )
 
 
@@ -65,7 +69,7 @@ class Index:
 
     def update(self, issue: int, items: list[Raw]) -> list[Summary]:
         """Take in a ledger as it is now; returns the summaries of all its readable records."""
-        summaries = [summarize(record, item) for item in items if (record := parse(item)) is not None]
+        summaries = [summarize(record) for item in items if (record := parse(item)) is not None]
         for gone in set(self._by_issue.get(issue, {})) - {summary.id for summary in summaries}:
             self._forget(self._by_issue[issue][gone])
         for summary in summaries:

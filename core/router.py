@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from core import aaep
+from core.answers import from_text
 from core.clarification import (
     Answer,
     Ask,
@@ -16,19 +17,22 @@ from core.clarification import (
     Decider,
     ReplyState,
     abandoned,
+    adopted,
     answered,
     followed_up,
     has_expired,
+    is_adoptable,
     is_same_matter,
     known_token,
     opened,
     parse_id,
+    reopened,
     reply_settled,
     resolved,
     went_on,
 )
 from core.clock import Clock
-from core.errors import Closed, NotOpen, Superseded
+from core.errors import AnswerRejected, Closed, NotOpen, Superseded
 from core.ledger import Book, Ledger
 
 _T = TypeVar("_T")
@@ -136,6 +140,22 @@ class Router:
             record, now = book.get(clarification_id), self._clock.now()
             if has_expired(record, now):
                 book.put(abandoned(record, "expired", now))
+
+        await self._transact(issue, decide)
+
+    async def adopt(self, clarification_id: str) -> None:
+        """Take over an answer that another implementation wrote into the ledger, if the producer can use it."""
+        issue, _ = parse_id(clarification_id)
+
+        def decide(book: Book) -> None:
+            record = book.get(clarification_id)
+            entry = record.answer
+            if not is_adoptable(record) or entry is None:
+                return
+            try:
+                book.put(adopted(record, from_text(record.asked, entry.body), entry))
+            except AnswerRejected:
+                book.put(reopened(record, self._clock.now()))
 
         await self._transact(issue, decide)
 

@@ -24,6 +24,7 @@ _STORAGE_RETRY = 1.0
 _APP_RETRY = 30.0
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
+Landed = Callable[[Row, Wish], Awaitable[None]]
 
 
 class Messenger:
@@ -32,13 +33,21 @@ class Messenger:
     """
 
     def __init__(
-        self, gateway: Gateway, messages: Messages, wishes: Wishes, clock: Clock, unplaceable: Unplaceable
+        self,
+        *,
+        gateway: Gateway,
+        messages: Messages,
+        wishes: Wishes,
+        clock: Clock,
+        unplaceable: Unplaceable,
+        landed: Landed,
     ) -> None:
         self._gateway = gateway
         self._messages = messages
         self._wishes = wishes
         self._clock = clock
         self._unplaceable = unplaceable
+        self._on_landed = landed
         self._plain: set[str] = set()
 
     async def deliver(self, key: str) -> Done | Again:
@@ -113,6 +122,7 @@ class Messenger:
             row, sent.channel, sent.ts, wish.digest, final=wish.final, opens_thread=thread_opened
         )
         _log.info("posted", key=row.key, channel=sent.channel)
+        await self._on_landed(row, wish)
 
     async def _not_posted(
         self, row: Row, wish: Wish, outcome: Later | Unknown | Never, *, tried: bool

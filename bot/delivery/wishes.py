@@ -81,19 +81,11 @@ class Wishes:
             record = await self._ledger.find(row.clarification or "", _issue(row))
         except NotFound:
             return Hold("its record is gone from the ledger")
-        over = not self._rollups.may_have_card(record.id, row.target)
-        if row.ts is None and record.is_open and over:
+        if row.ts is None and record.is_open and not self._rollups.may_have_card(record.id):
             return Hold("shown in the roll-up card")
         route = self._route_for(record.asked.agent_id or record.from_)
-        thread = (
-            await self._messages.thread_of(row.producer or "", row.session_id or "")
-            if row.session_id
-            else None
-        )
-        channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
-        if row.ts is not None and row.channel is not None:
-            channel, thread_ts = row.channel, row.thread_ts
-        elsewhere = route.channel if route.channel != channel and row.target != route.channel else None
+        channel, thread_ts = await self._place(row, record)
+        elsewhere = route.channel if row.target != route.channel else None
         message = self._renderer.card(
             record, round=row.round, verbosity=_verbosity(route), posted_to_fallback=elsewhere
         )

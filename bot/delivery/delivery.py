@@ -1,0 +1,301 @@
+"""Compares what was decided with what outside parties were shown, and sets lanes and replies to work on the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+
+import structlog
+
+from bot.delivery.gateway import Gateway
+from bot.delivery.lanes import Lanes, Priority
+from bot.delivery.messages import Fresh, Messages, Row
+from bot.delivery.messenger import Messenger
+from bot.delivery.outcomes import Sent
+from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
+from bot.delivery.pages import Page, Pager
+from bot.delivery.replies import ReplyDelivery
+from bot.delivery.rollups import Rollups
+from bot.delivery.wishes import Wish, Wishes
+from bot.errors import StorageUnavailable
+from bot.inert import split_escaped
+from bot.ports import Place
+from bot.settings.model import Settings
+from core.clarification import Clarification
+from core.clock import Clock
+from core.errors import ClarifyError
+from core.index import Index, Summary, summarize
+from core.ledger import FileLedger
+
+_log = structlog.get_logger("clarify.delivery")
+_STORAGE_RETRY = 0.5
+# Alike troubles of one channel page once in this time: its cards are in the fallback channel meanwhile.
+_PAGE_WINDOW = timedelta(minutes=10)
+
+
+class Delivery:
+    """Built by main; `start` after the index was filled. Implements `bot.ports.Teller`."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        index: Index,
+        ledger: FileLedger,
+        messages: Messages,
+        gateway: Gateway,
+        rollups: Rollups,
+        wishes: Wishes,
+        pager: Pager,
+        replies: ReplyDelivery,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._index = index
+        self._ledger = ledger
+        self._messages = messages
+        self._gateway = gateway
+        self._rollups = rollups
+        self._pager = pager
+        self._replies = replies
+        self._clock = clock
+        self._messenger = Messenger(
+            gateway=gateway,
+            messages=messages,
+            wishes=wishes,
+            clock=clock,
+            unplaceable=self._unplaceable,
+            landed=self._landed,
+        )
+        self.lanes = Lanes(
+            self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
+        )
+        self._changed: asyncio.Queue[Summary] = asyncio.Queue()
+        self._known: set[str] = set()
+        self._paged: dict[tuple[str, str], float] = {}
+
+    def changed(self, record: Clarification) -> None:
+        """A record was written: bring everybody in line with it."""
+        self.note(summarize(record))
+
+    def note(self, summary: Summary) -> None:
+        """Take in a clarification as it is now."""
+        self._index.put(summary)
+        self._rollups.update(summary)
+        if summary.reply == "sending":
+            self._replies.put(summary.id)
+        self._changed.put_nowait(summary)
+
+    async def restore(self) -> None:
+        """On start: find what was decided and not shown, from the index and the messages table."""
+        rows = {row.key: row for row in await self._messages.unfinished()}
+        for summary in self._index:
+            self._rollups.update(summary)
+            row = rows.pop(_card_key(summary), None)
+            if row is not None and (row.ts is not None or row.intent_at is not None):
+                self._rollups.has_card(summary)
+            if summary.reply == "sending":
+                self._replies.put(summary.id)
+            if row is None or row.shown != summary.digest:
+                self._changed.put_nowait(summary)
+            self._known.add(_card_key(summary)) if row is not None else None
+        for row in rows.values():
+            if row.kind == "rollup" and row.body is not None:
+                self._rollups.begin(row.body["agent"], row.key)
+            self.send(row.target, row.key, post=row.ts is None)
+
+    async def run(self) -> None:
+        """Work through what changed, in batches; runs until cancelled."""
+        while True:
+            batch = {_card_key(summary): summary for summary in [await self._changed.get()]}
+            while not self._changed.empty():
+                summary = self._changed.get_nowait()
+                batch[_card_key(summary)] = summary
+            while True:
+                try:
+                    await self._sort(batch.values())
+                    break
+                except StorageUnavailable as error:
+                    _log.warning("delivery has to wait", reason=str(error))
+                    await self._clock.sleep(_STORAGE_RETRY)
+
+    async def _sort(self, summaries: Iterable[Summary]) -> None:
+        """Put each changed clarification's card, and its agent's roll-up card, into their lanes."""
+        mine = [summary for summary in summaries if summary.producer is not None]
+        fresh = [self._card(summary) for summary in mine if _card_key(summary) not in self._known]
+        if fresh:
+            await self._messages.want(fresh)
+            self._known.update(card.key for card in fresh)
+        for summary in mine:
+            if summary.is_open and not self._rollups.may_have_card(summary.id):
+                continue
+            for row in await self._messages.of_clarification(summary.id):
+                priority = _priority(summary, row)
+                self.lanes.put(row.channel or row.target, row.key, priority, post=row.ts is None)
+        for agent in {summary.agent_id or "" for summary in mine}:
+            await self._roll_up(agent)
+        self._known.difference_update(_card_key(s) for s in mine if not s.needs_something)
+
+    async def _roll_up(self, agent: str) -> None:
+        """Give a free place to the next held question; show or refresh the roll-up card of the others."""
+        if (summary := self._rollups.next_card(agent)) is not None:
+            self._rollups.may_have_card(summary.id)
+            self._changed.put_nowait(summary)
+        held, key = self._rollups.held(agent), self._rollups.key_of(agent)
+        if held and key is None:
+            key = f"rollup:{agent}:{held[0].id}"
+            self._rollups.begin(agent, key)
+            target = self._settings.route_for(agent).channel
+            await self._messages.want(
+                [Fresh(key=key, kind="rollup", target=target, body={"agent": agent}, wanted="rollup")]
+            )
+        if key is None:
+            return
+        row = await self._messages.get(key)
+        if row is not None:
+            self.lanes.put(row.channel or row.target, key, (CARD, 0.0), post=row.ts is None)
+        if not held:
+            self._rollups.end(agent)
+
+    def _card(self, summary: Summary) -> Fresh:
+        return Fresh(
+            key=_card_key(summary),
+            kind="card",
+            target=self._settings.route_for(summary.agent_id or "").channel,
+            clarification=summary.id,
+            round=summary.round,
+            producer=summary.producer,
+            session_id=summary.session_id,
+        )
+
+    def send(self, target: str, key: str, *, post: bool = True) -> None:
+        """Have a stored message delivered."""
+        kind = key.partition(":")[0]
+        priority: Priority = (PAGE, 0.0) if kind == "page" else (NOTICE, 0.0)
+        self.lanes.put(target, key, priority, post=post)
+
+    async def notify(self, fresh: Fresh) -> None:
+        """Have a notice shown; durable when this returns.
+
+        Raises:
+            StorageUnavailable: it could not be stored.
+        """
+        await self._messages.want([fresh])
+        row = await self._messages.get(fresh.key)
+        if row is not None:
+            self.send(row.channel or row.target, row.key, post=row.ts is None)
+
+    async def page(self, page: Page, agent_id: str | None, link: str | None = None) -> None:
+        """Page the people on call for an agent.
+
+        Raises:
+            StorageUnavailable: it could not be stored.
+        """
+        await self._pager.page(page, self._settings.route_for(agent_id or ""), link)
+
+    async def page_refused(self, clarification: str) -> None:
+        """An agent refused its reply: somebody has to know."""
+        record = await self._ledger.find(clarification, int(clarification.split("-")[1]))
+        reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
+        page = Page(
+            f"refused:{record.id}:{record.round}",
+            reason,
+            f"{record.id}: the answer was refused",
+            record=record,
+        )
+        await self.page(page, record.asked.agent_id)
+
+    async def tell(self, user: str, place: Place, text: str) -> None:
+        """Ephemeral; see `bot.ports.Teller`."""
+        outcome = await self._gateway.whisper(user, place.channel, place.thread_ts, text)
+        if not isinstance(outcome, Sent):
+            _log.warning("could not be told", user=user, channel=place.channel, outcome=repr(outcome))
+
+    async def say(
+        self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> None:
+        """In a thread, for everybody, once per key; see `bot.ports.Teller`."""
+        body = {"text": text, "blocks": blocks or _plain(text), "thread_ts": place.thread_ts}
+        await self.notify(
+            Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
+        )
+
+    async def _landed(self, row: Row, wish: Wish) -> None:
+        """What a message's fallback text could not hold follows in the thread."""
+        for number, text in enumerate(wish.message.more):
+            body = {"text": text, "blocks": _plain(text)}
+            await self.notify(
+                Fresh(
+                    key=f"more:{row.key}:{number}",
+                    kind="more",
+                    target=row.target,
+                    producer=row.producer,
+                    session_id=row.session_id,
+                    body=body,
+                    wanted="more",
+                )
+            )
+
+    async def _unplaceable(self, row: Row, code: str) -> bool:
+        """Slack will not take a message where it belongs: the fallback channel, and a page."""
+        fallback = self._settings.slack.fallback_channel
+        if row.kind in {"page", "word", "more"}:
+            _log.error("cannot be shown", key=row.key, reason=code)
+            return False
+        place = row.channel or row.target
+        movable = code != "render_error" and fallback is not None and fallback not in {place, row.target}
+        if movable and fallback is not None:
+            if row.session_id is not None:
+                await self._messages.leave_thread(row.producer or "", row.session_id)
+            await self._messages.move(row.key, fallback)
+            self.lanes.put(fallback, row.key, (CARD, 0.0), post=True)
+        await self._page_unplaceable(row, place, code, shown=movable)
+        return movable
+
+    async def _page_unplaceable(self, row: Row, place: str, code: str, *, shown: bool) -> None:
+        now = self._clock.now()
+        last = self._paged.get((place, code), 0.0)
+        if shown and now.timestamp() - last < _PAGE_WINDOW.total_seconds():
+            return
+        self._paged[place, code] = now.timestamp()
+        record, agent = await self._of(row)
+        outcome = "It is shown in the fallback channel." if shown else "It could not be shown anywhere."
+        page = Page(
+            f"unplaceable:{row.key}:{code}",
+            f"Slack refused to post in {place}: {code}. {outcome}",
+            "A card could not be posted" if row.kind == "card" else "A message could not be posted",
+            record=record,
+        )
+        await self.page(page, agent)
+
+    async def _of(self, row: Row) -> tuple[Clarification | None, str | None]:
+        """The record and the agent behind a message."""
+        if row.clarification is None:
+            return None, (row.body or {}).get("agent")
+        try:
+            record = await self._ledger.find(row.clarification, int(row.clarification.split("-")[1]))
+        except ClarifyError as error:
+            _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
+            return None, None
+        return record, record.asked.agent_id
+
+
+def _card_key(summary: Summary) -> str:
+    return f"card:{summary.id}:{summary.round}"
+
+
+def _priority(summary: Summary, row: Row) -> Priority:
+    if summary.is_open and row.round == summary.round:
+        return card_priority(summary.expires_at.timestamp() if summary.expires_at else None)
+    return (DEAD_CONTROLS, 0.0) if row.ts is not None else (NOTICE, 0.0)
+
+
+def _plain(text: str) -> list[dict[str, object]]:
+    return [
+        {"type": "section", "text": {"type": "mrkdwn", "text": piece, "verbatim": True}}
+        for piece in split_escaped(text, 2900)
+    ]

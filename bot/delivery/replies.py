@@ -1,0 +1,193 @@
+"""Replies on their way to producers: at least once, always the same, until accepted, refused or too late."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import aiosqlite
+import structlog
+
+from bot.delivery.reply_policy import Settle, after_try
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.ports import Replies, Reply, TryAgain
+from core.clarification import Aaep, Clarification, parse_id
+from core.clock import Clock
+from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.ledger import FileLedger
+from core.router import Router
+
+_log = structlog.get_logger("clarify.replies")
+_NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
+_RETRY = 0.5
+
+OnRefused = Callable[[str], Awaitable[None]]
+
+
+class ReplyDelivery:
+    """One task per reply that is on its way. `on_refused(clarification)` is told when a human has to know."""
+
+    def __init__(
+        self,
+        *,
+        replies: Replies,
+        router: Router,
+        ledger: FileLedger,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        on_refused: OnRefused,
+    ) -> None:
+        self._replies = replies
+        self._router = router
+        self._ledger = ledger
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._on_refused = on_refused
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
+        self._wake: dict[str, asyncio.Event] = {}
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def put(self, clarification: str) -> None:
+        """Have the reply of a clarification sent, if it is not settled."""
+        if clarification in self._tasks:
+            self._again.add(clarification)
+            return
+        task = asyncio.create_task(self._settle(clarification), name=f"reply {clarification}")
+        self._tasks[clarification] = task
+        task.add_done_callback(lambda done: self._ended(clarification, done))
+
+    def connected(self, producer: str) -> None:
+        """A producer is there again: do not wait out the backoff."""
+        self._wake.setdefault(producer, asyncio.Event()).set()
+        self._wake[producer] = asyncio.Event()
+
+    @property
+    def length(self) -> int:
+        return len(self._tasks)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _settle(self, clarification: str) -> None:
+        while True:
+            wait: tuple[float, str | None] | None
+            try:
+                wait = await self._try(clarification)
+            except _NOT_NOW as error:
+                _log.warning("a reply has to wait", clarification=clarification, reason=str(error))
+                wait = (_RETRY, None)
+            except (NotFound, LedgerUnreadable) as error:
+                _log.error("a reply cannot be sent", clarification=clarification, reason=str(error))
+                return
+            if wait is None:
+                return
+            await self._pause(*wait)
+
+    async def _try(self, clarification: str) -> tuple[float, str | None] | None:
+        """One try; None when it is settled, else how long to wait, and for which producer."""
+        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        asked = record.asked
+        if asked.reply != "sending" or asked.reply_token is None or asked.producer is None:
+            return None
+        attempts, uncertain = await self._begin(clarification, asked.reply_token)
+        outcome = await self._replies.send(asked.producer, _reply(asked))
+        certain = isinstance(outcome, TryAgain) and not outcome.may_have_arrived
+        step = after_try(
+            outcome,
+            uncertain=uncertain,
+            attempts=attempts,
+            now=self._clock.now(),
+            expires_at=asked.expires_at,
+            jitter=self._rng.random(),
+        )
+        if isinstance(step, Settle):
+            await self._finish(record, step)
+            return None
+        _log.info(
+            "reply not delivered yet",
+            clarification=clarification,
+            attempts=attempts,
+            outcome=type(outcome).__name__,
+        )
+        if certain and not uncertain:
+            await self._store.execute(
+                "update replies set uncertain = 0 where clarification = ? and token = ?",
+                clarification,
+                asked.reply_token,
+            )
+        return step.seconds, asked.producer
+
+    async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
+        """Note a try before it is made: killed in the middle of it, its outcome is unknown."""
+
+        async def work(db: aiosqlite.Connection) -> tuple[int, bool]:
+            rows = list(
+                await db.execute_fetchall(
+                    "select attempts, uncertain from replies where clarification = ? and token = ?",
+                    (clarification, token),
+                )
+            )
+            attempts, uncertain = (int(rows[0][0]), bool(rows[0][1])) if rows else (0, False)
+            await db.execute(
+                """insert into replies values (?, ?, ?, 1) on conflict (clarification, token)
+                   do update set attempts = excluded.attempts, uncertain = 1""",
+                (clarification, token, attempts + 1),
+            )
+            return attempts + 1, uncertain
+
+        return await self._store.write(work)
+
+    async def _finish(self, record: Clarification, step: Settle) -> None:
+        token = record.asked.reply_token or ""
+        while True:
+            try:
+                await self._router.settle_reply(record.id, token, step.state, step.note, resolve=step.resolve)
+                break
+            except _NOT_NOW as error:
+                _log.warning("a reply's outcome has to wait", clarification=record.id, reason=str(error))
+                await self._clock.sleep(_RETRY)
+        _log.info("reply settled", clarification=record.id, state=step.state)
+        if step.state == "refused":
+            await self._on_refused(record.id)
+
+    async def _pause(self, seconds: float, producer: str | None) -> None:
+        """Wait, but not when the producer comes back before."""
+        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+        back = asyncio.ensure_future(self._wake.setdefault(producer or "", asyncio.Event()).wait())
+        try:
+            await asyncio.wait({sleep, back}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+            back.cancel()
+
+    def _ended(self, clarification: str, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(clarification, None)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            _log.error("a reply's task died", clarification=clarification, error=repr(error))
+            if not self.failed.done():
+                self.failed.set_exception(error)
+        elif clarification in self._again:
+            self._again.discard(clarification)
+            self.put(clarification)
+
+
+def _reply(asked: Aaep) -> Reply:
+    if asked.reply_token is None or asked.response is None or asked.answered_at is None:
+        raise NotFound("the answer to send")
+    return Reply(
+        reply_token=asked.reply_token,
+        response=asked.response,
+        answered_at=asked.answered_at,
+        decided_by=asked.decided_by or "unknown",
+        correlation_id=asked.correlation_id,
+    )

@@ -1,0 +1,223 @@
+"""From producers' events to decisions: takes in durably, works off in order, session by session."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from bot.delivery.inbox import Item, SqliteInbox
+from bot.errors import StorageUnavailable
+from bot.notifier import Notifier
+from bot.ports import Incoming
+from core import aaep
+from core.clarification import Ask
+from core.clock import Clock
+from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout
+from core.index import Index
+from core.router import Router, SessionNews
+
+_log = structlog.get_logger("clarify.intake")
+_RETRY = 0.5
+_AT_ONCE = 32  # sessions worked off side by side
+# No clock is this wrong; a live event that says so has a broken timestamp, and was sent when it came.
+_PLAUSIBLE = timedelta(hours=26)
+
+
+class Clocks(Protocol):
+    def offset(self, producer: str) -> timedelta: ...
+    def deadline(self, producer: str, sent: datetime, timeout_seconds: float) -> datetime: ...
+
+
+class Intake:
+    """Implements `bot.ports.Inbox` for the producers; `run` works off what was taken in."""
+
+    def __init__(
+        self, *, inbox: SqliteInbox, router: Router, index: Index, notifier: Notifier, clock: Clock
+    ) -> None:
+        self._inbox = inbox
+        self._router = router
+        self._index = index
+        self._notifier = notifier
+        self._clock = clock
+        self._clocks: Clocks | None = None
+        self._came = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._sessions: dict[tuple[str, str], asyncio.Queue[Item]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._done: list[int] = []
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def use_clocks(self, clocks: Clocks) -> None:
+        """The producers' clock offsets; they are known only once the producers exist."""
+        self._clocks = clocks
+
+    async def put(self, incoming: Incoming) -> None:
+        """See `bot.ports.Inbox`."""
+        at, expires_at = self._timing(incoming)
+        if await self._inbox.put(incoming, at, expires_at):
+            self._came.set()
+            self._idle.clear()
+        else:
+            _log.info("duplicate", producer=incoming.producer, event_id=incoming.event.event_id)
+
+    async def cursor(self, producer: str) -> str | None:
+        return await self._inbox.cursor(producer)
+
+    async def drained(self) -> None:
+        """Returns when everything that was taken in is worked off."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Work off the inbox until cancelled."""
+        last = 0
+        self._came.set()
+        while True:
+            await self._came.wait()
+            self._came.clear()
+            while items := await self._waiting(last):
+                last = items[-1].id
+                for item in items:
+                    self._queue(item)
+            if not self._sessions:
+                self._idle.set()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _waiting(self, last: int) -> list[Item]:
+        while True:
+            try:
+                return await self._inbox.waiting(last)
+            except StorageUnavailable as error:
+                _log.warning("the inbox has to wait", reason=str(error))
+                await self._clock.sleep(_RETRY)
+
+    def _timing(self, incoming: Incoming) -> tuple[datetime, datetime | None]:
+        """When the event was sent, and when its question expires, both on our clock."""
+        event, question = incoming.event, incoming.event.question
+        broken = incoming.live and abs(incoming.received_at - event.timestamp) > _PLAUSIBLE
+        offset = self._clocks.offset(incoming.producer) if self._clocks else timedelta(0)
+        at = incoming.received_at if broken else event.timestamp + offset
+        if question is None or question.timeout_seconds is None:
+            return at, None
+        if broken or self._clocks is None:
+            return at, at + timedelta(seconds=question.timeout_seconds)
+        return at, self._clocks.deadline(incoming.producer, event.timestamp, question.timeout_seconds)
+
+    def _queue(self, item: Item) -> None:
+        """Events of one session keep their order; sessions do not wait for each other."""
+        session = (item.producer, item.event.session_id)
+        if session in self._sessions:
+            self._sessions[session].put_nowait(item)
+            return
+        self._sessions[session] = asyncio.Queue()
+        self._sessions[session].put_nowait(item)
+        task = asyncio.create_task(self._work(session), name=f"intake {item.producer}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _work(self, session: tuple[str, str]) -> None:
+        queue = self._sessions[session]
+        async with self._slots:
+            while not queue.empty():
+                item = queue.get_nowait()
+                await self._until_done(item)
+        del self._sessions[session]
+        if not self._sessions and not self._came.is_set():
+            self._idle.set()
+
+    async def _until_done(self, item: Item) -> None:
+        while True:
+            try:
+                await self._process(item)
+                await self._inbox.done([item.id])
+            except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
+                _log.warning("an event has to wait", event_id=item.event.event_id, reason=str(error))
+                await self._clock.sleep(_RETRY)
+            except LedgerUnreadable as error:
+                # Set aside: the next try starts a new file. Somebody has to know of the old one.
+                _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
+                await self._notifier.ledger_unreadable(error, item.event.agent_id)
+                await self._clock.sleep(_RETRY if error.aside is None else 0)
+            else:
+                return
+
+    async def _process(self, item: Item) -> None:
+        event = item.event
+        _log.info(
+            "event",
+            type=event.type,
+            event_id=event.event_id,
+            session_id=event.session_id,
+            timestamp=event.timestamp.isoformat(),
+            agent_id=event.agent_id,
+            problems=list(event.problems),
+        )
+        if event.question is not None and item.issue is not None:
+            opened = await self._router.open(item.issue, ask(item))
+            _log.info("clarification", id=opened.record.id, how=opened.how, event_id=event.event_id)
+            if opened.how == "duplicate":
+                return
+        await self._session_news(item)
+        await self._notifier.event(item)
+
+    async def _session_news(self, item: Item) -> None:
+        """What the event says about the other clarifications of its session."""
+        event = item.event
+        left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
+        news = SessionNews(
+            producer=item.producer,
+            session_id=event.session_id,
+            type=event.type,
+            sent=event.timestamp,
+            at=item.received_at if item.live else item.at,
+            left_awaiting=event.type == aaep.STATE_CHANGED and left,
+        )
+        for issue in {s.issue for s in self._index.of_session(item.producer, event.session_id)}:
+            await self._router.session_went_on(issue, news)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        _log.error("intake died", task=task.get_name(), error=repr(error))
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+
+def ask(item: Item) -> Ask:
+    """A question event as the router takes it."""
+    event, question = item.event, item.event.question
+    if question is None:
+        raise ClarifyError(f"event {event.event_id} asks nothing")
+    agentx = event.extension("agentx")
+    topic, to = agentx.get("topic"), agentx.get("to")
+    return Ask(
+        producer=item.producer,
+        agent_id=event.agent_id,
+        agent_name=event.agent_name,
+        session_id=event.session_id,
+        event_id=event.event_id,
+        reply_token=question.reply_token,
+        correlation_id=event.correlation_id,
+        asked_at=event.timestamp,
+        received_at=item.received_at,
+        expires_at=item.expires_at,
+        question=question.text,
+        kinds=question.kinds,
+        choices=question.choices,
+        multi_select=question.multi_select,
+        context=question.context,
+        default_response=question.default_response,
+        summary_terse=event.text("summary_terse"),
+        summary_detailed=event.text("summary_detailed"),
+        to=to if isinstance(to, str) and to else "human",
+        topic=topic if isinstance(topic, str) and topic else None,
+        blocking=agentx.get("blocking") is not False,
+    )

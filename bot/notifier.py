@@ -1,0 +1,140 @@
+"""What is shown besides cards: errors, broken and unknown critical events, tool results, ends of sessions; and who
+is paged for them.
+"""
+
+from __future__ import annotations
+
+import json
+
+from bot.delivery.delivery import Delivery
+from bot.delivery.inbox import Item
+from bot.delivery.messages import Fresh, Messages
+from bot.delivery.pages import Page
+from bot.ports import Trouble
+from bot.render import Message, Renderer
+from bot.settings.model import Settings
+from bot.toollines import ToolLine
+from core import aaep
+from core.errors import LedgerUnreadable
+
+# Errors of these categories get better by themselves, or with the next try of the agent (aaep chapter 4 §4.1.3).
+_NOBODY_NEEDED = frozenset({"transient", "network", "timeout"})
+_LINES_KEPT = 50
+
+
+class Notifier:
+    def __init__(
+        self, *, settings: Settings, delivery: Delivery, messages: Messages, renderer: Renderer
+    ) -> None:
+        self._settings = settings
+        self._delivery = delivery
+        self._messages = messages
+        self._renderer = renderer
+
+    async def event(self, item: Item) -> None:
+        """Show what an event says, where it has to be seen or helps to decide. Idempotent.
+
+        Raises:
+            StorageUnavailable: it could not be stored; nothing was shown.
+        """
+        event = item.event
+        if event.type == aaep.ERRORED:
+            await self._notice(item, self._renderer.error_notice(event), critical=True)
+            await self._page_error(item)
+        elif event.critical and event.question is None:
+            await self._notice(item, self._renderer.generic_notice(event), critical=True)
+            if event.type != aaep.CLARIFICATION:
+                return
+            await self._page_broken(item)
+        elif event.type == aaep.TOOL_COMPLETED:
+            await self._tool(item)
+        elif event.type in {aaep.COMPLETED, aaep.CANCELLED}:
+            await self._notice(item, self._renderer.session_notice(event), critical=False)
+
+    async def trouble(self, trouble: Trouble) -> None:
+        """Something critical may not have come in: somebody has to look."""
+        page = Page(trouble.key, trouble.summary, f"Producer {trouble.producer}: something could not be read")
+        await self._delivery.page(page, trouble.agent_id)
+
+    async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None) -> None:
+        name = error.aside.name if error.aside else f"issue-{error.issue}.json"
+        page = Page(f"ledger:{name}", str(error), f"The ledger of issue {error.issue} cannot be read")
+        await self._delivery.page(page, agent_id)
+
+    async def _notice(self, item: Item, message: Message, *, critical: bool) -> None:
+        await self._delivery.notify(
+            Fresh(
+                key=f"notice:{item.producer}:{item.event.event_id}",
+                kind="notice",
+                target=self._settings.route_for(item.event.agent_id).channel,
+                producer=item.producer,
+                session_id=item.event.session_id,
+                body={
+                    "text": message.text,
+                    "blocks": message.blocks,
+                    "opens_thread": critical,
+                    "broadcast": critical,
+                    "needed": critical,
+                },
+                wanted="notice",
+            )
+        )
+
+    async def _page_error(self, item: Item) -> None:
+        event = item.event
+        category = event.text("error_category") or "unknown"
+        if category in _NOBODY_NEEDED:
+            return
+        title = f"{event.agent_name or event.agent_id}: session ended with an error"
+        body = event.summary() or event.text("error_message") or ""
+        page = Page(f"errored:{item.producer}:{event.event_id}", f"Error category {category}", title, body)
+        await self._delivery.page(page, event.agent_id)
+
+    async def _page_broken(self, item: Item) -> None:
+        """A question that nobody can answer from Slack: the agent waits until its timeout."""
+        event = item.event
+        title = f"{event.agent_name or event.agent_id} asks something that cannot be answered here"
+        reason = "Its question breaks the protocol: " + ", ".join(event.problems)
+        page = Page(f"broken:{item.producer}:{event.event_id}", reason, title, event.summary() or "")
+        await self._delivery.page(page, event.agent_id)
+
+    async def _tool(self, item: Item) -> None:
+        """Into the session's thread, if it has one: failures each as a notice, successes folded into one."""
+        event = item.event
+        if await self._messages.thread_of(item.producer, event.session_id) is None:
+            return
+        duration = event.raw.get("duration_ms")
+        line = ToolLine(
+            tool=event.text("tool") or "unnamed",
+            status=event.text("status") or "unknown",
+            summary=event.summary() or event.text("error_message") or "",
+            duration_ms=duration if isinstance(duration, int) and not isinstance(duration, bool) else None,
+        )
+        if line.status != "success":
+            await self._notice(item, self._renderer.tools_notice([line]), critical=False)
+            return
+        await self._fold(item, line)
+
+    async def _fold(self, item: Item, line: ToolLine) -> None:
+        key = f"tools:{item.producer}:{item.event.session_id}"
+        row = await self._messages.get(key)
+        past = (row.body or {}) if row is not None else {}
+        if item.event.event_id in past.get("events", []):
+            return
+        kept = [*past.get("lines", []), [line.tool, line.status, line.summary[:500], line.duration_ms]][
+            -_LINES_KEPT:
+        ]
+        message = self._renderer.tools_notice([ToolLine(*values) for values in kept])
+        events = [*past.get("events", []), item.event.event_id][-_LINES_KEPT:]
+        body = {"text": message.text, "blocks": message.blocks, "lines": kept, "events": events}
+        await self._delivery.notify(
+            Fresh(
+                key=key,
+                kind="tools",
+                target=self._settings.route_for(item.event.agent_id).channel,
+                producer=item.producer,
+                session_id=item.event.session_id,
+                body=body,
+                wanted=json.dumps(events)[-200:],
+            )
+        )
