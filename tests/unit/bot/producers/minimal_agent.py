@@ -11,7 +11,7 @@ import socket
 import sys
 from typing import Any
 
-from aaep_minimal_producer import server
+from aaep_minimal_producer import server  # type: ignore[import-untyped]
 from aiohttp import web
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bot.errors import StorageUnavailable
 from bot.ports import Incoming, Reply, Trouble
@@ -21,6 +21,10 @@ from core.aaep import Response
 NOW = datetime(2026, 5, 24, 14, 22, 11, tzinfo=UTC)
 Writer = asyncio.StreamWriter
 Serve = Callable[[str, Writer], Awaitable[None]]
+
+
+def seeded(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311  jitter, no secret
 
 
 def event(kind: str = "agent.state.changed", n: int = 1, **fields: Any) -> dict[str, Any]:
@@ -50,8 +54,8 @@ def frame(data: object, *, sse_id: str | None = None) -> bytes:
     return (f"id: {sse_id}\n" if sse_id else "").encode() + f"data: {text}\n\n".encode()
 
 
-def reply(token: str = "rpl_0000000000000001", response: Response = "yes") -> Reply:
-    return Reply(token, response, NOW, "user:slack/T1/U1", None)
+def reply(response: Response = "yes") -> Reply:
+    return Reply("rpl_0000000000000001", response, NOW, "user:slack/T1/U1", None)
 
 
 class Box:
@@ -146,7 +150,7 @@ async def joined(*configs: ProducerConfig, open_on: tuple[str, ...] = ()) -> Asy
         configs,
         inbox=party.box,
         clock=party.clock,
-        rng=random.Random(7),  # noqa: S311  jitter
+        rng=seeded(7),
         tell_trouble=party.tell,
         on_connected=party.connected.append,
     )
@@ -173,7 +177,7 @@ class RawServer:
         self._server: asyncio.Server
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> RawServer:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from bot.producers.backoff import CAP, UNAUTHORIZED, backoff, reconnect_delay
 from bot.producers.burst import Burst
 from bot.producers.gaps import Gaps
 from bot.producers.offset import ClockOffset
-from tests.unit.bot.producers.parties import NOW
+from tests.unit.bot.producers.parties import NOW, seeded
 
 
 def seconds(value: float) -> timedelta:
@@ -97,7 +97,7 @@ def test_gaps_keeps_sessions_apart_and_their_number_bounded() -> None:
 
 @pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
 def test_backoff_has_full_jitter_and_a_cap(attempt: int) -> None:
-    waits = [backoff(attempt, random.Random(seed)) for seed in range(200)]
+    waits = [backoff(attempt, seeded(seed)) for seed in range(200)]
     top = min(CAP, 0.5 * 2 ** min(attempt, 20))
     assert 0 <= min(waits) < top * 0.1
     assert top * 0.9 < max(waits) <= top
@@ -115,7 +115,7 @@ def test_backoff_has_full_jitter_and_a_cap(attempt: int) -> None:
     ],
 )
 def test_reconnect_delay_keeps_what_the_producer_asked_for(
-    given_: dict[str, float], low: float, high: float
+    given_: dict[str, Any], low: float, high: float
 ) -> None:
-    delay = reconnect_delay(0, random.Random(1), **given_)  # type: ignore[arg-type]  a table of keywords
+    delay = reconnect_delay(0, seeded(1), **given_)
     assert low <= delay <= high

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,7 +13,7 @@ from bot.producers.backlog import Arrival, Backlog
 from bot.producers.intake import Counters, Intake
 from bot.producers.offset import ClockOffset
 from bot.producers.stream import Frame, Oversize
-from tests.unit.bot.producers.parties import NOW, Box, ManualClock, event, question, until
+from tests.unit.bot.producers.parties import NOW, Box, ManualClock, event, question, seeded, until
 
 SECRET = "Deploy to production?"
 
@@ -30,7 +30,7 @@ class Desk:
             self.backlog,
             inbox=self.box,
             clock=self.clock,
-            rng=random.Random(1),
+            rng=seeded(1),
             tell_trouble=self.tell,
             offset=self.offset,
             counters=self.counters,
@@ -39,16 +39,16 @@ class Desk:
     async def tell(self, trouble: Trouble) -> None:
         self.troubles.append(trouble)
 
-    async def take(self, data: object, **fields: object) -> None:
+    async def take(self, data: object, **fields: Any) -> None:
         await self.intake.take(arrival(data, **fields))
 
 
 def arrival(
-    data: object, *, live: bool = False, resumable: bool = False, filtered: bool = False, **fields: object
+    data: object, *, live: bool = False, resumable: bool = False, filtered: bool = False, **fields: Any
 ) -> Arrival:
     text = data if isinstance(data, str) else json.dumps(data)
-    values: dict[str, object] = {"id": "evt_9", "size": len(text), "skimmed": 0, **fields}
-    return Arrival(Frame(text, **values), NOW + timedelta(seconds=3), live, filtered, resumable)  # type: ignore[arg-type]
+    values: dict[str, Any] = {"id": "evt_9", "size": len(text), "skimmed": 0, **fields}
+    return Arrival(Frame(text, **values), NOW + timedelta(seconds=3), live, filtered, resumable)
 
 
 async def test_intake_stores_an_event_with_its_cursor() -> None:

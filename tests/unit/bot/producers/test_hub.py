@@ -1,0 +1,284 @@
+"""The hub with a standard-dialect producer and with the minimal one from PyPI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from bot.demo.producer import DemoProducer
+from bot.errors import TaskDiedError
+from bot.ports import Accepted, Refused, Reply, TryAgain
+from bot.producers.config import ProducerConfig
+from bot.producers.hub import Producers
+from core.clock import SystemClock
+from tests.unit.bot.producers.parties import (
+    NOW,
+    Agent,
+    Box,
+    ManualClock,
+    Party,
+    RawServer,
+    Writer,
+    answer,
+    joined,
+    planner,
+    question,
+    reply,
+    seeded,
+    stream,
+    until,
+)
+
+ASKED = {
+    "type": "aaep:agent.awaiting.clarification",
+    "session_id": "sess_1",
+    "question": "Deploy?",
+    "reply_token": "rpl_1",
+    "timeout_seconds": 600,
+    "accepted_response_kinds": ["yes_no"],
+}
+
+
+def yes(token: str) -> Reply:
+    return Reply(token, response=True, answered_at=NOW, decided_by="user:slack/T1/U1", correlation_id=None)
+
+
+@pytest.fixture
+async def demo() -> AsyncIterator[DemoProducer]:
+    async with DemoProducer("planner", token="secret") as producer:
+        yield producer
+
+
+def standard(producer: DemoProducer) -> ProducerConfig:
+    return planner(producer.url, "auto", "secret")
+
+
+async def ask(producer: DemoProducer, party: Party, n: int = 1) -> str:
+    sent = await producer.emit({**ASKED, "reply_token": f"rpl_{n}"})
+    await party.until_got(sent["event_id"])
+    return f"rpl_{n}"
+
+
+async def test_hub_takes_a_question_and_hands_the_reply_over(demo: DemoProducer) -> None:
+    async with joined(standard(demo)) as party:
+        await party.until_connected()
+        assert party.state()["dialect"] == "standard"
+        token = await ask(demo, party)
+        assert party.box.got[0].cursor == party.box.got[0].event.event_id
+        assert await party.hub.send("planner", yes(token)) == Accepted(proof=True)
+        assert demo.replies[0]["response"] is True
+        outcome = await party.hub.send("planner", yes(token))
+        assert isinstance(outcome, Refused)
+        assert "unknown_token" in outcome.reason
+
+
+async def test_hub_resumes_where_it_stored(demo: DemoProducer) -> None:
+    async with joined(standard(demo)) as party:
+        await party.until_connected()
+        await ask(demo, party, 1)
+        demo.drop_connections()
+        await until(lambda: not party.state()["connected"])
+        second = await demo.emit({**ASKED, "reply_token": "rpl_2"})
+        await party.until_got(second["event_id"])
+        assert len(party.box.ids()) == 2
+        assert len(demo.subscriptions) == 1
+
+
+async def test_hub_comes_back_after_the_producer_was_down(demo: DemoProducer) -> None:
+    async with joined(standard(demo)) as party:
+        await party.until_connected()
+        token = await ask(demo, party)
+        await demo.down()
+        await until(lambda: not party.state()["connected"])
+        outcome = await party.hub.send("planner", yes(token))
+        assert isinstance(outcome, TryAgain)
+        assert not outcome.may_have_arrived
+        await demo.up()
+        await party.until_connected()
+        assert await party.hub.send("planner", yes(token)) == Accepted(proof=True)
+        assert party.connected == ["planner", "planner"]
+
+
+async def test_hub_subscribes_anew_when_the_producer_forgot_us(demo: DemoProducer) -> None:
+    async with joined(standard(demo)) as party:
+        await party.until_connected()
+        token = await ask(demo, party)
+        demo.subscriptions.clear()
+        outcome = await party.hub.send("planner", yes(token))
+        assert isinstance(outcome, TryAgain)
+        assert not outcome.may_have_arrived
+        await until(lambda: demo.subscriptions, lambda: party.clock.advance(0.5))
+        await party.until_connected()
+        assert await party.hub.send("planner", yes(token)) == Accepted(proof=True)
+
+
+async def test_hub_does_not_subscribe_anew_for_ever(demo: DemoProducer) -> None:
+    async with joined(standard(demo)) as party:
+        await party.until_connected()
+        token = await ask(demo, party)
+        demo.refuse_next(404, times=3)
+        assert isinstance(await party.hub.send("planner", yes(token)), TryAgain)
+        await until(lambda: len(demo.subscriptions) == 2, lambda: party.clock.advance(0.5))
+        await party.until_connected()
+        assert isinstance(await party.hub.send("planner", yes(token)), Refused)
+        assert party.state()["connected"]
+
+
+async def test_hub_says_when_a_reply_may_have_arrived(demo: DemoProducer) -> None:
+    async with joined(standard(demo)) as party:
+        await party.until_connected()
+        token = await ask(demo, party)
+        demo.lose_next_response()
+        outcome = await party.hub.send("planner", yes(token))
+        assert isinstance(outcome, TryAgain)
+        assert outcome.may_have_arrived
+        assert len(demo.replies) == 1
+
+
+@pytest.mark.parametrize(("open_on", "left"), [((), 0), (("planner",), 1)])
+async def test_hub_closes_only_what_nobody_waits_on(
+    demo: DemoProducer, open_on: tuple[str, ...], left: int
+) -> None:
+    async with joined(standard(demo), open_on=open_on) as party:
+        await party.until_connected()
+    assert len(demo.subscriptions) == left
+
+
+async def test_hub_without_its_token_says_so() -> None:
+    async with DemoProducer(token="secret") as demo, joined(planner(demo.url, "auto", "wrong")) as party:
+        await party.hub.first_contact(5)
+        assert (
+            "authentication_required" in party.state()["last_error"]
+            or "HTTP 401" in party.state()["last_error"]
+        )
+
+
+async def test_hub_stores_what_it_has_read_before_it_stops() -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        await stream(writer, *(b'data: {"type": "x:y", "event_id": "evt_%d"}\n\n' % n for n in range(50)))
+
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        party.box.unavailable = 1
+        await until(lambda: party.state()["backlog"] == 50)
+        stopping = asyncio.ensure_future(party.hub.stop(()))
+        await until(lambda: len(party.box.got) == 50, lambda: party.clock.advance(1))
+        await stopping
+
+
+async def test_hub_replies_over_a_kept_connection() -> None:
+    connections: set[object] = set()
+
+    async def serve(request: str, writer: Writer) -> None:
+        connections.add(writer)
+        if request.startswith("GET"):
+            await stream(writer)
+        await answer(writer, "200 OK", "{}")
+
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        await party.until_connected()
+        assert await party.hub.send("planner", reply()) == Accepted(proof=False)
+        assert len(connections) == 2
+
+
+async def test_hub_with_a_producer_that_pushes_is_not_connected() -> None:
+    async with joined(ProducerConfig("pusher", None, "secret", "push")) as party:
+        await party.hub.first_contact(1)
+        assert await party.hub.send("pusher", reply()) == TryAgain("not connected", may_have_arrived=False)
+        assert party.state("pusher")["dialect"] == "push"
+        assert isinstance(await party.hub.send("nobody", reply()), TryAgain)
+        assert party.hub.deadline("nobody", NOW, 60) == NOW + timedelta(seconds=60)
+        assert party.hub.offset("pusher") == timedelta(0)
+
+
+async def test_hub_goes_down_with_a_task_that_dies() -> None:
+    class Broken(Box):
+        async def cursor(self, producer: str) -> str | None:
+            raise ZeroDivisionError
+
+    async def tell(_trouble: object) -> None:
+        raise AssertionError("nothing to tell")
+
+    async with DemoProducer() as demo:
+        hub = Producers(
+            [planner(demo.url, "standard"), planner(demo.url, "minimal", name="other")],
+            inbox=Broken(),
+            clock=ManualClock(),
+            rng=seeded(1),
+            tell_trouble=tell,
+            on_connected=lambda _name: None,
+        )
+        await hub.start()
+        async with asyncio.timeout(5):
+            with pytest.raises(TaskDiedError, match="producer planner: read"):
+                await hub.failed()
+        await hub.stop(())
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[Agent]:
+    started = await Agent.start()
+    yield started
+    await started.kill()
+
+
+async def emit(agent: Agent, event: object) -> None:
+    async with httpx.AsyncClient() as client:
+        (await client.post(f"{agent.url}/emit", json=event)).raise_for_status()
+
+
+async def test_hub_with_the_minimal_producer_from_pypi(agent: Agent) -> None:
+    async with joined(planner(agent.url, "auto")) as party:
+        await party.until_connected()
+        assert party.state()["dialect"] == "minimal"
+        await emit(agent, question())
+        await party.until_got("evt_0000000000000001")
+        assert await party.hub.send("planner", reply(response="blue")) == Accepted(proof=False)
+        await until(lambda: len(party.box.got) == 2)
+        assert party.box.got[1].event.summary() == "Got blue"
+
+        port = agent.port
+        await agent.kill()
+        await until(lambda: not party.state()["connected"])
+        outcome = await party.hub.send("planner", reply())
+        assert outcome == TryAgain("cannot connect (Connection refused)", may_have_arrived=False)
+        again = await Agent.start(port)
+        try:
+            await party.until_connected()
+            await emit(again, question(2))
+            await party.until_got("evt_0000000000000002")
+        finally:
+            await again.kill()
+
+
+async def test_hub_estimates_a_clock_from_live_events(agent: Agent) -> None:
+    """In real time: live is what comes after the connection's first second."""
+    box = Box()
+
+    async def tell(_trouble: object) -> None:
+        raise AssertionError("nothing to tell")
+
+    clock = SystemClock()
+    hub = Producers(
+        [planner(agent.url)],
+        inbox=box,
+        clock=clock,
+        rng=seeded(1),
+        tell_trouble=tell,
+        on_connected=lambda _name: None,
+    )
+    await hub.start()
+    await until(lambda: hub.status()["planner"]["connected"])
+    loop = asyncio.get_running_loop()
+    opened = loop.time()
+    await until(lambda: loop.time() - opened > 1.1)
+    behind = clock.now() - timedelta(minutes=7)
+    await emit(agent, {**question(), "timestamp": behind.isoformat()})
+    await until(lambda: box.got)
+    assert box.got[0].live
+    assert timedelta(minutes=7) <= hub.offset("planner") < timedelta(minutes=7, seconds=5)
+    assert clock.now() < hub.deadline("planner", behind, 60) < clock.now() + timedelta(seconds=65)
+    await hub.stop(())

@@ -1,0 +1,259 @@
+"""Connections to servers that behave, misbehave and die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.producers.subscriber import SILENCE
+from tests.unit.bot.producers.parties import (
+    RawServer,
+    Serve,
+    Writer,
+    answer,
+    event,
+    frame,
+    joined,
+    planner,
+    question,
+    stream,
+    until,
+)
+
+FIRST = "evt_0000000000000001"
+SECOND = "evt_0000000000000002"
+
+
+def events_then(*parts: bytes, hold: bool = True) -> Serve:
+    async def serve(request: str, writer: Writer) -> None:
+        if request.startswith("GET /events "):
+            await stream(writer, *parts, hold=hold)
+        else:
+            await answer(writer, "404 Not Found")
+
+    return serve
+
+
+async def test_subscriber_reads_with_its_token_and_without_a_query() -> None:
+    async with RawServer(events_then(frame(question()))) as server:
+        async with joined(planner(server.url + "/", "auto", "secret")) as party:
+            await party.until_got(FIRST)
+            assert party.state()["dialect"] == "minimal"
+            assert party.connected == ["planner"]
+        head = server.heads("GET /events")[0].lower()
+        assert "authorization: bearer secret" in head
+        assert "accept: text/event-stream" in head
+        assert "accept-encoding: identity" in head
+
+
+async def test_subscriber_backs_off_and_comes_back() -> None:
+    failures = [b"503 Service Unavailable", b"500 Internal Server Error", b"404 Not Found"]
+
+    async def serve(request: str, writer: Writer) -> None:
+        if failures:
+            await answer(writer, failures.pop().decode())
+        else:
+            await stream(writer, frame(event()))
+
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        await party.until_got(FIRST)
+        assert party.state()["last_error"] is None
+        waits = [seconds for seconds in party.clock.slept if seconds != SILENCE]
+        assert len(waits) == 3
+        assert all(wait <= 0.5 * 2**attempt for attempt, wait in enumerate(waits, 1))
+
+
+async def test_subscriber_starts_its_wait_anew_after_a_connection_that_delivered() -> None:
+    async with (
+        RawServer(events_then(frame(event()), hold=False)) as server,
+        joined(planner(server.url)) as party,
+    ):
+        await until(lambda: party.state()["connections"] >= 6, lambda: party.clock.advance(0.5))
+        assert max(seconds for seconds in party.clock.slept if seconds != SILENCE) <= 0.5
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+async def test_subscriber_retries_a_refused_token_slowly(status: str) -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        await answer(writer, status)
+
+    with capture_logs() as logs:
+        async with RawServer(serve) as server, joined(planner(server.url, "auto", "secret")) as party:
+            await party.hub.first_contact(5)
+            await until(lambda: party.clock.slept)
+            assert party.clock.slept[-1] >= 60
+            assert party.state()["last_error"] == f"refuses our token (HTTP {status[:3]})"
+            assert len(server.requests) == 1
+    assert "secret" not in str(logs)
+
+
+async def test_subscriber_keeps_the_wait_that_the_producer_asks_for() -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        await answer(writer, "503 Service Unavailable", Retry_After="17")
+
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        await until(lambda: party.clock.slept)
+        assert party.clock.slept[-1] == 17
+
+
+async def test_subscriber_honours_the_stream_retry_field() -> None:
+    serve = events_then(b"retry: 4000\n\n", frame(event()), hold=False)
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        await party.until_got(FIRST)
+        await until(lambda: 4.0 in party.clock.slept)
+
+
+async def test_subscriber_never_takes_its_token_to_another_host() -> None:
+    async with RawServer(events_then()) as elsewhere:
+
+        async def serve(_request: str, writer: Writer) -> None:
+            await answer(writer, "307 Temporary Redirect", Location=elsewhere.url + "/events")
+
+        async with RawServer(serve) as server, joined(planner(server.url, "auto", "secret")) as party:
+            await until(lambda: len(server.requests) >= 3, lambda: party.clock.advance(5))
+            assert "redirects to 127.0.0.1 (HTTP 307)" in party.state()["last_error"]
+        assert elsewhere.requests == []
+
+
+async def test_subscriber_survives_faulty_frames() -> None:
+    body = [
+        b"data: ping\n\n",
+        frame("[1, 2]"),
+        b'data: {"type": "aaep:x.y", "event_id": "evt_0000000000000009", "note": "\xff\xfe"}\n\n',
+        frame(question(3, question="x" * 1_600_000)),
+        frame(event("agent.output.streaming")) * 3,
+        frame(question()),
+        b": comment\n\n",
+        frame(event(n=2)),
+    ]
+    async with RawServer(events_then(*body)) as server, joined(planner(server.url)) as party:
+        await party.until_got(FIRST, SECOND)
+        state = party.state()
+        assert party.box.ids() == ["evt_0000000000000009", FIRST, SECOND]
+        assert (state["unreadable"], state["not_utf8"], state["oversize"], state["skimmed"]) == (2, 1, 1, 3)
+        assert [trouble.session_id for trouble in party.troubles] == ["sess_2c91a7b4d23f1e88"]
+
+
+async def test_subscriber_drops_a_torn_frame_and_takes_a_whole_one_without_its_end() -> None:
+    whole = frame(question(), sse_id="evt_1")[:-1]
+    bodies = [whole, frame(question(2))[:-40], frame(event(n=3))]
+
+    async def serve(_request: str, writer: Writer) -> None:
+        await stream(writer, bodies.pop(0), hold=not bodies)
+
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        await party.until_got("evt_0000000000000003")
+        assert party.box.ids() == [FIRST, "evt_0000000000000003"]
+        assert party.box.cursors == {}
+        assert [trouble.key for trouble in party.troubles] == ["unreadable:sess_2c91a7b4d23f1e88"]
+
+
+async def test_subscriber_probes_a_silent_producer_and_keeps_it() -> None:
+    async with RawServer(events_then(frame(event()))) as server, joined(planner(server.url)) as party:
+        await party.until_got(FIRST)
+        await until(lambda: SILENCE in party.clock.slept)
+        await until(lambda: len(server.heads("GET /healthz")) >= 3, lambda: party.clock.advance(SILENCE))
+        assert party.state()["connections"] == 1
+        assert party.state()["connected"]
+
+
+async def test_subscriber_gives_up_a_silent_connection_whose_producer_is_gone() -> None:
+    alive = True
+
+    async def serve(request: str, writer: Writer) -> None:
+        if request.startswith("GET /healthz") and not alive:
+            writer.transport.abort()
+        elif request.startswith("GET /events"):
+            await stream(writer, frame(event(n=len(server.heads("GET /events")))))
+
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        await party.until_got(FIRST)
+        alive = False
+        await until(lambda: SILENCE in party.clock.slept)
+        await until(lambda: server.heads("GET /healthz"), lambda: party.clock.advance(SILENCE))
+        await party.until_got(SECOND)
+        assert party.state()["connections"] == 2
+
+
+async def test_subscriber_gives_up_a_server_that_never_answers() -> None:
+    async def serve(_request: str, _writer: Writer) -> None:
+        if len(server.heads("GET /events")) < 2:
+            if server.heads("GET /healthz"):
+                return  # hangs up
+            await asyncio.Event().wait()
+        await stream(_writer, frame(event()))
+
+    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+        await until(lambda: SILENCE in party.clock.slept)
+        await until(lambda: server.heads("GET /healthz"), lambda: party.clock.advance(SILENCE))
+        await party.until_got(FIRST)
+
+
+async def test_subscriber_reads_on_while_the_storage_waits() -> None:
+    body = b"".join(frame(event(n=n)) for n in range(1, 2001))
+    async with RawServer(events_then(body)) as server, joined(planner(server.url)) as party:
+        party.box.unavailable = 1
+        await until(lambda: party.state()["backlog"] == 2000)
+        assert party.box.got == []
+        await until(lambda: len(party.box.got) == 2000, lambda: party.clock.advance(1))
+        assert party.box.ids() == [f"evt_{n:016x}" for n in range(1, 2001)]
+
+
+async def test_subscriber_takes_a_backlog_replayed_on_every_connection() -> None:
+    body = frame(question()) + frame(event(n=2))
+    async with RawServer(events_then(body, hold=False)) as server, joined(planner(server.url)) as party:
+        await until(lambda: party.state()["connections"] >= 3, lambda: party.clock.advance(0.5))
+        await until(lambda: len(party.box.got) >= 6)
+        assert not any(incoming.live for incoming in party.box.got)
+        assert party.state()["missing"] == 0
+
+
+ACCEPTED = {"type": "subscription.accepted", "aaep_version": "1.0.0", "producer": {"agent_id": "a"}}
+
+
+async def test_subscriber_resumes_the_same_subscription_and_asks_anew_when_it_is_gone() -> None:
+    gone = False
+
+    async def serve(request: str, writer: Writer) -> None:
+        shaken = len(server.heads("POST /base/aaep/v1/subscriptions"))
+        if request.startswith("POST"):
+            body = json.dumps({**ACCEPTED, "subscription_id": f"sub_{shaken}", "honored_capabilities": {}})
+            await answer(writer, "201 Created", body, Location=f"/base/aaep/v1/stream/sub_{shaken}")
+        elif gone and "sub_1" in request:
+            await answer(writer, "410 Gone")
+        elif "sub_1" in request:
+            await stream(writer, frame(event(), sse_id="evt_1"), hold=False)
+        else:
+            await stream(writer, frame(event(n=2), sse_id="evt_2"))
+
+    async with RawServer(serve) as server, joined(planner(server.url + "/base", "standard")) as party:
+        await until(lambda: len(server.heads("GET")) >= 3, lambda: party.clock.advance(0.5))
+        assert len(server.heads("POST")) == 1
+        gone = True
+        await party.until_got(SECOND)
+        first, second = server.heads("GET")[:2]
+        assert "last-event-id" not in first.lower()
+        assert "last-event-id: evt_1" in second.lower()
+        assert "last-event-id: evt_1" in server.heads("GET /base/aaep/v1/stream/sub_2")[0].lower()
+        assert len(server.heads("POST")) == 2
+
+
+async def test_subscriber_in_trouble_does_not_touch_another() -> None:
+    async def broken(_request: str, writer: Writer) -> None:
+        writer.write(b"\x00\xff garbage \r\n\r\n")
+        await writer.drain()
+
+    async with (
+        RawServer(broken) as bad,
+        RawServer(events_then(frame(question()))) as good,
+        joined(planner(bad.url, name="bad"), planner(good.url)) as party,
+    ):
+        await party.hub.first_contact(5)
+        await party.until_got(FIRST)
+        assert not party.state("bad")["connected"]
+        assert (
+            party.state("bad")["last_error"] == "the connection ended in mid-answer, or what came is not HTTP"
+        )
