@@ -1,0 +1,89 @@
+"""What the Slack surface must not forget: implements `bot.ports.SlackMemory` on the storage."""
+
+from __future__ import annotations
+
+import json
+
+import aiosqlite
+
+from bot.delivery.messages import thread
+from bot.delivery.store import Store
+from bot.ports import Thread
+
+
+class SqliteSlackMemory:
+    """See `bot.ports.SlackMemory`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
+        changed = await self._store.execute(
+            "insert into slack_events (event_id, body) values (?, ?) on conflict do nothing",
+            event_id,
+            json.dumps(body),
+        )
+        return changed > 0
+
+    async def pending_slack_events(self) -> list[tuple[str, dict[str, object]]]:
+        rows = await self._store.read(
+            "select event_id, body from slack_events where state = 'new' order by rowid"
+        )
+        return [(row["event_id"], json.loads(row["body"])) for row in rows]
+
+    async def slack_event_done(self, event_id: str) -> None:
+        await self._store.execute(
+            "update slack_events set state = 'done', body = null where event_id = ?", event_id
+        )
+
+    async def thread_at(self, channel: str, ts: str) -> Thread | None:
+        row = await self._store.read_one(
+            "select * from sessions where channel = ? and thread_ts = ?", channel, ts
+        )
+        return thread(row) if row else None
+
+    async def open_threads(self) -> list[Thread]:
+        rows = await self._store.read(
+            """select * from sessions s where thread_ts is not null and exists (
+                 select 1 from messages m where m.kind = 'card' and m.final = 0
+                 and m.producer = s.producer and m.session_id = s.session_id)"""
+        )
+        return [thread(row) for row in rows]
+
+    async def card_at(self, channel: str, ts: str) -> tuple[str, int] | None:
+        row = await self._store.read_one(
+            "select clarification, round from messages where channel = ? and ts = ? and kind = 'card'",
+            channel,
+            ts,
+        )
+        return (row["clarification"], row["round"]) if row else None
+
+    async def first_time(self, key: str) -> bool:
+        return await self._store.execute("insert into onces values (?) on conflict do nothing", key) > 0
+
+    async def keep_text(self, text_id: str, body: dict[str, object]) -> None:
+        async def work(db: aiosqlite.Connection) -> None:
+            await db.execute(
+                "insert into texts values (?, ?) on conflict (id) do update set body = excluded.body",
+                (text_id, json.dumps(body)),
+            )
+
+        await self._store.write(work)
+
+    async def kept_text(self, text_id: str) -> dict[str, object] | None:
+        row = await self._store.read_one("select body from texts where id = ?", text_id)
+        if row is None:
+            return None
+        body: dict[str, object] = json.loads(row["body"])
+        return body
+
+    async def watermark(self, channel: str) -> str | None:
+        row = await self._store.read_one("select ts from watermarks where channel = ?", channel)
+        return row["ts"] if row else None
+
+    async def set_watermark(self, channel: str, ts: str) -> None:
+        await self._store.execute(
+            "insert into watermarks values (?, ?) on conflict (channel) do update set ts = excluded.ts",
+            channel,
+            ts,
+        )

@@ -1,0 +1,148 @@
+"""What happens without anybody asking: questions run out of time, other processes write ledgers."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import re
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+from watchfiles import awatch
+
+from bot.delivery.delivery import Delivery
+from bot.notifier import Notifier
+from core.clock import Clock
+from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.index import Index, Summary, summarize
+from core.ledger import FileLedger, parse
+from core.monitor import findings
+from core.router import Router
+
+_log = structlog.get_logger("clarify.monitor")
+_FILE = re.compile(r"issue-(\d+)\.json")
+_RETRY = 1.0
+# A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
+_LONGEST_SLEEP = 30.0
+
+
+class Alarm:
+    """One alarm at the earliest due time; what is due is decided by `core.monitor`."""
+
+    def __init__(self, router: Router, index: Index, clock: Clock) -> None:
+        self._router = router
+        self._index = index
+        self._clock = clock
+        self._due: list[tuple[datetime, str, int]] = []
+        self._earlier = asyncio.Event()
+
+    def note(self, summary: Summary) -> None:
+        """Take in a clarification as it is now."""
+        if summary.is_open and summary.expires_at is not None:
+            heapq.heappush(self._due, (summary.expires_at, summary.id, summary.issue))
+            self._earlier.set()
+
+    async def run(self) -> None:
+        """Close what runs out of time, when it does; runs until cancelled."""
+        while True:
+            await self.catch_up()
+            self._earlier.clear()
+            now = self._clock.now()
+            seconds = (self._due[0][0] - now).total_seconds() if self._due else _LONGEST_SLEEP
+            sleep = asyncio.ensure_future(self._clock.sleep(min(max(seconds, 0.0), _LONGEST_SLEEP)))
+            earlier = asyncio.ensure_future(self._earlier.wait())
+            try:
+                await asyncio.wait({sleep, earlier}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sleep.cancel()
+                earlier.cancel()
+
+    async def catch_up(self) -> None:
+        """Close everything that has run out of time. One ledger that cannot be had does not stop the others."""
+        now = self._clock.now()
+        due = self._pop(now)
+        for finding in findings(due, now):
+            try:
+                await self._router.expire(finding.clarification)
+            except (LockTimeout, LedgerUnwritable) as error:
+                _log.warning(
+                    "an expired clarification has to wait", id=finding.clarification, reason=str(error)
+                )
+                again = datetime.fromtimestamp(now.timestamp() + _RETRY, now.tzinfo)
+                heapq.heappush(self._due, (again, finding.clarification, finding.issue))
+            except (LedgerUnreadable, NotFound) as error:
+                _log.error(
+                    "an expired clarification cannot be closed", id=finding.clarification, reason=str(error)
+                )
+
+    def _pop(self, now: datetime) -> list[Summary]:
+        due: dict[str, Summary] = {}
+        while self._due and self._due[0][0] <= now:
+            _, clarification, issue = heapq.heappop(self._due)
+            if (summary := self._index.get(clarification, issue)) is not None:
+                due[clarification] = summary
+        return list(due.values())
+
+
+class LedgerWatch:
+    """Notices ledgers that other processes wrote, by content: they need not count revisions."""
+
+    def __init__(
+        self,
+        *,
+        ledger: FileLedger,
+        index: Index,
+        router: Router,
+        delivery: Delivery,
+        alarm: Alarm,
+        notifier: Notifier,
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._router = router
+        self._delivery = delivery
+        self._alarm = alarm
+        self._notifier = notifier
+
+    async def run(self) -> None:
+        """Watch the ledgers' folder until cancelled."""
+        async for changes in awatch(self._ledger.directory, recursive=False, step=20, debounce=200):
+            issues = {int(m.group(1)) for _, path in changes if (m := _FILE.fullmatch(Path(path).name))}
+            for issue in sorted(issues):
+                if not self._ledger.is_own_write(issue):
+                    await self.look(issue)
+
+    async def look(self, issue: int) -> None:
+        """Compare one ledger with what is known of it, and act on the differences."""
+        try:
+            items = await self._ledger.read(issue)
+        except LockTimeout as error:
+            _log.warning("a changed ledger has to wait", issue=issue, reason=str(error))
+            return
+        except LedgerUnreadable as error:
+            _log.error("a ledger cannot be read", issue=issue, reason=str(error))
+            await self._notifier.ledger_unreadable(error, None)
+            return
+        for item in items:
+            record = parse(item)
+            if record is None:
+                continue
+            summary = summarize(record)
+            known = self._index.get(record.id, issue)
+            if (known is None and not summary.needs_something) or (
+                known is not None and known.digest == summary.digest
+            ):
+                continue
+            _log.info("a ledger was changed by another process", id=record.id, status=record.status)
+            self._alarm.note(summary)
+            self._delivery.note(summary)
+            if summary.adoptable:
+                await self.adopt(record.id)
+
+    async def adopt(self, clarification: str) -> None:
+        """Take over an answer that another implementation wrote."""
+        try:
+            await self._router.adopt(clarification)
+        except (LockTimeout, LedgerUnwritable, LedgerUnreadable, NotFound) as error:
+            _log.warning("another process's answer has to wait", id=clarification, reason=str(error))
