@@ -1,0 +1,227 @@
+"""Replies in a session's thread: which of them are answers, and what the thread is told. Knows no Slack formats.
+
+In a thread with one open question a reply is the answer. A reply that starts with `//` is talk. With several open
+questions its author is asked which one is meant; the text waits meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from bot import phrases
+from bot.desk import Desk, Person, Records, explained
+from bot.errors import SlackError
+from bot.ports import Place, SlackMemory, Thread
+from core import answers
+from core.clarification import Answer, Clarification
+from core.clock import Clock
+from core.errors import AnswerRejected, ClarifyError, NotFound
+from core.ledger import parse
+
+_log = logging.getLogger("clarify.replies")
+TALK = "//"
+JUST_NOW = timedelta(minutes=5)
+_MOST_ASKED_ABOUT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A person's reply. `ts` names it in its channel; `at` is when they sent it; `text` is plain.
+
+    `missed`: it was not heard live but found later, so it may be older than the question that is open now.
+    """
+
+    person: Person
+    channel: str
+    thread_ts: str
+    ts: str
+    at: datetime
+    text: str
+    missed: bool = False
+
+    @property
+    def place(self) -> Place:
+        return Place(self.channel, self.thread_ts)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What follows a reply: `text` to its author alone, or `aloud` to the thread, once per `key`."""
+
+    text: str | None = None
+    aloud: str | None = None
+    key: str = ""
+    blocks: list[dict[str, Any]] | None = None
+
+
+class Asks(Protocol):
+    """Renders the question which question was meant."""
+
+    def __call__(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]: ...
+
+
+class ThreadReplies:
+    def __init__(
+        self,
+        *,
+        desk: Desk,
+        records: Records,
+        memory: SlackMemory,
+        which: Asks,
+        clock: Clock,
+    ) -> None:
+        self._desk = desk
+        self._records = records
+        self._memory = memory
+        self._which = which
+        self._clock = clock
+
+    async def take(self, reply: Reply) -> Words:
+        """A reply was made. Handling it twice changes nothing more.
+
+        Raises:
+            StorageUnavailable: nothing was recorded.
+        """
+        thread = await self._memory.thread_at(reply.channel, reply.thread_ts)
+        if thread is None or not reply.text.strip() or reply.text.lstrip().startswith(TALK):
+            return Words()
+        try:
+            return await self._in_thread(thread, reply)
+        except (ClarifyError, SlackError) as error:
+            return Words(explained(error, f"issue {thread.issue}").text)
+
+    async def changed(self, channel: str, ts: str) -> Words:
+        """A reply was edited or deleted: if it was an answer, the thread is told that nothing changes.
+
+        Raises:
+            StorageUnavailable: it is not known now.
+        """
+        kept = await self._memory.kept_text(_answer_key(channel, ts))
+        if kept is None:
+            return Words()
+        try:
+            record = await self._desk.find(str(kept["clarification"]))
+        except NotFound:
+            return Words()
+        return Words(aloud=phrases.edit_ignored(record), key=f"edited:{channel}:{ts}")
+
+    async def _in_thread(self, thread: Thread, reply: Reply) -> Words:
+        mine = await self._of_session(thread)
+        if (done := next((record for record in mine if _is_by(record, reply)), None)) is not None:
+            await self._remember(done, reply)
+            return Words()
+        waiting = [
+            record for record in mine if record.is_open and not (reply.missed and _is_older(reply, record))
+        ]
+        if not waiting:
+            return await self._too_late(mine, reply)
+        if len(waiting) > 1:
+            return await self._ask_which(waiting, reply)
+        return await self._answer(waiting[0], reply)
+
+    async def _answer(self, record: Clarification, reply: Reply) -> Words:
+        def read(asked: Clarification) -> Answer:
+            return answers.from_text(asked.asked, reply.text)
+
+        at = min(reply.at, self._clock.now())
+        try:
+            reaction = await self._desk.answer(record.id, read, reply.person, reply.place, at=at)
+        except AnswerRejected as error:
+            return await self._hint(record, reply, str(error))
+        except (ClarifyError, SlackError) as error:
+            return Words(explained(error, record.id).text)
+        if reaction.record is not None:
+            await self._remember(reaction.record, reply)
+        return Words(reaction.text)
+
+    async def _hint(self, record: Clarification, reply: Reply, hint: str) -> Words:
+        """How to answer, once per person and question; another kind of trouble gets its own words, once."""
+        kind = hashlib.blake2b(hint.encode(), digest_size=6).hexdigest()
+        if not await self._memory.first_time(f"hint:{record.id}:{record.round}:{reply.person.user}:{kind}"):
+            return Words()
+        return Words(phrases.unreadable_reply(record.asked, hint))
+
+    async def _ask_which(self, waiting: list[Clarification], reply: Reply) -> Words:
+        text_id = hashlib.blake2b(f"{reply.channel}:{reply.ts}".encode(), digest_size=8).hexdigest()
+        await self._memory.keep_text(
+            text_id,
+            {
+                "text": reply.text,
+                "user": reply.person.user,
+                "at": min(reply.at, self._clock.now()).isoformat(),
+            },
+        )
+        text, blocks = self._which(waiting[:_MOST_ASKED_ABOUT], text_id)
+        return Words(aloud=text, blocks=blocks, key=f"which:{text_id}")
+
+    async def _too_late(self, mine: list[Clarification], reply: Reply) -> Words:
+        """Nothing is open. Somebody who answers just after another is told, once; the rest is talk."""
+        closed = [(when, record) for record in mine if (when := _closed_at(record)) is not None]
+        if not closed:
+            return Words()
+        when, record = max(closed, key=lambda each: each[0])
+        by = record.asked.answered_by
+        fresh = -JUST_NOW <= reply.at - when <= JUST_NOW
+        if not fresh or (by is not None and by.user == reply.person.user):
+            return Words()
+        try:
+            answers.from_text(record.asked, reply.text)
+        except AnswerRejected:
+            return Words()
+        if not await self._memory.first_time(f"late:{record.id}:{record.round}:{reply.person.user}"):
+            return Words()
+        return Words(phrases.closed(record))
+
+    async def _remember(self, record: Clarification, reply: Reply) -> None:
+        """So that a later edit or deletion is seen to concern an answer."""
+        await self._memory.keep_text(_answer_key(reply.channel, reply.ts), {"clarification": record.id})
+
+    async def _of_session(self, thread: Thread) -> list[Clarification]:
+        records = [
+            record for item in await self._records.read(thread.issue) if (record := parse(item)) is not None
+        ]
+        return [
+            record
+            for record in records
+            if record.asked.producer == thread.producer and record.asked.session_id == thread.session_id
+        ]
+
+
+def moment(ts: str) -> datetime:
+    """Slack's `ts` (seconds since 1970, a point, six digits) as a time.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    seconds, _, micros = ts.partition(".")
+    return datetime.fromtimestamp(int(seconds), UTC) + timedelta(
+        microseconds=int(micros.ljust(6, "0")[:6] or 0)
+    )
+
+
+def _answer_key(channel: str, ts: str) -> str:
+    return f"answer:{channel}:{ts}"
+
+
+def _is_by(record: Clarification, reply: Reply) -> bool:
+    """Whether this very reply was recorded as the answer (the ledger keeps milliseconds)."""
+    by, at = record.asked.answered_by, record.asked.answered_at
+    if by is None or at is None or by.user != reply.person.user:
+        return False
+    return abs(at - reply.at) < timedelta(milliseconds=1)
+
+
+def _is_older(reply: Reply, record: Clarification) -> bool:
+    """Whether the reply was made before the question was asked."""
+    asked = next(
+        (entry.timestamp for entry in reversed(record.thread) if entry.type == "question"), record.created
+    )
+    return reply.at < asked
+
+
+def _closed_at(record: Clarification) -> datetime | None:
+    return record.asked.answered_at or record.resolved_at

@@ -1,0 +1,140 @@
+"""Who may answer: a decision from facts (pure), and the check of the configured lists at the start.
+
+`answerers` of a route: "members" are the full members of this workspace who are in the channel; U… is that
+person, whoever they are; S… are the members of that user group. Guests, external people, bots and deactivated
+users are refused unless their id, or a group that they are in, is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from bot.errors import ConfigurationError, SlackRefusedError
+
+Reason = Literal["deactivated", "bot", "external", "guest", "not in the channel", "not listed"]
+MEMBERS = "members"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What Slack says of a person (users.info). `team` is where they are at home."""
+
+    id: str
+    team: str
+    name: str = ""
+    email: str | None = None
+    is_bot: bool = False
+    is_deleted: bool = False
+    is_guest: bool = False
+    is_stranger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """`by` is the entry of the list that admits."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    reason: Reason
+
+
+def may_answer(
+    person: Profile,
+    answerers: Sequence[str],
+    *,
+    channel_members: AbstractSet[str],
+    groups: Mapping[str, AbstractSet[str]],
+    home_team: str,
+) -> Allowed | Denied:
+    """Whether `person` may answer, and by what or why not.
+
+    Args:
+        person: as Slack describes them now.
+        answerers: the route's list.
+        channel_members: the user ids in the question's channel; needed for "members" only.
+        groups: the user ids in each listed user group.
+        home_team: the id of our workspace.
+    """
+    if person.id in answerers:
+        return Allowed(person.id)
+    for entry in answerers:
+        if person.id in groups.get(entry, frozenset()):
+            return Allowed(entry)
+    if (reason := _never_a_member(person, home_team)) is not None:
+        return Denied(reason)
+    if MEMBERS not in answerers:
+        return Denied("not listed")
+    return Allowed(MEMBERS) if person.id in channel_members else Denied("not in the channel")
+
+
+def _never_a_member(person: Profile, home_team: str) -> Reason | None:
+    if person.is_deleted:
+        return "deactivated"
+    if person.is_bot:
+        return "bot"
+    if person.team != home_team or person.is_stranger:
+        return "external"
+    return "guest" if person.is_guest else None
+
+
+class Directory(Protocol):
+    """What is asked of Slack about people. Every method raises SlackError if it cannot be known."""
+
+    async def profile(self, user: str) -> Profile: ...
+    async def members(self, channel: str) -> AbstractSet[str]: ...
+    async def group(self, group: str) -> AbstractSet[str]: ...
+
+
+async def check_answerers(
+    answerers: Sequence[str], channel: str, directory: Directory, home_team: str, where: str
+) -> None:
+    """Whether somebody could answer; for the start.
+
+    Args:
+        answerers: a route's list.
+        channel: the route's channel.
+        directory: asks Slack.
+        home_team: the id of our workspace.
+        where: names the route in messages, such as `routes[0]`.
+
+    Raises:
+        ConfigurationError: an id that Slack does not know, or nobody at all could answer.
+        SlackUnreachableError: it cannot be known now.
+    """
+    problems: list[str] = []
+    somebody = False
+    for entry in answerers:
+        try:
+            somebody = await _somebody_behind(entry, channel, directory, home_team) or somebody
+        except SlackRefusedError as error:
+            problems.append(f"{where}.answerers: {_what(entry, channel)}: Slack says {error.code or 'no'}")
+    if not answerers or not (problems or somebody):
+        problems.append(
+            f"{where}.answerers: nobody could answer in {channel}; expected a full member of the workspace in "
+            "the channel, a user id (U…), or a user group (S…) with members"
+        )
+    if problems:
+        raise ConfigurationError(problems)
+
+
+async def _somebody_behind(entry: str, channel: str, directory: Directory, home_team: str) -> bool:
+    if entry.startswith("S"):
+        return bool(await directory.group(entry))
+    if entry != MEMBERS:
+        return not (await directory.profile(entry)).is_deleted
+    for user in sorted(await directory.members(channel)):
+        if _never_a_member(await directory.profile(user), home_team) is None:
+            return True
+    return False
+
+
+def _what(entry: str, channel: str) -> str:
+    if entry == MEMBERS:
+        return f"the members of {channel}"
+    return f"the user group {entry}" if entry.startswith("S") else f"the user {entry}"

@@ -1,0 +1,118 @@
+"""One Socket Mode connection: reads envelopes, sends acknowledgements, says when it is about to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+_log = logging.getLogger("clarify.slack.socket")
+Json = dict[str, Any]
+
+
+class HelloMissing(Exception):
+    """Slack took the connection and did not say hello."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What Slack hands over: `kind` is events_api, interactive or slash_commands."""
+
+    id: str
+    kind: str
+    payload: Json
+    retry_attempt: int = 0
+    retry_reason: str = ""
+
+
+class Connection:
+    """`received` is told each envelope, `leaving` once when Slack announces the end. Neither may block."""
+
+    def __init__(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        received: Callable[[Envelope], None],
+        leaving: Callable[[Connection, str], None],
+    ) -> None:
+        self._socket = socket
+        self._received = received
+        self._leaving = leaving
+        self._hello = asyncio.Event()
+        self._left = False
+        self.reading = asyncio.create_task(self._read(), name="slack socket reader")
+
+    @property
+    def usable(self) -> bool:
+        """Whether Slack sends its envelopes here: greeted, not leaving, not closed."""
+        return self._hello.is_set() and not self._left and not self._socket.closed
+
+    async def greeted(self) -> None:
+        """Returns when Slack said hello.
+
+        Raises:
+            HelloMissing: it ended the connection first.
+        """
+        hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
+        try:
+            await asyncio.wait({hello, self.reading}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hello.cancel()
+        if not self.usable:
+            raise HelloMissing("Slack ended a new connection before its hello")
+
+    async def send(self, text: str) -> bool:
+        """Whether it could be handed to the socket."""
+        if self._socket.closed:
+            return False
+        try:
+            await self._socket.send_str(text)
+        except (ConnectionError, aiohttp.ClientError):
+            return False
+        return True
+
+    async def close(self) -> None:
+        await self._socket.close()
+        await asyncio.wait({self.reading})
+
+    async def _read(self) -> None:
+        """Until the socket ends, by either side, or by a ping that nobody answers."""
+        async for message in self._socket:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                self._take(message.data)
+            elif message.type is aiohttp.WSMsgType.ERROR:
+                _log.warning("a connection to Slack broke: %s", type(message.data).__name__)
+
+    def _take(self, text: str) -> None:
+        try:
+            message = json.loads(text)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            _log.warning("Slack sent %d characters that are no JSON object", len(text))
+        elif message.get("type") == "hello":
+            self._hello.set()
+        elif message.get("type") == "disconnect":
+            self._left = True
+            self._leaving(self, str(message.get("reason")))
+        elif (envelope := _envelope(message)) is not None:
+            self._received(envelope)
+
+
+def _envelope(message: Json) -> Envelope | None:
+    ident, kind, payload = message.get("envelope_id"), message.get("type"), message.get("payload")
+    if not isinstance(ident, str) or not isinstance(kind, str) or not isinstance(payload, dict):
+        _log.warning("Slack sent an envelope without id, type or payload: %s", str(kind)[:40])
+        return None
+    attempt = message.get("retry_attempt")
+    return Envelope(
+        ident,
+        kind,
+        payload,
+        attempt if isinstance(attempt, int) else 0,
+        str(message.get("retry_reason") or ""),
+    )

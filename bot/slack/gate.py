@@ -1,0 +1,97 @@
+"""Who is it, may they: the decisions of `access` and `identity`, on facts from Slack."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bot.desk import Person, Refusal
+from bot.settings import RouteSettings, Settings
+from bot.slack.access import MEMBERS, Allowed, Denied, Reason, check_answerers, may_answer
+from bot.slack.identity import decided_by, needs_email
+from bot.slack.people import People
+
+_WHY: Mapping[Reason, str] = {
+    "deactivated": "your account is deactivated",
+    "bot": "bots do not answer",
+    "external": "you are not a member of this workspace",
+    "guest": "you are a guest in this workspace",
+    "not in the channel": "you are not in the channel",
+    "not listed": "you are not among those who answer this agent",
+}
+
+
+class Gate:
+    """Checks people against the routes. Raises SlackError where Slack does not tell: then nobody is let in
+    and nobody is refused.
+    """
+
+    def __init__(self, people: People, settings: Settings, home_team: str) -> None:
+        self._people = people
+        self._settings = settings
+        self._home_team = home_team
+
+    async def refusal(self, person: Person, channel: str, agent_id: str) -> Refusal | None:
+        """Why `person` may not answer this agent's question in `channel`; None if they may.
+
+        A refusal on kept facts is checked once more on fresh ones.
+        """
+        route = self._settings.route_for(agent_id)
+        where = (
+            channel if channel in {route.channel, self._settings.slack.fallback_channel} else route.channel
+        )
+        decision = await self._decide(person, route, where, fresh=False)
+        if isinstance(decision, Denied):
+            decision = await self._decide(person, route, where, fresh=True)
+        return None if isinstance(decision, Allowed) else Refusal(_WHY[decision.reason], route.answerers)
+
+    async def decided_by(self, person: Person) -> str:
+        """The name that an agent is told."""
+        mode, table = self._settings.slack.identity, self._settings.identities
+        email = (
+            (await self._people.profile(person.user)).email if needs_email(person.user, mode, table) else None
+        )
+        return decided_by(team=person.team, user=person.user, mode=mode, email=email, table=table)
+
+    async def check(self) -> None:
+        """For the start: every route has somebody who could answer.
+
+        Raises:
+            ConfigurationError: one has not.
+            SlackUnreachableError: it cannot be known now.
+        """
+        for index, route in enumerate(self._settings.routes):
+            await check_answerers(
+                route.answerers, route.channel, self._people, self._home_team, f"routes[{index}]"
+            )
+
+    async def _decide(
+        self, person: Person, route: RouteSettings, channel: str, *, fresh: bool
+    ) -> Allowed | Denied:
+        if person.user in route.answerer_users:
+            return Allowed(person.user)
+        profile, members, groups = await asyncio.gather(
+            self._people.profile(person.user, fresh=fresh),
+            self._members(channel, fresh=fresh) if MEMBERS in route.answerers else _nobody(),
+            self._groups(route, fresh=fresh),
+        )
+        if person.team and person.team != profile.team:
+            profile = replace(profile, team=person.team)
+        return may_answer(
+            profile,
+            route.answerers,
+            channel_members=members,
+            groups=groups,
+            home_team=self._home_team,
+        )
+
+    async def _members(self, channel: str, *, fresh: bool) -> frozenset[str]:
+        return await self._people.members(channel, fresh=fresh)
+
+    async def _groups(self, route: RouteSettings, *, fresh: bool) -> Mapping[str, frozenset[str]]:
+        return {group: await self._people.group(group, fresh=fresh) for group in route.answerer_groups}
+
+
+async def _nobody() -> frozenset[str]:
+    return frozenset()

@@ -1,0 +1,98 @@
+"""What is said in Slack threads, as far as it can be an answer. Pure.
+
+Sources: docs.slack.dev, "message event" and its subtypes. A reply has a `thread_ts` that is not its own `ts`; replies
+that were also sent to the channel have the subtype `thread_broadcast`, those with files `file_share`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+_SPOKEN = frozenset({None, "thread_broadcast", "file_share"})
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A reply in a thread, or its edit or deletion. `text` is in Slack's markup; empty but for `said`.
+
+    `missed`: found in the history, not heard live.
+    """
+
+    kind: Literal["said", "edited", "deleted"]
+    channel: str
+    thread_ts: str
+    ts: str
+    user: str
+    team: str = ""
+    text: str = ""
+    missed: bool = False
+
+    @property
+    def key(self) -> str:
+        """The same for one message however it comes: as an event, again, or by history."""
+        return f"{self.channel}:{self.ts}" if self.kind == "said" else f"{self.kind}:{self.channel}:{self.ts}"
+
+    @property
+    def thread(self) -> tuple[str, str]:
+        return self.channel, self.thread_ts
+
+    def body(self) -> dict[str, object]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Heard:
+        """What `body` gave."""
+        return cls(**body)
+
+
+def heard(event: Mapping[str, Any]) -> Heard | None:
+    """A `message` event, if it concerns a person's reply in a thread; None for all else."""
+    subtype, channel = event.get("subtype"), event.get("channel")
+    if not isinstance(channel, str):
+        return None
+    if subtype == "message_changed":
+        before, now = _object(event.get("previous_message")), _object(event.get("message"))
+        # Unfurled links and new replies change a message too; its words stay.
+        if before.get("text") == now.get("text") and now.get("subtype") != "tombstone":
+            return None
+        return _about(channel, now if now.get("thread_ts") else before, "edited")
+    if subtype == "message_deleted":
+        return _about(channel, _object(event.get("previous_message")), "deleted")
+    return said(channel, event)
+
+
+def said(channel: str, message: Mapping[str, Any], *, missed: bool = False) -> Heard | None:
+    """A message, live or from the history, if it is a person's reply in a thread."""
+    if message.get("subtype") not in _SPOKEN:
+        return None
+    found = _about(channel, message, "said")
+    if found is None:
+        return None
+    team = message.get("user_team") or message.get("source_team") or message.get("team") or ""
+    return Heard(
+        "said",
+        channel,
+        found.thread_ts,
+        found.ts,
+        found.user,
+        team=str(team),
+        text=str(message.get("text") or ""),
+        missed=missed,
+    )
+
+
+def _about(
+    channel: str, message: Mapping[str, Any], kind: Literal["said", "edited", "deleted"]
+) -> Heard | None:
+    user, ts, thread_ts = message.get("user"), message.get("ts"), message.get("thread_ts")
+    if not (isinstance(user, str) and isinstance(ts, str) and isinstance(thread_ts, str)):
+        return None
+    if message.get("bot_id") or user == "USLACKBOT" or ts == thread_ts:
+        return None
+    return Heard(kind, channel, thread_ts, ts, user)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

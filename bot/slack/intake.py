@@ -1,0 +1,126 @@
+"""Replies from Slack: kept before they are acknowledged, handled once, in order within a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+from bot.desk import Person
+from bot.errors import StorageUnavailable
+from bot.ports import Place, SlackMemory, Teller
+from bot.replies import Reply, ThreadReplies, Words, moment
+from bot.slack import mrkdwn
+from bot.slack.hearing import Heard
+from bot.slack.later import Later
+from core.clock import Clock
+
+_log = logging.getLogger("clarify.slack.intake")
+_AGAIN_AFTER = (0.2, 1.0, 5.0, 15.0)
+
+
+class Intake:
+    """`home_team` stands in where a message does not name its author's team; `name_of` knows people's names."""
+
+    def __init__(
+        self,
+        *,
+        replies: ThreadReplies,
+        memory: SlackMemory,
+        teller: Teller,
+        clock: Clock,
+        later: Later,
+        bot_user: str,
+        home_team: str,
+        name_of: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        self._replies = replies
+        self._memory = memory
+        self._teller = teller
+        self._clock = clock
+        self._later = later
+        self._bot_user = bot_user
+        self._home_team = home_team
+        self._name_of = name_of
+        self._waiting: dict[tuple[str, str], deque[Heard]] = defaultdict(deque)
+        self._busy: set[tuple[str, str]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def take(self, heard: Heard) -> bool:
+        """Keep what was heard and let it be handled; False if it was taken before.
+
+        Raises:
+            StorageUnavailable: it was not kept.
+        """
+        if not await self._memory.take_slack_event(heard.key, heard.body()):
+            return False
+        self._enqueue(heard)
+        return True
+
+    async def resume(self) -> None:
+        """At the start: handle what was kept and not finished when the process ended."""
+        left = [
+            Heard.of(body) for key, body in await self._memory.pending_slack_events() if _is_ours(key, body)
+        ]
+        for heard in sorted(left, key=lambda each: each.ts):
+            self._enqueue(heard)
+
+    async def idle(self) -> None:
+        """Returns when everything that was taken has been handled."""
+        await self._idle.wait()
+
+    def _enqueue(self, heard: Heard) -> None:
+        self._waiting[heard.thread].append(heard)
+        self._idle.clear()
+        if heard.thread not in self._busy:
+            self._busy.add(heard.thread)
+            self._later.run(self._work(heard.thread), "replies of a thread")
+
+    async def _work(self, thread: tuple[str, str]) -> None:
+        """One thread's replies, one after the other."""
+        queue = self._waiting[thread]
+        try:
+            while queue:
+                await self._handle(queue.popleft())
+        finally:
+            self._busy.discard(thread)
+            if not self._waiting.pop(thread, None) and not self._busy:
+                self._idle.set()
+
+    async def _handle(self, heard: Heard) -> None:
+        words = await self._words(heard)
+        place = Place(heard.channel, heard.thread_ts)
+        if words.text is not None:
+            await self._teller.tell(heard.user, place, words.text)
+        if words.aloud is not None:
+            await self._teller.say(place, words.key, words.aloud, words.blocks)
+        await self._memory.slack_event_done(heard.key)
+
+    async def _words(self, heard: Heard) -> Words:
+        """Handled, again for a while if the storage fails: it is still kept for the next start then."""
+        for delay in (*_AGAIN_AFTER, None):
+            try:
+                return await self._decide(heard)
+            except StorageUnavailable as error:
+                if delay is None:
+                    raise
+                _log.warning("a reply in %s waits %.1f s: %s", heard.channel, delay, error)
+                await self._clock.sleep(delay)
+        raise StorageUnavailable
+
+    async def _decide(self, heard: Heard) -> Words:
+        if heard.kind != "said":
+            return await self._replies.changed(heard.channel, heard.ts)
+        if heard.user == self._bot_user or mrkdwn.speaks_to_somebody(heard.text, self._bot_user):
+            return Words()
+        text = mrkdwn.plain(heard.text, self._name_of, drop=self._bot_user)
+        person = Person(heard.team or self._home_team, heard.user)
+        reply = Reply(person, heard.channel, heard.thread_ts, heard.ts, moment(heard.ts), text, heard.missed)
+        return await self._replies.take(reply)
+
+
+def _is_ours(key: str, body: dict[str, object]) -> bool:
+    """Other parts may keep events of theirs in the same place."""
+    return body.get("kind") in {"said", "edited", "deleted"} and bool(key)

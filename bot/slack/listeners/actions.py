@@ -1,0 +1,41 @@
+"""Clicks on cards and in modals."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from slack_bolt.async_app import AsyncAck, AsyncApp
+
+from bot import phrases
+from bot.codec import LINK_ACTION
+from bot.errors import BadPress
+from bot.slack.payloads import click_of, place_of
+from bot.slack.socket import Unacknowledged
+from bot.slack.surface import Surface
+
+_log = logging.getLogger("clarify.slack")
+
+
+def register(app: AsyncApp, surface: Surface) -> None:
+    async def link(ack: AsyncAck) -> None:
+        await ack()
+
+    async def pressed(ack: AsyncAck, body: dict[str, Any]) -> None:
+        try:
+            click = click_of(body)
+        except BadPress as error:
+            _log.warning("a click that cannot be read: %s", error)
+            await ack()
+            if (at := place_of(body)) is not None:
+                surface.tell(*at, phrases.UNREADABLE_PRESS)
+            return
+        reaction = await surface.desk.press(click.press, click.person, click.place)
+        surface.react(click, reaction)
+        if not reaction.recorded:
+            raise Unacknowledged(f"nothing was recorded of a click for {click.press.clarification}")
+        await ack()
+
+    app.action(LINK_ACTION)(link)
+    app.action(re.compile(r"clarify\..+"))(pressed)

@@ -1,0 +1,70 @@
+"""What a person typed in Slack, as plain text: Slack's markup read back, nothing else touched. Pure.
+
+Source: docs.slack.dev, "Formatting message text". A message's `text` holds `<@U…>`, `<#C…|name>`, `<!here>`,
+`<!subteam^S…|@name>`, `<!date^…|words>`, `<url|label>`, and `&amp;`, `&lt;`, `&gt;` for the characters themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_MARK = re.compile(r"<([^<>\n]*)>")
+_PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>\n]*)?>")
+_GROUP = re.compile(r"<!subteam\^")
+_ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">"}
+
+
+def people_in(text: str) -> list[str]:
+    """The user ids that a message mentions, each once, in order."""
+    return list(dict.fromkeys(_PERSON.findall(text)))
+
+
+def speaks_to_somebody(text: str, bot_user: str) -> bool:
+    """Whether a message mentions a person or a group of people: then it is talk. Mentioning the bot is not."""
+    return bool(_GROUP.search(text)) or any(user != bot_user for user in people_in(text))
+
+
+def plain(text: str, name_of: Callable[[str], str | None] = lambda _: None, drop: str = "") -> str:
+    """The words as the person saw them while typing.
+
+    Args:
+        text: a message's `text`.
+        name_of: a user id → a name to show, or None.
+        drop: a user id whose mentions are left out with the spaces around them: the bot's own.
+    """
+    if drop:
+        text = re.sub(rf"[ \t]*<@{re.escape(drop)}(?:\|[^<>\n]*)?>[:,]?[ \t]*", " ", text).strip(" \t")
+    return _unescaped(_MARK.sub(lambda found: _read(found[1], name_of), text))
+
+
+def _read(mark: str, name_of: Callable[[str], str | None]) -> str:
+    body, _, label = mark.partition("|")
+    if body.startswith("@"):
+        return "@" + (name_of(body[1:]) or label or body[1:])
+    if body.startswith("#"):
+        return "#" + (label or body[1:])
+    if body.startswith("!"):
+        return _special(body[1:], label)
+    address = body.removeprefix("mailto:").removeprefix("tel:")
+    if not label or label in (body, address):
+        return address
+    # Slack links a bare "example.com" as <http://example.com|example.com>.
+    return label if _bare(body) == label.rstrip("/") else f"{label} ({address})"
+
+
+def _special(body: str, label: str) -> str:
+    name, _, rest = body.partition("^")
+    if name in {"here", "channel", "everyone"}:
+        return "@" + name
+    if name == "subteam":
+        return label if label.startswith("@") else "@" + (label or rest)
+    return label or body
+
+
+def _bare(url: str) -> str:
+    return re.sub(r"^https?://", "", url).rstrip("/")
+
+
+def _unescaped(text: str) -> str:
+    return re.sub("&(?:amp|lt|gt);", lambda found: _ENTITIES[found[0]], text)

@@ -1,0 +1,248 @@
+"""Socket Mode: a connection to Slack that is replaced before it ends, and watched while it is quiet.
+
+Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over aiohttp: slack_sdk's client closes
+the old socket before the new one is open, tries a rejected URL for ever, and polls its queue. Here
+
+* every attempt asks for a new URL and is bounded in time; a failed one is followed by another after a backoff;
+* pings are aiohttp's `heartbeat`: a socket that does not answer is ended, a quiet healthy one is kept;
+* when Slack announces a `disconnect` the next connection is opened while the old one still reads.
+
+An acknowledgement goes over whichever connection is open when it is ready, as Slack allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.slack.calls import NETWORK_ERRORS, reason, retry_after
+from bot.slack.connection import Connection, Envelope, HelloMissing, Json
+from core.clock import Clock
+
+_log = logging.getLogger("clarify.slack.socket")
+
+
+class Unacknowledged(Exception):
+    """An envelope that is not acknowledged: nothing of it was kept, and Slack is to know."""
+
+
+Dispatch = Callable[[Envelope], Awaitable[Json | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. `ping`: between pings, answered within half of it. `ack`: Slack waits as long for an
+    acknowledgement. `overlap`: how long a leaving connection may read on.
+    """
+
+    open: float = 10.0
+    hello: float = 10.0
+    ping: float = 10.0
+    ack: float = 3.0
+    drain: float = 10.0
+    overlap: float = 30.0
+    first_retry: float = 0.5
+    longest_retry: float = 30.0
+
+
+class SlackSocket:
+    """Keeps Socket Mode connected from `start` to `stop`.
+
+    `dispatch` handles one envelope and returns what goes with its acknowledgement, or raises Unacknowledged.
+    `on_return` runs beside it whenever a connection stands again after there was none. `jitter` gives
+    numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        *,
+        web: AsyncWebClient,
+        app_token: str,
+        dispatch: Dispatch,
+        clock: Clock,
+        jitter: Callable[[], float],
+        on_return: Callable[[], Awaitable[None]] | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._web = web
+        self._token = app_token
+        self._dispatch = dispatch
+        self._clock = clock
+        self._jitter = jitter
+        self._on_return = on_return
+        self._timing = timing or Timing()
+        self._http: aiohttp.ClientSession | None = None
+        self._live: list[Connection] = []
+        self._handling: set[asyncio.Task[None]] = set()
+        self._aside: set[asyncio.Task[None]] = set()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._was_up = False
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._since = clock.now()
+
+    @property
+    def connected(self) -> bool:
+        """Whether Slack can reach us now."""
+        return self._up.is_set()
+
+    @property
+    def since(self) -> datetime:
+        """Since when `connected` is what it is."""
+        return self._since
+
+    async def start(self) -> None:
+        """Returns when the first connection stands. Until then it keeps trying, and logs why it fails."""
+        self._supervisor = asyncio.create_task(self._supervise(), name="slack socket")
+        up = asyncio.create_task(self._up.wait(), name="slack socket up")
+        try:
+            await asyncio.wait({self._supervisor, up}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+        if self._supervisor.done():
+            self._supervisor.result()
+
+    async def wait(self) -> None:
+        """Returns after `stop`; raises what ended the supervision, which otherwise never ends."""
+        if self._supervisor is not None:
+            await asyncio.wait({self._supervisor})
+            if not self._supervisor.cancelled():
+                self._supervisor.result()
+
+    async def stop(self) -> None:
+        """Take nothing more, let what is in work finish and be acknowledged (bounded), then close."""
+        self._stopping = True
+        if self._handling:
+            _, late = await asyncio.wait(self._handling, timeout=self._timing.drain)
+            for task in late:
+                _log.warning("not finished %g s after the stop: %s", self._timing.drain, task.get_name())
+                task.cancel()
+        others = [*self._aside, *([self._supervisor] if self._supervisor else [])]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*(connection.close() for connection in list(self._live)))
+        if self._http is not None:
+            await self._http.close()
+
+    async def _supervise(self) -> None:
+        """Open the next connection as soon as there is none, or the only one is leaving."""
+        failures, missed = 0, False
+        while True:
+            if self.connected:
+                failures, missed = 0, False
+                await self._down.wait()
+                continue
+            missed = missed or (self._was_up and not self._live)
+            try:
+                await self._open()
+            except (*NETWORK_ERRORS, HelloMissing) as error:
+                delay = max(self._backoff(failures), retry_after(error) or 0.0)
+                failures += 1
+                _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
+                await self._clock.sleep(delay)
+                continue
+            if missed and self._on_return is not None:
+                self._spawn(self._aside, self._returned(self._on_return), "after an outage of Socket Mode")
+            self._was_up = True
+
+    def _backoff(self, failures: int) -> float:
+        grown: float = self._timing.first_retry * 2 ** min(failures, 16)
+        return min(self._timing.longest_retry, grown) * (0.5 + self._jitter() / 2)
+
+    async def _returned(self, on_return: Callable[[], Awaitable[None]]) -> None:
+        await on_return()
+
+    async def _open(self) -> None:
+        """One attempt: a new URL, a WebSocket, Slack's hello."""
+        async with asyncio.timeout(self._timing.open):
+            url = str((await self._web.apps_connections_open(app_token=self._token))["url"])
+        if self._http is None or self._http.closed:
+            self._http = aiohttp.ClientSession(trust_env=True)
+        async with asyncio.timeout(self._timing.open):
+            socket = await self._http.ws_connect(
+                url, heartbeat=self._timing.ping, max_msg_size=0, ssl=self._web.ssl or True
+            )
+        connection = Connection(socket, self._received, self._leaving)
+        self._live.append(connection)
+        connection.reading.add_done_callback(lambda _: self._ended(connection))
+        try:
+            async with asyncio.timeout(self._timing.hello):
+                await connection.greeted()
+        except BaseException:
+            await connection.close()
+            raise
+        self._note()
+        _log.info("connected to Slack")
+
+    def _leaving(self, connection: Connection, why: str) -> None:
+        _log.info("Slack is going to close a connection: %s", why)
+        self._note()
+        self._spawn(self._aside, self._retire(connection), "an old connection")
+
+    async def _retire(self, connection: Connection) -> None:
+        await asyncio.wait({connection.reading}, timeout=self._timing.overlap)
+        await connection.close()
+
+    def _ended(self, connection: Connection) -> None:
+        self._live.remove(connection)
+        self._note()
+
+    def _note(self) -> None:
+        up = any(connection.usable for connection in self._live)
+        if up != self._up.is_set():
+            self._since = self._clock.now()
+        for event, holds in ((self._up, up), (self._down, not up)):
+            if holds:
+                event.set()
+            else:
+                event.clear()
+
+    def _received(self, envelope: Envelope) -> None:
+        if not self._stopping:
+            self._spawn(self._handling, self._handle(envelope), f"{envelope.kind} {envelope.id}")
+
+    async def _handle(self, envelope: Envelope) -> None:
+        until = asyncio.get_running_loop().time() + self._timing.ack
+        try:
+            payload = await self._dispatch(envelope)
+        except Unacknowledged as error:
+            _log.warning("not acknowledged: %s %s (%s)", envelope.kind, envelope.id, error)
+            return
+        answer: Json = {"envelope_id": envelope.id}
+        if payload is not None:
+            answer["payload"] = payload
+        if not await self._send(json.dumps(answer), until):
+            _log.warning("no connection to acknowledge over: %s %s", envelope.kind, envelope.id)
+
+    async def _send(self, text: str, until: float) -> bool:
+        """Send over any connection; where there is none, wait for the next one while Slack still listens."""
+        for connection in reversed(self._live):
+            if await connection.send(text):
+                return True
+        try:
+            async with asyncio.timeout_at(until):
+                await self._up.wait()
+        except TimeoutError:
+            return False
+        return any([await connection.send(text) for connection in self._live[-1:]])
+
+    def _spawn(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        tasks.add(task)
+
+        def finished(done: asyncio.Task[None]) -> None:
+            tasks.discard(done)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                _log.error("%s failed", done.get_name(), exc_info=error)
+
+        task.add_done_callback(finished)
