@@ -76,13 +76,15 @@ def run(
     log_level: Annotated[LogLevel, typer.Option(help="What to log at least.")] = "info",
 ) -> None:
     """Start the bot. SIGTERM and Ctrl-C stop it in order."""
-    from bot import main as bot_main
     from bot.logs import configure_logging
     from bot.settings import load_settings, prepare_folders, read_environment
 
     settings = load_settings(config, read_environment())
     configure_logging(log_level)
     prepare_folders(settings)
+
+    from bot import main as bot_main
+
     asyncio.run(bot_main.run(settings))
 
 

@@ -87,7 +87,8 @@ def person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
     if not answer.get("ok"):
         return refused(subject, answer)
     user = answer["user"]
-    name = f"{user_id} ({user.get('real_name') or user.get('name', '?')})"
+    profile = user.get("profile") or {}
+    name = f"{user_id} ({profile.get('real_name') or user.get('real_name') or user.get('name', '?')})"
     if user.get("deleted"):
         return wrong(subject, f"{name} is deactivated", "name somebody else in clarify.toml")
     if user.get("is_bot"):
