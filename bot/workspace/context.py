@@ -26,7 +26,6 @@ EVENTS = frozenset(
         "channel_archive",
         "channel_unarchive",
         "user_change",
-        "im_created",
     }
 )
 

@@ -1,20 +1,184 @@
-"""The page; see below."""
+"""The page: Slack as one person sees it, for trying things out.
+
+Jinja2 renders whole parts; htmx fetches a part again when `/feed` (Server-Sent Events) names its topic. What a
+person does is posted to `/do/*`, which goes through `People` like everything else and answers 204: what changed
+comes back over the feed.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from . import controls
+from .controls import ControlError
+from .forms import entered_in_view, pressed
+from .scene import Scene, Where
+from .seed import AGENTS, FOLAKE
 
 if TYPE_CHECKING:
+    from multidict import MultiDictProxy
+
     from .server import Workspace
+
+PARTS = {"sidebar", "channel", "thread", "modal", "notices"}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+_POLICY = "default-src 'self'; img-src 'self' https: data:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
+_Do = Callable[["Fields", Where], Awaitable[web.Response | None]]
+
+
+class Fields:
+    """A posted form: single values and lists, all strings."""
+
+    def __init__(self, posted: MultiDictProxy[str | bytearray | web.FileField | bytes]) -> None:
+        self.values = {name: [str(value) for value in posted.getall(name)] for name in posted}
+
+    def __getitem__(self, name: str) -> str:
+        return self.values.get(name, [""])[-1]
 
 
 class Page:
-    """Serves the page."""
+    """Serves `/`, its parts, its feed and what is done on it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._context = workspace.context
+        self._dismissed: dict[str, int] = {}
+        self._templates = Environment(
+            loader=PackageLoader("templates", "workspace"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.globals |= {"options_of": controls.options_of, "initial": controls.initial}
 
     def add_routes(self, app: web.Application) -> None:
-        """To come."""
+        app.router.add_get("/", self._whole)
+        app.router.add_get("/part/{part}", self._part)
+        app.router.add_get("/feed", self._feed)
+        app.router.add_get("/static/{name}", self._static)
+        app.router.add_post("/do/{what}", self._do)
+
+    async def _whole(self, request: web.Request) -> web.Response:
+        return self._render("page.html.j2", self._where(request.query.get))
+
+    async def _part(self, request: web.Request) -> web.Response:
+        part = request.match_info["part"]
+        if part not in PARTS:
+            raise web.HTTPNotFound
+        return self._render(f"{part}.html.j2", self._where(request.query.get))
+
+    def _render(self, template: str, where: Where) -> web.Response:
+        scene = Scene(self._context, where)
+        if template in {"page.html.j2", "channel.html.j2"} and scene.channel.messages:
+            self._context.state.read[where.user, where.channel] = next(reversed(scene.channel.messages))
+        shown = self._workspace.errors(where.user)[self._dismissed.get(where.user, 0) :]
+        html = self._templates.get_template(template).render(scene=scene, where=where, notices=shown[-3:])
+        headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
+        return web.Response(text=html, content_type="text/html", headers=headers)
+
+    def _where(self, get: Callable[[str, str], str]) -> Where:
+        """What was asked for, as far as it exists and this person may see it."""
+        state = self._context.state
+        user = get("as", FOLAKE) if get("as", FOLAKE) in state.users else FOLAKE
+        visible = [c.id for c in state.channels.values() if user in c.members]
+        channel = get("channel", AGENTS)
+        if channel not in visible:
+            channel = AGENTS if AGENTS in visible or not visible else visible[0]
+        thread = get("thread", "")
+        return Where(user, channel, thread if thread in state.channels[channel].messages else None)
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        source = files("bot.workspace") / "static" / name
+        suffix = name[name.rfind(".") :]
+        if suffix not in _TYPES or "/" in name or not source.is_file():
+            raise web.HTTPNotFound
+        return web.Response(text=source.read_text("utf-8"), content_type=_TYPES[suffix], charset="utf-8")
+
+    async def _feed(self, request: web.Request) -> web.StreamResponse:
+        """One `data:` line for each topic that changed."""
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        await response.prepare(request)
+        with self._context.changes.listen() as queue:
+            while True:
+                topics = {await queue.get(): None}
+                while not queue.empty():
+                    topics[queue.get_nowait()] = None
+                lines = "".join(f"data: {topic}\n\n" for topic in topics if topic != "record")
+                try:
+                    await response.write(lines.encode())
+                except ConnectionError:
+                    return response
+
+    # What is done on the page
+
+    async def _do(self, request: web.Request) -> web.Response:
+        fields = Fields(await request.post())
+        where = self._where(lambda name, default: fields[name] or default)
+        actions: dict[str, _Do] = {
+            "say": self._say,
+            "press": self._press,
+            "press-in-view": self._press_in_view,
+            "submit": self._submit,
+            "close": self._close,
+            "dismiss": self._dismiss,
+            "direct": self._direct,
+        }
+        what = request.match_info["what"]
+        if what not in actions:
+            raise web.HTTPNotFound
+        try:
+            response = await asyncio.shield(actions[what](fields, where))
+        except ControlError as error:
+            self._context.show_error(where.user, str(error), "not possible")
+            response = None
+        return response or web.Response(status=204)
+
+    async def _say(self, fields: Fields, where: Where) -> None:
+        text = fields["text"].strip()
+        if text.startswith("/"):
+            command, _, rest = text.partition(" ")
+            await self._workspace.command(
+                where.user, where.channel, command, rest.strip(), thread_ts=where.thread
+            )
+        elif text:
+            broadcast = bool(fields["broadcast"])
+            await self._workspace.post(where.user, where.channel, text, where.thread, broadcast=broadcast)
+
+    async def _press(self, fields: Fields, where: Where) -> None:
+        shown = self._workspace.shown(where.user, where.channel, fields["ts"])
+        control, value = pressed(shown.blocks, fields.values)
+        await self._workspace.people.press(where.user, shown, control, value)
+
+    async def _press_in_view(self, fields: Fields, where: Where) -> None:
+        view = self._workspace.views(where.user)[-1]
+        control, value = pressed(view.payload["blocks"], fields.values)
+        view.values |= entered_in_view(view.payload["blocks"], fields.values)
+        await self._workspace.people.press_in_view(where.user, view, control, value)
+
+    async def _submit(self, fields: Fields, where: Where) -> None:
+        views = self._workspace.views(where.user)
+        if views:
+            views[-1].values |= entered_in_view(views[-1].payload["blocks"], fields.values)
+            await self._workspace.submit_view(where.user)
+
+    async def _close(self, fields: Fields, where: Where) -> None:
+        await self._workspace.close_view(where.user, everything=bool(fields["everything"]))
+
+    async def _dismiss(self, fields: Fields, where: Where) -> None:  # noqa: ARG002 — every action has this signature
+        self._dismissed[where.user] = len(self._workspace.errors(where.user))
+        self._context.changes.notify(f"user:{where.user}")
+
+    async def _direct(self, fields: Fields, where: Where) -> web.Response:  # noqa: ARG002 — every action has this signature
+        channel = self._workspace.board.open_direct(where.user)
+        target = f"/?as={where.user}&channel={channel.id}"
+        return web.Response(status=204, headers={"HX-Redirect": target})

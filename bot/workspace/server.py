@@ -27,6 +27,7 @@ from .board import Board
 from .context import Context, Options
 from .control import Control
 from .events import Events
+from .guard import local_only
 from .interactions import Interactions
 from .link import Link
 from .modals import Views
@@ -107,7 +108,7 @@ class Workspace(Acting):
                 handler.transport.abort()
 
     def _app(self) -> web.Application:
-        app = web.Application(client_max_size=4 * 1024 * 1024)
+        app = web.Application(middlewares=[local_only], client_max_size=4 * 1024 * 1024)
         office = Office(self.context, self.board, self.link, self.view_desk, lambda: self.link_url)
         api = WebApi(office)
         responses = Responses(self.context, self.board, self.interactions)

@@ -46,12 +46,12 @@ StartBot = Callable[[Bot], Awaitable[Bot]]
 async def connected(bot: Bot) -> AsyncIterator[Bot]:
     """The app's Socket Mode connection is up for as long as the block lasts."""
     handler = AsyncSocketModeHandler(bot.app, APP_TOKEN, ping_interval=0.5)
-    await handler.connect_async()
+    await handler.connect_async()  # type: ignore[no-untyped-call]  # slack_bolt leaves it bare
     try:
         await bot.ws.wait_for(lambda: bot.ws.link.connections)
         yield bot
     finally:
-        await handler.close_async()
+        await handler.close_async()  # type: ignore[no-untyped-call]  # slack_bolt leaves it bare
 
 
 def plain(text: str) -> Json:

@@ -1,0 +1,193 @@
+"""Slack's mrkdwn as safe HTML. Pure; everything that is not one of the marks known here is shown as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from markupsafe import Markup, escape
+
+from .writing import unescape
+
+# Marks that are already HTML wait behind these two private characters until the rest is formatted.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_HELD = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
+_TOKEN = re.compile(r"```(?P<block>.+?)```|`(?P<code>[^`\n]+)`|<(?P<mark>[^<>\n]+)>", re.DOTALL)
+_STYLES = (("*", "strong"), ("_", "em"), ("~", "s"))
+_EMOJI = re.compile(r":([a-z0-9_+-]+):")
+_EMOJIS = {
+    "warning": "⚠️", "white_check_mark": "✅", "heavy_check_mark": "✔️", "x": "❌", "no_entry": "⛔", "bell": "🔔",
+    "hourglass": "⌛", "hourglass_flowing_sand": "⏳", "alarm_clock": "⏰", "question": "❓", "grey_question": "❔",
+    "exclamation": "❗", "rotating_light": "🚨", "thumbsup": "👍", "+1": "👍", "thumbsdown": "👎", "-1": "👎",
+    "eyes": "👀", "robot_face": "🤖", "wrench": "🔧", "hammer_and_wrench": "🛠️", "information_source": "ℹ️",
+    "memo": "📝", "speech_balloon": "💬", "lock": "🔒", "zzz": "💤", "tada": "🎉", "fire": "🔥", "wave": "👋",
+    "red_circle": "🔴", "large_green_circle": "🟢", "large_yellow_circle": "🟡", "large_blue_circle": "🔵",
+    "white_circle": "⚪", "point_right": "👉", "clock1": "🕐", "stopwatch": "⏱️", "construction": "🚧",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Names:
+    """What ids are called; `now` is for dates like "today"."""
+
+    users: Mapping[str, str]
+    channels: Mapping[str, str]
+    groups: Mapping[str, str]
+    now: datetime
+
+
+def to_html(text: str, names: Names) -> Markup:
+    """Mrkdwn as HTML."""
+    held: list[Markup] = []
+
+    def hold(html: Markup) -> str:
+        held.append(html)
+        return f"{_OPEN}{len(held) - 1}{_CLOSE}"
+
+    def token(match: re.Match[str]) -> str:
+        if match["block"] is not None:
+            return hold(Markup("<pre>{}</pre>").format(_shown(match["block"].strip("\n"))))
+        if match["code"] is not None:
+            return hold(Markup("<code>{}</code>").format(_shown(match["code"])))
+        return hold(_mark(match["mark"], names))
+
+    clean = text.replace(_OPEN, "").replace(_CLOSE, "")
+    lines = _TOKEN.sub(token, clean).split("\n")
+    html = _lines([str(escape(unescape(line))) for line in lines])
+    return Markup(_HELD.sub(lambda match: str(held[int(match[1])]), html))  # noqa: S704 — every part was escaped above
+
+
+def plain_to_html(text: str) -> Markup:
+    """plain_text as HTML: emoji and line breaks, nothing else."""
+    return Markup("<br>").join(Markup(_emoji(str(escape(line)))) for line in text.split("\n"))  # noqa: S704 — escaped
+
+
+def to_words(text: str, names: Names) -> str:
+    """Mrkdwn as one line of plain words: for screen readers and previews."""
+    return " ".join(to_html(text, names).striptags().split())
+
+
+def _shown(text: str) -> str:
+    """Code shows marks as their bare addresses."""
+    return unescape(re.sub(r"<([^<>|\n]+)(?:\|[^<>\n]*)?>", r"\1", text))
+
+
+def _lines(lines: list[str]) -> str:
+    """Lines joined by breaks; runs of quoted lines (`>`) in one blockquote."""
+    parts: list[str] = []
+    quote: list[str] = []
+    for line in [*lines, None]:
+        if line is not None and line.startswith("&gt;"):
+            quote.append(_styled(line.removeprefix("&gt;").lstrip()))
+            continue
+        if quote:
+            parts.append(f"<blockquote>{'<br>'.join(quote)}</blockquote>")
+            quote = []
+        if line is not None:
+            parts.append(_styled(line))
+    return re.sub(r"(</blockquote>)<br>|<br>(<blockquote>)", r"\1\2", "<br>".join(parts))
+
+
+def _styled(line: str) -> str:
+    for sign, tag in _STYLES:
+        mark = re.escape(sign)
+        pattern = rf"(?<![\w{mark}]){mark}(\S(?:[^{mark}]*\S)?){mark}(?![\w{mark}])"
+        line = re.sub(pattern, rf"<{tag}>\1</{tag}>", line)
+    return _emoji(line)
+
+
+def _emoji(line: str) -> str:
+    return _EMOJI.sub(lambda match: _EMOJIS.get(match[1], match[0]), line)
+
+
+def _mark(mark: str, names: Names) -> Markup:
+    target, _, label = mark.partition("|")
+    kind, rest = target[:1], target[1:]
+    if kind == "@":
+        return _mention(f"@{names.users.get(rest, label or rest)}")
+    if kind == "#":
+        return _mention(f"#{label or names.channels.get(rest, rest)}")
+    if kind == "!":
+        return _special(rest, unescape(label), names)
+    return _link(unescape(target), unescape(label) or unescape(target))
+
+
+def _special(command: str, label: str, names: Names) -> Markup:
+    name, _, rest = command.partition("^")
+    if name == "subteam":
+        return _mention(f"@{names.groups.get(rest, label or rest)}")
+    if name == "date":
+        stamp, _, form = rest.partition("^")
+        return _date(stamp, form.partition("^")[0], label, names.now)
+    return _mention(f"@{name}")
+
+
+def _mention(name: str) -> Markup:
+    return Markup('<span class="mention">{}</span>').format(name)
+
+
+def _link(target: str, label: str) -> Markup:
+    if not re.match(r"(https?://|mailto:)", target, re.IGNORECASE):
+        return Markup("&lt;{}&gt;").format(target)
+    words = label.removeprefix("mailto:")
+    return Markup('<a href="{}" target="_blank" rel="noopener noreferrer">{}</a>').format(target, words)
+
+
+def _date(stamp: str, form: str, fallback: str, now: datetime) -> Markup:
+    """`<!date^…>` in the time zone of `now`."""
+    if not stamp.isdigit():
+        return escape(fallback)
+    at = datetime.fromtimestamp(int(stamp), now.tzinfo)
+    words = re.sub(
+        r"\{(\w+)\}", lambda match: _PARTS[match[1]](at, now) if match[1] in _PARTS else match[0], form
+    )
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        at.isoformat(), f"{at:%A %d %B %Y %H:%M:%S}", words
+    )
+
+
+def _pretty(form: Callable[[datetime], str]) -> Callable[[datetime, datetime], str]:
+    def show(at: datetime, now: datetime) -> str:
+        days = (at.date() - now.date()).days
+        return {-1: "yesterday", 0: "today", 1: "tomorrow"}.get(days) or form(at)
+
+    return show
+
+
+def _ago(at: datetime, now: datetime) -> str:
+    seconds = int((at - now).total_seconds())
+    count, unit = next(
+        (abs(seconds) // n, u)
+        for n, u in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+        if abs(seconds) >= n or n == 1
+    )
+    words = f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"in {words}" if seconds > 0 else f"{words} ago"
+
+
+def _long(at: datetime) -> str:
+    return f"{at:%A}, {at:%B} {at.day}, {at.year}"
+
+
+def _middle(at: datetime) -> str:
+    return f"{at:%B} {at.day}, {at.year}"
+
+
+def _short(at: datetime) -> str:
+    return f"{at:%b} {at.day}, {at.year}"
+
+
+_PARTS: dict[str, Callable[[datetime, datetime], str]] = {
+    "date_num": lambda at, _: f"{at:%Y-%m-%d}",
+    "date": lambda at, _: _middle(at),
+    "date_short": lambda at, _: _short(at),
+    "date_long": lambda at, _: _long(at),
+    "date_pretty": _pretty(_middle),
+    "date_short_pretty": _pretty(_short),
+    "date_long_pretty": _pretty(_long),
+    "time": lambda at, _: f"{at:%H:%M}",
+    "time_secs": lambda at, _: f"{at:%H:%M:%S}",
+    "ago": _ago,
+}
