@@ -67,6 +67,10 @@ class Intake:
     async def cursor(self, producer: str) -> str | None:
         return await self._inbox.cursor(producer)
 
+    async def reserve_above(self, issue: int) -> None:
+        """Ledgers up to `issue` exist: questions that name no issue get numbers above."""
+        await self._inbox.reserve_above(issue)
+
     async def drained(self) -> None:
         """Returns when everything that was taken in is worked off."""
         await self._idle.wait()

@@ -132,7 +132,7 @@ class FileLedger:
         Raises:
             LedgerUnreadable, LockTimeout: it did not parse, and not under the lock either.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, issue)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self.read_now, issue)
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         """One record, read without the lock.
@@ -178,7 +178,8 @@ class FileLedger:
                 self._replace(issue, json.dumps(book.raw, ensure_ascii=False, indent=2).encode())
             return result
 
-    def _read(self, issue: int) -> list[Raw]:
+    def read_now(self, issue: int) -> list[Raw]:
+        """`read`, blocking."""
         try:
             return _decode(self.path(issue).read_bytes())
         except FileNotFoundError:

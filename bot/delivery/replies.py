@@ -32,7 +32,6 @@ class ReplyDelivery:
     def __init__(
         self,
         *,
-        replies: Replies,
         router: Router,
         ledger: FileLedger,
         store: Store,
@@ -40,7 +39,7 @@ class ReplyDelivery:
         rng: random.Random,
         on_refused: OnRefused,
     ) -> None:
-        self._replies = replies
+        self._replies: Replies | None = None
         self._router = router
         self._ledger = ledger
         self._store = store
@@ -50,7 +49,12 @@ class ReplyDelivery:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._wake: dict[str, asyncio.Event] = {}
+        self._closing = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def use(self, replies: Replies) -> None:
+        """How replies reach the producers, which exist only after what they tell has somewhere to go."""
+        self._replies = replies
 
     def put(self, clarification: str) -> None:
         """Have the reply of a clarification sent, if it is not settled."""
@@ -70,11 +74,15 @@ class ReplyDelivery:
     def length(self) -> int:
         return len(self._tasks)
 
-    async def close(self) -> None:
+    async def close(self, grace: float = 5.0) -> None:
+        """Let the tries that are being made finish; what then still waits is found again on the next start."""
+        self._closing.set()
         tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     async def _settle(self, clarification: str) -> None:
         while True:
@@ -87,9 +95,11 @@ class ReplyDelivery:
             except (NotFound, LedgerUnreadable) as error:
                 _log.error("a reply cannot be sent", clarification=clarification, reason=str(error))
                 return
-            if wait is None:
+            if wait is None or self._closing.is_set():
                 return
             await self._pause(*wait)
+            if self._closing.is_set():
+                return
 
     async def _try(self, clarification: str) -> tuple[float, str | None] | None:
         """One try; None when it is settled, else how long to wait, and for which producer."""
@@ -98,7 +108,12 @@ class ReplyDelivery:
         if asked.reply != "sending" or asked.reply_token is None or asked.producer is None:
             return None
         attempts, uncertain = await self._begin(clarification, asked.reply_token)
-        outcome = await self._replies.send(asked.producer, _reply(asked))
+        reply = _reply(asked)
+        outcome = (
+            await self._replies.send(asked.producer, reply)
+            if self._replies
+            else TryAgain("not started", may_have_arrived=False)
+        )
         certain = isinstance(outcome, TryAgain) and not outcome.may_have_arrived
         step = after_try(
             outcome,
@@ -162,11 +177,13 @@ class ReplyDelivery:
         """Wait, but not when the producer comes back before."""
         sleep = asyncio.ensure_future(self._clock.sleep(seconds))
         back = asyncio.ensure_future(self._wake.setdefault(producer or "", asyncio.Event()).wait())
+        closing = asyncio.ensure_future(self._closing.wait())
+        waits = {sleep, back, closing}
         try:
-            await asyncio.wait({sleep, back}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sleep.cancel()
-            back.cancel()
+            for wait in waits:
+                wait.cancel()
 
     def _ended(self, clarification: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(clarification, None)
@@ -176,7 +193,7 @@ class ReplyDelivery:
             _log.error("a reply's task died", clarification=clarification, error=repr(error))
             if not self.failed.done():
                 self.failed.set_exception(error)
-        elif clarification in self._again:
+        elif clarification in self._again and not self._closing.is_set():
             self._again.discard(clarification)
             self.put(clarification)
 

@@ -1,0 +1,33 @@
+"""On start: what the ledgers say, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.errors import ClarifyError
+from core.index import Summary, summarize
+from core.ledger import FileLedger, parse
+
+
+@dataclass(slots=True)
+class Scan:
+    """All that needs something; the ledgers that could not be read, with why; the highest issue number."""
+
+    summaries: list[Summary] = field(default_factory=list)
+    troubles: list[ClarifyError] = field(default_factory=list)
+    highest_issue: int = 0
+
+
+def scan(ledger: FileLedger) -> Scan:
+    """Read every live ledger. Blocking. A ledger that cannot be read does not stop the others."""
+    found = Scan()
+    for issue in ledger.issues():
+        found.highest_issue = max(found.highest_issue, issue)
+        try:
+            items = ledger.read_now(issue)
+        except ClarifyError as error:
+            found.troubles.append(error)
+            continue
+        records = (record for item in items if (record := parse(item)) is not None)
+        found.summaries += [summary for record in records if (summary := summarize(record)).needs_something]
+    return found
