@@ -27,8 +27,17 @@ STOP_SECONDS = 15
 Say = Callable[[str], object]
 
 
-async def play(*, port: int, folder: Path | None, say: Say) -> None:
+def bot_command(configuration_file: Path) -> list[str]:
+    """Return the command that starts the bot."""
+    return [sys.executable, "-m", "bot.cli", "run", "--config", str(configuration_file)]
+
+
+async def play(
+    *, port: int, folder: Path | None, say: Say, command: Callable[[Path], list[str]] = bot_command
+) -> None:
     """Run the demo until it is cancelled. `folder` None: a temporary one, removed at the end.
+
+    `command` gives what to start on the configuration file that was written.
 
     Raises:
         DemoError: the port is taken, the folder cannot be used, or the bot ended by itself; the
@@ -39,9 +48,10 @@ async def play(*, port: int, folder: Path | None, say: Say) -> None:
         async with AsyncExitStack() as stack:
             workspace = await _workspace(stack, port)
             producer = await stack.enter_async_context(DemoProducer(AGENT_ID, agent_name=AGENT_NAME))
-            (place / "clarify.toml").write_text(configuration(producer.url), encoding="utf-8")
+            file = place / "clarify.toml"
+            file.write_text(configuration(producer.url), encoding="utf-8")
             _greet(say, workspace.url, place)
-            bot = await stack.enter_async_context(_bot(place, workspace.api_url))
+            bot = await stack.enter_async_context(_bot(command(file), place, workspace.api_url))
             await _go_on(producer, bot, place, say)
     except asyncio.CancelledError:
         say("Stopped.")
@@ -125,7 +135,7 @@ async def _tell_when_joined(producer: DemoProducer, say: Say) -> None:
 
 
 @asynccontextmanager
-async def _bot(place: Path, api_url: str) -> AsyncIterator[Process]:
+async def _bot(command: list[str], place: Path, api_url: str) -> AsyncIterator[Process]:
     """Start `clarify run` in a session of its own, so that Ctrl-C reaches it through us, in order."""
     environment = {
         **read_environment(),
@@ -133,7 +143,6 @@ async def _bot(place: Path, api_url: str) -> AsyncIterator[Process]:
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_APP_TOKEN": APP_TOKEN,
     }
-    command = [sys.executable, "-m", "bot.cli", "run", "--config", str(place / "clarify.toml")]
     with (place / "bot.log").open("ab") as log:
         bot = await asyncio.create_subprocess_exec(
             *command,

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+from httpx_sse import aconnect_sse
+
+from bot.demo.agent import Session, live, release, shown
+from bot.demo.producer import DemoProducer
+from bot.demo.questions import Question, announcement, part_of_customers
+from core.aaep import parse_event
+from core.clock import SystemClock
+
+Answers = Callable[[dict[str, Any]], object]
+HANDSHAKE = {
+    "type": "subscription.request",
+    "aaep_version": "1.0.0",
+    "subscriber_id": "test",
+    "capabilities": {"supports_clarification_reply": True},
+}
+
+
+def sensible(event: dict[str, Any]) -> object:
+    """Answer by the first kind that the question accepts."""
+    match event["accepted_response_kinds"][0]:
+        case "yes_no":
+            return True
+        case "multiple_choice":
+            return event["choices"][1]["value"]
+        case "numeric":
+            return 20
+        case _:
+            return "Hello, it is faster now."
+
+
+async def no_pause(_seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+class Seen:
+    """What a subscriber read so far."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._changed = asyncio.Condition()
+
+    async def add(self, event: dict[str, Any]) -> None:
+        async with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with self._changed:
+            await self._changed.wait_for(condition)
+
+
+@asynccontextmanager
+async def subscriber(producer: DemoProducer, answers: Answers) -> AsyncIterator[Seen]:
+    """Read all events and answer each question."""
+    seen = Seen()
+    async with httpx.AsyncClient(base_url=producer.url) as http:
+        accepted = await http.post("/aaep/v1/subscriptions", json=HANDSHAKE)
+
+        async def read() -> None:
+            async with aconnect_sse(http, "GET", accepted.headers["Location"]) as source:
+                async for sse in source.aiter_sse():
+                    event = json.loads(sse.data)
+                    await seen.add(event)
+                    if event["type"] == "aaep:agent.awaiting.clarification":
+                        reply = {
+                            "type": "clarification.reply",
+                            "reply_token": event["reply_token"],
+                            "subscription_id": accepted.json()["subscription_id"],
+                            "response": answers(event),
+                            "timestamp": "2026-01-01T00:00:00Z",
+                        }
+                        (await http.post("/aaep/v1/replies", json=reply)).raise_for_status()
+
+        reading = asyncio.create_task(read())
+        try:
+            await producer.wait_for_subscriber(timeout=5)
+            yield seen
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+
+async def play(answers: Answers, *, fails: bool = False) -> list[dict[str, Any]]:
+    """One whole session with a subscriber that answers."""
+    numbers = count(1)
+    async with DemoProducer("release-captain") as producer, subscriber(producer, answers) as seen:
+        session = Session(producer, "sess_1", no_pause, lambda: str(next(numbers)))
+        async with asyncio.timeout(20):
+            await release(session, 1, fails=fails)
+            await seen.until(lambda: len(seen.events) == session.sequence)
+    return seen.events
+
+
+async def test_agent_asks_in_every_way_and_goes_on_with_the_answers() -> None:
+    seen = await play(sensible)
+    questions = [event for event in seen if event["type"].endswith("awaiting.clarification")]
+    assert [event["accepted_response_kinds"] for event in questions] == [
+        ["yes_no"],
+        ["multiple_choice"],
+        ["numeric"],
+        ["multiple_choice"],
+        ["multiple_choice", "freetext"],
+        ["freetext"],
+    ]
+    assert len(questions[1]["choices"]) == 3
+    assert len(questions[3]["choices"]) > 5
+    assert len(questions[5]["question"]) > 3000
+    told = " ".join(event.get("summary_normal", "") for event in seen)
+    for part in (
+        "4.1 runs on canary",
+        "20 % of the customers have it",
+        "Got the answer: yes",
+        "Hello, it is faster now.",
+    ):
+        assert part in told
+    assert seen[0]["type"] == "aaep:agent.session.started"
+    assert seen[-1]["type"] == "aaep:agent.session.completed"
+
+
+async def test_agent_keeps_to_the_protocol() -> None:
+    seen = await play(sensible, fails=True)
+    assert [event["sequence_number"] for event in seen] == list(range(len(seen)))
+    assert len({event["event_id"] for event in seen}) == len(seen)
+    for event in seen:
+        assert parse_event(event, SystemClock().now()).problems == ()
+
+
+async def test_agent_ends_with_an_error_when_it_should() -> None:
+    seen = await play(sensible, fails=True)
+    assert [event["type"] for event in seen[-2:]] == [
+        "aaep:agent.tool.completed",
+        "aaep:agent.session.errored",
+    ]
+    assert seen[-2]["status"] == "error"
+    assert seen[-1]["error_uri"].startswith("https://")
+
+
+async def test_agent_stands_down_when_told_no() -> None:
+    seen = await play(lambda _event: False)
+    assert seen[-1]["summary_normal"] == "Stood down: 4.1 is not released today"
+    assert sum(event["type"].endswith("awaiting.clarification") for event in seen) == 1
+
+
+async def test_agent_asks_again_on_the_same_topic_when_the_number_is_impossible() -> None:
+    given = iter([250, 50])
+    seen = await play(
+        lambda event: next(given) if event["accepted_response_kinds"] == ["numeric"] else sensible(event)
+    )
+    asked = [event for event in seen if event.get("accepted_response_kinds") == ["numeric"]]
+    assert [event["extensions"]["agentx"]["topic"] for event in asked] == ["percent of customers"] * 2
+    assert asked[1]["question"].startswith("250 % is not possible.")
+
+
+@pytest.mark.parametrize(("default", "said"), [("no", "no"), (None, "None")])
+async def test_agent_goes_on_with_the_default_when_nobody_answers(default: str | None, said: str) -> None:
+    async with DemoProducer() as producer:
+        session = Session(producer, "sess_1", no_pause, lambda: "1")
+        value = None if default is None else False
+        question = Question("t", "Go?", ("yes_no",), default=default, default_value=value, timeout_seconds=0)
+        assert await session.ask(question) is value
+        assert session.sequence == 3
+    assert shown(value) == said
+
+
+async def test_agent_starts_over_with_a_new_session() -> None:
+    numbers = count(1)
+    async with DemoProducer() as producer, subscriber(producer, lambda _event: False) as seen:
+        living = asyncio.create_task(live(producer, new_id=lambda: str(next(numbers)), pause=no_pause))
+        async with asyncio.timeout(20):
+            await seen.until(lambda: len({event["session_id"] for event in seen.events}) == 3)
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(True, "yes"), (False, "no"), (5, "5"), ("a\n b", "a b"), ("x" * 200, "x" * 119 + "…")],
+)
+def test_agent_shows_answers_short(answer: object, expected: str) -> None:
+    assert shown(answer) == expected
+
+
+def test_questions_payload_has_only_what_is_there() -> None:
+    assert set(announcement("4.1").payload()) == {
+        "question",
+        "timeout_seconds",
+        "accepted_response_kinds",
+        "summary_normal",
+        "extensions",
+        "context",
+    }
+    assert part_of_customers().payload()["default_response"] == "10"

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from filelock import FileLock
+
+from bot.demo.stage import configuration, play
+from bot.errors import DemoError
+from bot.settings import parse_settings
+
+# Stands in for the bot where only the stage is looked at: reads its configuration, joins the agent,
+# and tells in `stopped` by which signal it was stopped.
+CHILD = dedent(
+    """
+    import json, os, pathlib, signal, sys, tomllib, urllib.request
+    file = pathlib.Path(sys.argv[1])
+    url = tomllib.loads(file.read_text())["producers"][0]["url"]
+    urllib.request.urlopen(os.environ["SLACK_API_URL"] + "auth.test").read()
+    body = {"type": "subscription.request", "aaep_version": "1.0.0", "subscriber_id": "child",
+            "capabilities": {"supports_clarification_reply": True}}
+    request = urllib.request.Request(url + "/aaep/v1/subscriptions", json.dumps(body).encode())
+    where = urllib.request.urlopen(request).headers["Location"]
+    def stop(number, _frame):
+        (file.parent / "stopped").write_text(str(number))
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    events = urllib.request.urlopen(url + where)
+    while True:
+        events.readline()
+    """
+)
+
+
+def child(file: Path) -> list[str]:
+    return [sys.executable, "-c", CHILD, str(file)]
+
+
+class Said:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.joined = asyncio.Event()
+
+    def __call__(self, line: str) -> None:
+        self.lines.append(line)
+        if "has joined" in line:
+            self.joined.set()
+
+
+def names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_demo_tells_the_page_and_stops_in_order(tmp_path: Path) -> None:
+    said = Said()
+    task = asyncio.create_task(play(port=0, folder=tmp_path / "new" / "folder", say=said, command=child))
+    async with asyncio.timeout(20):
+        await said.joined.wait()
+        await stopped(task)
+    words = "\n".join(said.lines)
+    assert "Open this page:  http://127.0.0.1:" in words
+    assert str(tmp_path / "new" / "folder") in words
+    assert "Ctrl-C" in words
+    assert (tmp_path / "new" / "folder" / "stopped").read_text() == str(int(signal.SIGTERM))
+
+
+async def test_demo_removes_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = Said()
+    task = asyncio.create_task(play(port=0, folder=None, say=said, command=child))
+    async with asyncio.timeout(20):
+        await said.joined.wait()
+        (name,) = names_in(tmp_path)
+        assert name.startswith("clarify-demo-")
+        await stopped(task)
+    assert names_in(tmp_path) == []
+
+
+async def test_demo_says_so_when_the_bot_dies(tmp_path: Path) -> None:
+    def dying(_file: Path) -> list[str]:
+        return [sys.executable, "-c", "import sys; print('last words'); sys.exit(3)"]
+
+    with pytest.raises(DemoError) as caught:
+        await play(port=0, folder=tmp_path, say=Said(), command=dying)
+    assert "the bot ended with exit code 3" in str(caught.value)
+    assert str(tmp_path / "bot.log") in str(caught.value)
+    assert "last words" in str(caught.value)
+
+
+def test_demo_command_exits_1_when_the_bot_dies(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "clarify.db.lock"):
+        done = subprocess.run(
+            [sys.executable, "-m", "bot.cli", "demo", "--keep-folder", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert "clarify: the bot ended with exit code 1. Its log:" in done.stderr
+    assert "Open this page:" in done.stdout
+
+
+async def test_demo_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DemoError, match="cannot be used as a folder"):
+        await play(port=0, folder=tmp_path / "file" / "sub", say=Said())
+
+
+def test_demo_configuration_is_accepted() -> None:
+    environ = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
+    url = "http://127.0.0.1:4711"
+    settings = parse_settings(configuration(url), file=Path("clarify.toml"), environ=environ)
+    assert settings.producers[0].url == url
+    assert settings.route_for("release-captain").on_call == "demo"
