@@ -51,6 +51,8 @@ class Renderer:
             undefined=StrictUndefined,
             auto_reload=False,
         )
+        for name in self._templates.list_templates(filter_func=lambda name: name.startswith("slack/")):
+            self._templates.get_template(name)
 
     def card(
         self,
@@ -147,7 +149,7 @@ class Renderer:
     def rollup(
         self, records: Sequence[Clarification], count: int, oldest_deadline: datetime | None, agent: str
     ) -> Message:
-        """One card in place of many: `records` are the most urgent (at least one), `count` all of them."""
+        """One card in place of many: `records` are the most urgent (none: all are closed), `count` all of them."""
         card = rollup(records, count, oldest_deadline, agent)
         return self._message(card.text, (), "rollup", "rollup", rollup=card)
 

@@ -63,12 +63,17 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
     """One card in place of many.
 
     Args:
-        records: the most urgent ones first; at least one. The first five get a row.
+        records: the most urgent ones first; the first five get a row. None: nothing is open any more.
         count: how many are open in all.
         oldest: the earliest deadline, if any has one.
         agent: the agent's name.
     """
     named = inert.clip(inert.line(agent) or "An agent", NAME_LIMIT)
+    if not records:
+        text = f"{named}: no open questions are left here."
+        return Rollup(
+            inert.fallback(text), f"{named}: no open questions", (Words("All of them are closed"),), (), ()
+        )
     heading = f"{named}: {count} open questions"
     facts = [Words(f"The first must be answered by {inert.date(oldest)}", live=True)] if oldest else []
     facts.append(Words("Each can be answered here or under Show all; none gets a card of its own for now"))
