@@ -20,6 +20,16 @@ from bot.producers.config import Dialect
 AAEP_VERSION = "1.0.0"
 SUBSCRIBER_ID = "clarify-bot"
 Spoken = Literal["standard", "minimal"]
+_CAPABILITIES: Mapping[str, Any] = {
+    "max_events_per_second": 1000,
+    "preferred_verbosity": "normal",
+    "languages": ["en-US"],
+    "supports_confirmation_reply": False,  # until it exists
+    "supports_clarification_reply": True,
+    "coalesce_boundaries": ["completion"],
+    "event_filters": {"exclude": ["aaep:agent.output.streaming", "aaep:agent.progress.updated"]},
+    "supported_conformance_levels": [1, 2, 3],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,17 @@ class Subscription:
     events: httpx.URL
     replies: httpx.URL
     honoured: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def less(self) -> list[str]:
+        """The capabilities that the producer honours otherwise than asked."""
+        asked = _CAPABILITIES
+        return [name for name in asked if self.honoured.get(name, asked[name]) != asked[name]]
+
+    @property
+    def takes_replies(self) -> bool:
+        """False where the producer said that it takes no clarification replies."""
+        return self.honoured.get("supports_clarification_reply") is not False
 
     @property
     def filtered(self) -> bool:
@@ -67,27 +88,14 @@ def minimal(base: str, subscription_id: str) -> Subscription:
 
 
 def subscription_request(version: str) -> dict[str, Any]:
-    """The handshake's first message. `version` is ours.
-
-    Confirmation support is not declared until it exists. No rate limit is asked for: reading fast is
-    what keeps a producer's queue from overflowing.
-    """
+    """The handshake's first message. `version` is ours."""
     return {
         "type": "subscription.request",
         "aaep_version": AAEP_VERSION,
         "subscriber_id": SUBSCRIBER_ID,
         "subscriber_name": f"clarify-bot {version}",
         "subscriber_version": version,
-        "capabilities": {
-            "max_events_per_second": 1000,
-            "preferred_verbosity": "normal",
-            "languages": ["en-US"],
-            "supports_confirmation_reply": False,
-            "supports_clarification_reply": True,
-            "coalesce_boundaries": ["completion"],
-            "event_filters": {"exclude": ["aaep:agent.output.streaming", "aaep:agent.progress.updated"]},
-            "supported_conformance_levels": [1, 2, 3],
-        },
+        "capabilities": dict(_CAPABILITIES),
     }
 
 

@@ -69,8 +69,11 @@ class Producers:
         await asyncio.shield(self._failure)
 
     async def first_contact(self, timeout: float) -> None:
-        """Returns once every producer was connected or failed once, after `timeout` seconds at the latest."""
-        waits = [asyncio.ensure_future(link.contacted()) for link in self._links.values()]
+        """Returns once every producer failed once or was caught up with, after `timeout` seconds at the latest.
+
+        Caught up with: what it replayed on connecting is in the inbox, so that new answers may be taken.
+        """
+        waits = [asyncio.ensure_future(link.first_contact()) for link in self._links.values()]
         if not waits:
             return
         _, pending = await asyncio.wait(waits, timeout=timeout)

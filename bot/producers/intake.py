@@ -83,7 +83,7 @@ class Intake:
         except (ValueError, RecursionError) as error:
             await self._unreadable(arrival, arrival.frame, error)
             return
-        self._observe(event, arrival)
+        self._observe(event, arrival, arrival.frame.skimmed)
         if event.type in IGNORED_TYPES and not event.critical:
             self._counters.skimmed += 1
             return
@@ -99,7 +99,7 @@ class Intake:
         self._counters.not_utf8 += 1
         return replace(event, problems=(*event.problems, "not UTF-8"))
 
-    def _observe(self, event: Event, arrival: Arrival) -> None:
+    def _observe(self, event: Event, arrival: Arrival, skimmed: int) -> None:
         if event.problems:
             self._level((event.type, event.problems))(
                 "event breaks its schema",
@@ -112,7 +112,7 @@ class Intake:
             self._offset.observe(event.timestamp, arrival.received_at, arrival.live)
         if event.sequence_number is None or arrival.filtered:
             return
-        missing = self._gaps.missing(event.session_id, event.sequence_number, self._counters.skimmed)
+        missing = self._gaps.missing(event.session_id, event.sequence_number, skimmed)
         if missing:
             self._counters.missing += missing
             self._log.warning(

@@ -88,12 +88,13 @@ class Link:
         ]
         return self._tasks
 
-    async def contacted(self) -> None:
+    async def first_contact(self) -> None:
+        """Returns once it cannot be reached, or what it had for us is stored."""
         if self._subscriber is not None:
-            await self._subscriber.contacted.wait()
+            await self._subscriber.caught_up()
 
     async def stop(self, *, close: bool) -> None:
-        """Stops reading, stores what was read, closes the subscription if told so."""
+        """Stops reading, stores what was read, closes the subscription if told so. Again: does nothing."""
         if self._client is None:
             return
         for task in self._tasks[:1]:
@@ -110,7 +111,8 @@ class Link:
             await _cancelled(task)
         if close:
             await self._close(self._client)
-        await self._client.aclose()
+        client, self._client = self._client, None
+        await client.aclose()
 
     async def _close(self, client: httpx.AsyncClient) -> None:
         subscription = self._subscriber.subscription if self._subscriber else None
@@ -160,7 +162,11 @@ class Link:
         subscription = subscriber.subscription if subscriber else None
         return {
             "connected": subscriber.connected if subscriber else False,
-            "dialect": subscription.dialect if subscription else self._config.dialect,
+            "dialect": subscription.dialect
+            if subscription
+            else self._config.dialect
+            if subscriber
+            else "push",
             "since": subscriber.since if subscriber else None,
             "last_error": subscriber.last_error if subscriber else None,
             "offset_seconds": self.offset.offset.total_seconds(),

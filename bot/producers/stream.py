@@ -43,11 +43,15 @@ class Oversize:
 
 
 class FrameReader:
-    """Turns one connection's bytes into frames. `retry` is the reconnection time asked for, in seconds."""
+    """Turns one connection's bytes into frames. `retry` is the reconnection time asked for, in seconds.
 
-    def __init__(self) -> None:
+    `skimmed` counts on from what it is given; `max_frame` in bytes.
+    """
+
+    def __init__(self, skimmed: int = 0, max_frame: int = MAX_FRAME) -> None:
         self.retry: float | None = None
-        self.skimmed = 0
+        self.skimmed = skimmed
+        self._max_frame = max_frame
         self._last_id: str | None = None
         self._buffer = bytearray()
         self._after_cr = False
@@ -100,7 +104,7 @@ class FrameReader:
         if self._skipping:
             del self._buffer[:-1]
             return []
-        if len(self._buffer) <= MAX_FRAME:
+        if len(self._buffer) <= self._max_frame:
             return []
         oversize = self._oversize(self._buffer)
         self._skipping = True
@@ -111,7 +115,7 @@ class FrameReader:
         return Oversize(bytes(raw[:_HEAD]).decode("utf-8", "replace"), self.skimmed)
 
     def _frame(self, raw: bytes) -> Frame | Oversize | None:
-        if len(raw) > MAX_FRAME:
+        if len(raw) > self._max_frame:
             return self._oversize(raw)
         if not self._started:
             self._started = True

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import httpx
 import structlog
 
+from bot.errors import StorageError
 from bot.producers import dialects
 from bot.producers.backlog import Arrival, Backlog
 from bot.producers.backoff import reconnect_delay
-from bot.producers.burst import Burst
+from bot.producers.burst import GAP, Burst
 from bot.producers.client import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_body, post, words
 from bot.producers.config import ProducerConfig
 from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
@@ -60,7 +61,6 @@ class Subscriber:
         self.subscription: Subscription | None = None
         self.since: datetime | None = None
         self.last_error: str | None = None
-        self.contacted = asyncio.Event()
         self._config = config
         self._base = base
         self._client = client
@@ -71,12 +71,23 @@ class Subscriber:
         self._counters = counters
         self._on_connected = on_connected
         self._version = version
+        self._contacted = asyncio.Event()
         self._renew = asyncio.Event()
+        self._last_frame = 0.0
+        self._skimmed = 0
         self._signs = 0
         self._sse_retry: float | None = None
         if config.dialect == "minimal":  # its replies need no connection
             self.subscription = self._minimal()
         self._log = log.bind(producer=config.name)
+
+    async def caught_up(self) -> None:
+        """Returns once a connection failed, or is open, quiet for a moment, and all that came is stored."""
+        await self._contacted.wait()
+        loop = asyncio.get_running_loop()
+        while self.connected and (quiet := loop.time() - self._last_frame) < GAP:  # noqa: ASYNC110  nothing tells of quiet
+            await asyncio.sleep(GAP - quiet)
+        await self._backlog.drained()
 
     @property
     def connected(self) -> bool:
@@ -102,7 +113,7 @@ class Subscriber:
                 sse_retry=self._sse_retry,
             )
             self._report(lost, delay)
-            self.contacted.set()
+            self._contacted.set()
             await self._clock.sleep(delay)
 
     def _report(self, lost: Lost, delay: float) -> None:
@@ -144,7 +155,7 @@ class Subscriber:
         return dialects.minimal(self._base, f"sub_{self._rng.getrandbits(128):032x}")
 
     async def _read(self, subscription: Subscription) -> Lost:
-        frames = FrameReader()
+        frames = FrameReader(self._skimmed)
         opened = asyncio.get_running_loop().time()
         try:
             request = self._client.build_request(
@@ -157,7 +168,7 @@ class Subscriber:
             try:
                 refusal = dialects.stream_answer(response, self._clock.now())
                 if refusal is not None:
-                    return self._refused(refusal, response.status_code)
+                    return self._refused(refusal, response.status_code, subscription)
                 self._opened(subscription)
                 await self._read_all(response, frames, subscription)
             finally:
@@ -165,6 +176,8 @@ class Subscriber:
             reason = "ended the stream"
         except NETWORK as error:
             reason = words(error)
+        except StorageError as error:
+            return Lost(f"where to resume cannot be read ({error})")
         last = frames.close()
         if last is not None:
             self._backlog.add(self._arrival(last, subscription, live=False))
@@ -181,8 +194,9 @@ class Subscriber:
             # What is in memory is not durable, so the producer must not hear of it; and need not send it twice.
             await self._backlog.drained()
             cursor = await self._cursor()
+            # One that is no header value is left out: then what came since the handshake comes again.
             if cursor is not None and cursor.isprintable():
-                headers[b"Last-Event-ID"] = cursor.encode("utf-8", "replace")
+                headers[b"Last-Event-ID"] = cursor.strip().encode("utf-8", "replace")
         return headers
 
     async def _read_all(
@@ -192,11 +206,13 @@ class Subscriber:
         burst = Burst(loop.time())
         async for chunk in response.aiter_raw():
             self._signs += 1
-            skimmed = frames.skimmed
             found = frames.feed(chunk)
-            self._counters.skimmed += frames.skimmed - skimmed
+            self._counters.skimmed += frames.skimmed - self._skimmed
+            self._skimmed = frames.skimmed
             self._sse_retry = frames.retry
-            live = burst.live(loop.time())
+            now = loop.time()
+            live = burst.live(now)
+            self._last_frame = now if found else self._last_frame
             for frame in found:
                 self._backlog.add(self._arrival(frame, subscription, live=live))
             await self._backlog.room()
@@ -214,15 +230,16 @@ class Subscriber:
         self.since = self._clock.now()
         self.last_error = None
         self._signs = 0
+        self._last_frame = asyncio.get_running_loop().time()
         self._counters.connections += 1
-        self._log.info(
-            "producer connected", dialect=subscription.dialect, honoured=dict(subscription.honoured)
-        )
-        self.contacted.set()
+        self._log.info("producer connected", dialect=subscription.dialect, less_than_asked=subscription.less)
+        if not subscription.takes_replies:
+            self._log.warning("producer says that it takes no clarification replies")
+        self._contacted.set()
         self._on_connected(self.name)
 
-    def _refused(self, refusal: NoSubscription, status: int) -> Lost:
-        if status in (400, 404, 410):
+    def _refused(self, refusal: NoSubscription, status: int, subscription: Subscription) -> Lost:
+        if subscription.dialect == "standard" and status in (400, 404, 410):
             self.subscription = None  # it has expired there: the next try shakes hands anew
         return Lost(refusal.reason, unauthorized=refusal.unauthorized, retry_after=refusal.retry_after)
 

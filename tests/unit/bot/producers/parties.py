@@ -6,8 +6,7 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -78,6 +77,9 @@ class Box:
             self.cursors[incoming.producer] = incoming.cursor
 
     async def cursor(self, producer: str) -> str | None:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise StorageUnavailable
         return self.cursors.get(producer)
 
     def ids(self, producer: str | None = None) -> list[str]:
@@ -120,14 +122,29 @@ async def until(condition: Callable[[], object], tick: Callable[[], None] | None
 
 
 class Party:
-    """A hub under test with what surrounds it."""
+    """The hub on these producers with what surrounds it; it starts and stops as a context."""
 
-    def __init__(self) -> None:
+    def __init__(self, *configs: ProducerConfig, open_on: tuple[str, ...] = ()) -> None:
         self.box = Box()
         self.clock = ManualClock()
         self.troubles: list[Trouble] = []
         self.connected: list[str] = []
-        self.hub: Producers
+        self._open_on = open_on
+        self.hub = Producers(
+            configs,
+            inbox=self.box,
+            clock=self.clock,
+            rng=seeded(7),
+            tell_trouble=self.tell,
+            on_connected=self.connected.append,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.hub.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.hub.stop(self._open_on)
 
     async def tell(self, trouble: Trouble) -> None:
         self.troubles.append(trouble)
@@ -140,25 +157,6 @@ class Party:
 
     async def until_got(self, *ids: str) -> None:
         await until(lambda: set(ids) <= set(self.box.ids()), lambda: self.clock.advance(0.2))
-
-
-@asynccontextmanager
-async def joined(*configs: ProducerConfig, open_on: tuple[str, ...] = ()) -> AsyncIterator[Party]:
-    """The hub, started on these producers, and stopped in the end."""
-    party = Party()
-    party.hub = Producers(
-        configs,
-        inbox=party.box,
-        clock=party.clock,
-        rng=seeded(7),
-        tell_trouble=party.tell,
-        on_connected=party.connected.append,
-    )
-    await party.hub.start()
-    try:
-        yield party
-    finally:
-        await party.hub.stop(open_on)
 
 
 def planner(

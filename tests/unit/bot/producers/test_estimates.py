@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.producers.backoff import CAP, UNAUTHORIZED, backoff, reconnect_delay
@@ -41,6 +41,7 @@ def test_offset_is_the_least_of_what_tells(samples: list[tuple[float, bool]], ex
     assert offset.deadline(NOW, 60) == NOW + seconds(60 + expected)
 
 
+@settings(deadline=None)
 @given(st.floats(-3600, 3600), st.lists(st.floats(0, 30), min_size=1, max_size=40))
 def test_offset_never_tells_a_deadline_before_the_clock_difference(skew: float, delays: list[float]) -> None:
     offset = ClockOffset()

@@ -24,7 +24,6 @@ from tests.unit.bot.producers.parties import (
     RawServer,
     Writer,
     answer,
-    joined,
     planner,
     question,
     reply,
@@ -64,7 +63,7 @@ async def ask(producer: DemoProducer, party: Party, n: int = 1) -> str:
 
 
 async def test_hub_takes_a_question_and_hands_the_reply_over(demo: DemoProducer) -> None:
-    async with joined(standard(demo)) as party:
+    async with Party(standard(demo)) as party:
         await party.until_connected()
         assert party.state()["dialect"] == "standard"
         token = await ask(demo, party)
@@ -77,7 +76,7 @@ async def test_hub_takes_a_question_and_hands_the_reply_over(demo: DemoProducer)
 
 
 async def test_hub_resumes_where_it_stored(demo: DemoProducer) -> None:
-    async with joined(standard(demo)) as party:
+    async with Party(standard(demo)) as party:
         await party.until_connected()
         await ask(demo, party, 1)
         demo.drop_connections()
@@ -89,7 +88,7 @@ async def test_hub_resumes_where_it_stored(demo: DemoProducer) -> None:
 
 
 async def test_hub_comes_back_after_the_producer_was_down(demo: DemoProducer) -> None:
-    async with joined(standard(demo)) as party:
+    async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         await demo.down()
@@ -104,7 +103,7 @@ async def test_hub_comes_back_after_the_producer_was_down(demo: DemoProducer) ->
 
 
 async def test_hub_subscribes_anew_when_the_producer_forgot_us(demo: DemoProducer) -> None:
-    async with joined(standard(demo)) as party:
+    async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         demo.subscriptions.clear()
@@ -117,7 +116,7 @@ async def test_hub_subscribes_anew_when_the_producer_forgot_us(demo: DemoProduce
 
 
 async def test_hub_does_not_subscribe_anew_for_ever(demo: DemoProducer) -> None:
-    async with joined(standard(demo)) as party:
+    async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         demo.refuse_next(404, times=3)
@@ -129,7 +128,7 @@ async def test_hub_does_not_subscribe_anew_for_ever(demo: DemoProducer) -> None:
 
 
 async def test_hub_says_when_a_reply_may_have_arrived(demo: DemoProducer) -> None:
-    async with joined(standard(demo)) as party:
+    async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         demo.lose_next_response()
@@ -143,13 +142,13 @@ async def test_hub_says_when_a_reply_may_have_arrived(demo: DemoProducer) -> Non
 async def test_hub_closes_only_what_nobody_waits_on(
     demo: DemoProducer, open_on: tuple[str, ...], left: int
 ) -> None:
-    async with joined(standard(demo), open_on=open_on) as party:
+    async with Party(standard(demo), open_on=open_on) as party:
         await party.until_connected()
     assert len(demo.subscriptions) == left
 
 
 async def test_hub_without_its_token_says_so() -> None:
-    async with DemoProducer(token="secret") as demo, joined(planner(demo.url, "auto", "wrong")) as party:
+    async with DemoProducer(token="secret") as demo, Party(planner(demo.url, "auto", "wrong")) as party:
         await party.hub.first_contact(5)
         assert (
             "authentication_required" in party.state()["last_error"]
@@ -161,7 +160,7 @@ async def test_hub_stores_what_it_has_read_before_it_stops() -> None:
     async def serve(_request: str, writer: Writer) -> None:
         await stream(writer, *(b'data: {"type": "x:y", "event_id": "evt_%d"}\n\n' % n for n in range(50)))
 
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         party.box.unavailable = 1
         await until(lambda: party.state()["backlog"] == 50)
         stopping = asyncio.ensure_future(party.hub.stop(()))
@@ -178,14 +177,14 @@ async def test_hub_replies_over_a_kept_connection() -> None:
             await stream(writer)
         await answer(writer, "200 OK", "{}")
 
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.until_connected()
         assert await party.hub.send("planner", reply()) == Accepted(proof=False)
         assert len(connections) == 2
 
 
 async def test_hub_with_a_producer_that_pushes_is_not_connected() -> None:
-    async with joined(ProducerConfig("pusher", None, "secret", "push")) as party:
+    async with Party(ProducerConfig("pusher", None, "secret", "push")) as party:
         await party.hub.first_contact(1)
         assert await party.hub.send("pusher", reply()) == TryAgain("not connected", may_have_arrived=False)
         assert party.state("pusher")["dialect"] == "push"
@@ -231,7 +230,7 @@ async def emit(agent: Agent, event: object) -> None:
 
 
 async def test_hub_with_the_minimal_producer_from_pypi(agent: Agent) -> None:
-    async with joined(planner(agent.url, "auto")) as party:
+    async with Party(planner(agent.url, "auto")) as party:
         await party.until_connected()
         assert party.state()["dialect"] == "minimal"
         await emit(agent, question())

@@ -6,7 +6,7 @@ import tracemalloc
 import httpx
 import pytest
 from httpx_sse import EventSource
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.producers.stream import MAX_EVENT, MAX_FRAME, Frame, FrameReader, Oversize, head_field
@@ -42,6 +42,7 @@ LINE = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(LINE, max_size=12),
     st.sampled_from(["\n", "\r\n", "\r"]),
@@ -57,6 +58,34 @@ def test_stream_reads_as_the_library_does(lines: list[str], end: str, cuts: list
     expected = [(one.data, one.id or None) for one in EventSource(response).iter_sse() if one.data]
     found = read(*chunks, rest)
     assert [(one.data, one.id) for one in found if isinstance(one, Frame)] == expected
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["question", "skimmed", "oversize", "comment", "garbage", "latin-1"]), max_size=20
+    ),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+    st.integers(1, 3000),
+)
+def test_stream_loses_no_question_whatever_surrounds_it(kinds: list[str], end: bytes, size: int) -> None:
+    others = {
+        "skimmed": frame(STREAMING),
+        "oversize": frame("x" * 2000),
+        "comment": b": heartbeat\n\n",
+        "garbage": b"data: {\nnonsense\n\n",
+        "latin-1": b"data: caf\xe9\n\n",
+    }
+    parts = [others.get(kind) or frame(question(n)) for n, kind in enumerate(kinds)]
+    body = b"".join(parts).replace(b"\n", end)
+    reader = FrameReader(max_frame=1000)
+    found = [one for i in range(0, len(body), size) for one in reader.feed(body[i : i + size])]
+    expected = [f"evt_{n:016x}" for n, kind in enumerate(kinds) if kind == "question"]
+    questions = [text for text in data(found) if text.startswith('{"@context')]
+    assert [json.loads(text)["event_id"] for text in questions] == expected
+    assert sum(isinstance(one, Oversize) for one in found) == kinds.count("oversize")
+    assert reader.skimmed == kinds.count("skimmed")
+    assert sum(isinstance(one, Frame) and one.replaced for one in found) == kinds.count("latin-1")
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])

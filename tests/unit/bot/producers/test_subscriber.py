@@ -8,17 +8,19 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
+from bot.ports import Accepted
 from bot.producers.subscriber import SILENCE
 from tests.unit.bot.producers.parties import (
+    Party,
     RawServer,
     Serve,
     Writer,
     answer,
     event,
     frame,
-    joined,
     planner,
     question,
+    reply,
     stream,
     until,
 )
@@ -39,7 +41,7 @@ def events_then(*parts: bytes, hold: bool = True) -> Serve:
 
 async def test_subscriber_reads_with_its_token_and_without_a_query() -> None:
     async with RawServer(events_then(frame(question()))) as server:
-        async with joined(planner(server.url + "/", "auto", "secret")) as party:
+        async with Party(planner(server.url + "/", "auto", "secret")) as party:
             await party.until_got(FIRST)
             assert party.state()["dialect"] == "minimal"
             assert party.connected == ["planner"]
@@ -58,7 +60,7 @@ async def test_subscriber_backs_off_and_comes_back() -> None:
         else:
             await stream(writer, frame(event()))
 
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.until_got(FIRST)
         assert party.state()["last_error"] is None
         waits = [seconds for seconds in party.clock.slept if seconds != SILENCE]
@@ -69,7 +71,7 @@ async def test_subscriber_backs_off_and_comes_back() -> None:
 async def test_subscriber_starts_its_wait_anew_after_a_connection_that_delivered() -> None:
     async with (
         RawServer(events_then(frame(event()), hold=False)) as server,
-        joined(planner(server.url)) as party,
+        Party(planner(server.url)) as party,
     ):
         await until(lambda: party.state()["connections"] >= 6, lambda: party.clock.advance(0.5))
         assert max(seconds for seconds in party.clock.slept if seconds != SILENCE) <= 0.5
@@ -81,7 +83,7 @@ async def test_subscriber_retries_a_refused_token_slowly(status: str) -> None:
         await answer(writer, status)
 
     with capture_logs() as logs:
-        async with RawServer(serve) as server, joined(planner(server.url, "auto", "secret")) as party:
+        async with RawServer(serve) as server, Party(planner(server.url, "auto", "secret")) as party:
             await party.hub.first_contact(5)
             await until(lambda: party.clock.slept)
             assert party.clock.slept[-1] >= 60
@@ -94,14 +96,14 @@ async def test_subscriber_keeps_the_wait_that_the_producer_asks_for() -> None:
     async def serve(_request: str, writer: Writer) -> None:
         await answer(writer, "503 Service Unavailable", Retry_After="17")
 
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await until(lambda: party.clock.slept)
         assert party.clock.slept[-1] == 17
 
 
 async def test_subscriber_honours_the_stream_retry_field() -> None:
     serve = events_then(b"retry: 4000\n\n", frame(event()), hold=False)
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.until_got(FIRST)
         await until(lambda: 4.0 in party.clock.slept)
 
@@ -112,7 +114,7 @@ async def test_subscriber_never_takes_its_token_to_another_host() -> None:
         async def serve(_request: str, writer: Writer) -> None:
             await answer(writer, "307 Temporary Redirect", Location=elsewhere.url + "/events")
 
-        async with RawServer(serve) as server, joined(planner(server.url, "auto", "secret")) as party:
+        async with RawServer(serve) as server, Party(planner(server.url, "auto", "secret")) as party:
             await until(lambda: len(server.requests) >= 3, lambda: party.clock.advance(5))
             assert "redirects to 127.0.0.1 (HTTP 307)" in party.state()["last_error"]
         assert elsewhere.requests == []
@@ -129,7 +131,7 @@ async def test_subscriber_survives_faulty_frames() -> None:
         b": comment\n\n",
         frame(event(n=2)),
     ]
-    async with RawServer(events_then(*body)) as server, joined(planner(server.url)) as party:
+    async with RawServer(events_then(*body)) as server, Party(planner(server.url)) as party:
         await party.until_got(FIRST, SECOND)
         state = party.state()
         assert party.box.ids() == ["evt_0000000000000009", FIRST, SECOND]
@@ -144,7 +146,7 @@ async def test_subscriber_drops_a_torn_frame_and_takes_a_whole_one_without_its_e
     async def serve(_request: str, writer: Writer) -> None:
         await stream(writer, bodies.pop(0), hold=not bodies)
 
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.until_got("evt_0000000000000003")
         assert party.box.ids() == [FIRST, "evt_0000000000000003"]
         assert party.box.cursors == {}
@@ -152,7 +154,7 @@ async def test_subscriber_drops_a_torn_frame_and_takes_a_whole_one_without_its_e
 
 
 async def test_subscriber_probes_a_silent_producer_and_keeps_it() -> None:
-    async with RawServer(events_then(frame(event()))) as server, joined(planner(server.url)) as party:
+    async with RawServer(events_then(frame(event()))) as server, Party(planner(server.url)) as party:
         await party.until_got(FIRST)
         await until(lambda: SILENCE in party.clock.slept)
         await until(lambda: len(server.heads("GET /healthz")) >= 3, lambda: party.clock.advance(SILENCE))
@@ -169,7 +171,7 @@ async def test_subscriber_gives_up_a_silent_connection_whose_producer_is_gone() 
         elif request.startswith("GET /events"):
             await stream(writer, frame(event(n=len(server.heads("GET /events")))))
 
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.until_got(FIRST)
         alive = False
         await until(lambda: SILENCE in party.clock.slept)
@@ -186,7 +188,7 @@ async def test_subscriber_gives_up_a_server_that_never_answers() -> None:
             await asyncio.Event().wait()
         await stream(_writer, frame(event()))
 
-    async with RawServer(serve) as server, joined(planner(server.url)) as party:
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await until(lambda: SILENCE in party.clock.slept)
         await until(lambda: server.heads("GET /healthz"), lambda: party.clock.advance(SILENCE))
         await party.until_got(FIRST)
@@ -194,7 +196,7 @@ async def test_subscriber_gives_up_a_server_that_never_answers() -> None:
 
 async def test_subscriber_reads_on_while_the_storage_waits() -> None:
     body = b"".join(frame(event(n=n)) for n in range(1, 2001))
-    async with RawServer(events_then(body)) as server, joined(planner(server.url)) as party:
+    async with RawServer(events_then(body)) as server, Party(planner(server.url)) as party:
         party.box.unavailable = 1
         await until(lambda: party.state()["backlog"] == 2000)
         assert party.box.got == []
@@ -204,7 +206,7 @@ async def test_subscriber_reads_on_while_the_storage_waits() -> None:
 
 async def test_subscriber_takes_a_backlog_replayed_on_every_connection() -> None:
     body = frame(question()) + frame(event(n=2))
-    async with RawServer(events_then(body, hold=False)) as server, joined(planner(server.url)) as party:
+    async with RawServer(events_then(body, hold=False)) as server, Party(planner(server.url)) as party:
         await until(lambda: party.state()["connections"] >= 3, lambda: party.clock.advance(0.5))
         await until(lambda: len(party.box.got) >= 6)
         assert not any(incoming.live for incoming in party.box.got)
@@ -229,7 +231,7 @@ async def test_subscriber_resumes_the_same_subscription_and_asks_anew_when_it_is
         else:
             await stream(writer, frame(event(n=2), sse_id="evt_2"))
 
-    async with RawServer(serve) as server, joined(planner(server.url + "/base", "standard")) as party:
+    async with RawServer(serve) as server, Party(planner(server.url + "/base", "standard")) as party:
         await until(lambda: len(server.heads("GET")) >= 3, lambda: party.clock.advance(0.5))
         assert len(server.heads("POST")) == 1
         gone = True
@@ -241,6 +243,85 @@ async def test_subscriber_resumes_the_same_subscription_and_asks_anew_when_it_is
         assert len(server.heads("POST")) == 2
 
 
+def standard_producer(*parts: bytes, **honoured: object) -> Serve:
+    async def serve(request: str, writer: Writer) -> None:
+        if request.startswith("POST"):
+            body = json.dumps({**ACCEPTED, "subscription_id": "sub_1", "honored_capabilities": honoured})
+            await answer(writer, "201 Created", body)
+        else:
+            await stream(writer, *parts)
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("cursor", "header"),
+    [
+        ("evt_1", "evt_1"),
+        (" é1 ", "é1"),
+        ("evt\r\nX-Injected: 1", None),
+        (None, None),
+    ],
+)
+async def test_subscriber_resumes_after_any_cursor(cursor: str | None, header: str | None) -> None:
+    async with RawServer(standard_producer(frame(event()))) as server:
+        party = Party(planner(server.url, "standard"))
+        if cursor is not None:
+            party.box.cursors["planner"] = cursor
+        async with party:
+            await party.until_got(FIRST)
+        lines = [
+            line for line in server.heads("GET")[0].split("\r\n") if line.lower().startswith("last-event-id")
+        ]
+        assert lines == ([f"Last-Event-ID: {header}"] if header else [])
+        assert "Injected" not in server.heads("GET")[0]
+
+
+async def test_subscriber_waits_with_resuming_until_the_storage_is_back() -> None:
+    async with RawServer(standard_producer(frame(event()))) as server:
+        party = Party(planner(server.url, "standard"))
+        party.box.unavailable = 2
+        async with party:
+            await party.hub.first_contact(5)
+            assert "where to resume cannot be read" in party.state()["last_error"]
+            await party.until_got(FIRST)
+
+
+async def test_subscriber_says_what_the_producer_does_not_honour() -> None:
+    serve = standard_producer(supports_clarification_reply=False, max_events_per_second=2)
+    with capture_logs() as logs:
+        async with RawServer(serve) as server, Party(planner(server.url, "standard")) as party:
+            await party.until_connected()
+    [connected] = [line for line in logs if line["event"] == "producer connected"]
+    assert connected["less_than_asked"] == ["max_events_per_second", "supports_clarification_reply"]
+    assert "takes no clarification replies" in str(logs)
+
+
+async def test_subscriber_is_caught_up_once_the_replay_is_stored() -> None:
+    replay = b"".join(frame(event(n=n)) for n in range(500))
+    async with RawServer(events_then(replay)) as server, Party(planner(server.url)) as party:
+        await until(lambda: party.state()["connected"] or party.clock.slept)
+        await party.hub.first_contact(5)
+        assert len(party.box.got) == 500
+
+
+async def test_subscriber_takes_replies_while_its_stream_is_not_found() -> None:
+    async def serve(request: str, writer: Writer) -> None:
+        await answer(writer, "200 OK" if request.startswith("POST") else "404 Not Found")
+
+    async with RawServer(serve) as server, Party(planner(server.url)) as party:
+        await party.hub.first_contact(5)
+        assert await party.hub.send("planner", reply()) == Accepted(proof=False)
+
+
+async def test_subscriber_counts_gaps_by_what_was_skimmed_before_each_event() -> None:
+    body = frame(event(n=1, sequence_number=0)) + frame(event("agent.output.streaming")) * 5
+    body += frame(event(n=2, sequence_number=6)) + frame(event(n=3, sequence_number=9))
+    async with RawServer(events_then(body)) as server, Party(planner(server.url)) as party:
+        await party.until_got("evt_0000000000000003")
+        assert party.state()["missing"] == 2
+
+
 async def test_subscriber_in_trouble_does_not_touch_another() -> None:
     async def broken(_request: str, writer: Writer) -> None:
         writer.write(b"\x00\xff garbage \r\n\r\n")
@@ -249,7 +330,7 @@ async def test_subscriber_in_trouble_does_not_touch_another() -> None:
     async with (
         RawServer(broken) as bad,
         RawServer(events_then(frame(question()))) as good,
-        joined(planner(bad.url, name="bad"), planner(good.url)) as party,
+        Party(planner(bad.url, name="bad"), planner(good.url)) as party,
     ):
         await party.hub.first_contact(5)
         await party.until_got(FIRST)
