@@ -69,7 +69,7 @@ class SlackSocket:
         dispatch: Dispatch,
         clock: Clock,
         jitter: Callable[[], float],
-        on_return: Callable[[], Awaitable[None]] | None = None,
+        on_return: Callable[[], Awaitable[object]] | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._web = web
@@ -159,7 +159,7 @@ class SlackSocket:
         grown: float = self._timing.first_retry * 2 ** min(failures, 16)
         return min(self._timing.longest_retry, grown) * (0.5 + self._jitter() / 2)
 
-    async def _returned(self, on_return: Callable[[], Awaitable[None]]) -> None:
+    async def _returned(self, on_return: Callable[[], Awaitable[object]]) -> None:
         await on_return()
 
     async def _open(self) -> None:

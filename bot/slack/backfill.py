@@ -1,0 +1,105 @@
+"""Replies that were made while we did not listen: found in the history, handled like those that are heard live.
+
+The way that costs least calls: few open threads are asked for one by one; many are first looked for in the channel's
+history, whose roots show `latest_reply`. A thread's root can be older than the watermark, so what the history does
+not show is asked for as well. Source: docs.slack.dev, conversations.history and conversations.replies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.errors import SlackError, SlackRefusedError
+from bot.ports import SlackMemory, Thread
+from bot.slack.calls import Call, ask_patiently
+from bot.slack.hearing import Heard, said
+from bot.slack.intake import Intake
+from core.clock import Clock
+
+_log = logging.getLogger("clarify.slack.backfill")
+FEW = 50
+MARGIN = 300.0
+_PAGE = 200
+
+
+class Backfill:
+    def __init__(self, *, web: AsyncWebClient, memory: SlackMemory, intake: Intake, clock: Clock) -> None:
+        self._web = web
+        self._memory = memory
+        self._intake = intake
+        self._clock = clock
+
+    async def run(self) -> int:
+        """Take in what was missed in all open threads, in order; returns how many replies were new.
+
+        A channel that cannot be read is logged and left for the next time; the others are not held up.
+
+        Raises:
+            StorageUnavailable: what was found could not be kept.
+        """
+        threads = await self._memory.open_threads()
+        started = f"{self._clock.now().timestamp():.6f}"
+        found = 0
+        for channel in dict.fromkeys(thread.channel for thread in threads):
+            mine = [thread for thread in threads if thread.channel == channel]
+            try:
+                found += await self._channel(channel, mine)
+            except SlackError as error:
+                _log.warning("what was missed in %s is not known: %s", channel, error)
+                continue
+            await self._memory.set_watermark(channel, started)
+        await self._intake.idle()
+        return found
+
+    async def _channel(self, channel: str, threads: list[Thread]) -> int:
+        mark = await self._memory.watermark(channel)
+        # Replies may have been on their way when the mark was set; taken ones are known by their ts.
+        since = f"{max(0.0, float(mark) - MARGIN):.6f}" if mark else "0"
+        if len(threads) > FEW:
+            threads = await self._moved(channel, threads, since)
+        missed = [heard for thread in threads for heard in await self._replies(thread, since)]
+        taken = [await self._intake.take(heard) for heard in sorted(missed, key=lambda each: each.ts)]
+        return sum(taken)
+
+    async def _moved(self, channel: str, threads: list[Thread], since: str) -> list[Thread]:
+        """The threads with a reply since the mark, or that the history since the oldest root does not show."""
+        oldest = min(thread.ts for thread in threads)
+        latest: dict[str, str] = {}
+        call = partial(
+            self._web.conversations_history, channel=channel, oldest=oldest, inclusive=True, limit=_PAGE
+        )
+        async for message in self._pages("conversations.history", call):
+            latest[str(message.get("ts"))] = str(message.get("latest_reply") or "")
+        return [thread for thread in threads if latest.get(thread.ts, "9") > since]
+
+    async def _replies(self, thread: Thread, since: str) -> list[Heard]:
+        """People's replies since the mark; none where the thread is gone."""
+        call = partial(
+            self._web.conversations_replies, channel=thread.channel, ts=thread.ts, oldest=since, limit=_PAGE
+        )
+        try:
+            return [
+                heard
+                async for message in self._pages("conversations.replies", call)
+                if (heard := said(thread.channel, message, missed=True)) is not None and heard.ts > since
+            ]
+        except SlackRefusedError as error:
+            if error.code != "thread_not_found":
+                raise
+            return []
+
+    async def _pages(self, method: str, call: partial[Any]) -> AsyncIterator[dict[str, Any]]:
+        page: Call = call
+        while True:
+            response = await ask_patiently(method, page, self._clock)
+            for message in response.get("messages") or []:
+                yield message
+            cursor = (response.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return
+            page = partial(call, cursor=cursor)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from bot.delivery.store import Store
+from bot.workspace import Workspace
+from tests.unit.bot.slack.kit import FAST, Bot, settings
+
+Start = Callable[..., Awaitable[Bot]]
+
+
+@pytest.fixture
+async def ws() -> AsyncIterator[Workspace]:
+    async with Workspace(options=FAST) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
+    """Builds a bot that is not connected."""
+    bots: list[Bot] = []
+
+    async def build(answerers: str = '["members"]', more: str = "") -> Bot:
+        folder = tmp_path / "ledgers"
+        folder.mkdir(exist_ok=True)
+        store = await Store.open(tmp_path / "clarify.db")
+        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more), store))
+        return bots[-1]
+
+    yield build
+    for bot in bots:
+        await bot.stop()
+
+
+@pytest.fixture
+async def start(built: Start) -> Start:
+    async def begin(answerers: str = '["members"]', more: str = "") -> Bot:
+        bot = await built(answerers, more)
+        await bot.start()
+        return bot
+
+    return begin
+
+
+@pytest.fixture
+async def bot(start: Start) -> Bot:
+    """A bot that is connected; members of the channel may answer."""
+    return await start()

@@ -1,0 +1,266 @@
+"""The Slack surface joined to a real workspace, a real ledger and a real storage; only the cards are posted by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.store import Store
+from bot.desk import Desk
+from bot.ports import Place
+from bot.render import Renderer
+from bot.replies import ThreadReplies
+from bot.settings import Settings, parse_settings
+from bot.slack import mrkdwn
+from bot.slack.app import build_app, dispatcher, who_am_i
+from bot.slack.backfill import Backfill
+from bot.slack.gate import Gate
+from bot.slack.intake import Intake
+from bot.slack.later import Later
+from bot.slack.people import People
+from bot.slack.socket import SlackSocket, Timing
+from bot.slack.surface import Surface
+from bot.workspace import Options, Workspace
+from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
+from core.aaep import Choice
+from core.clarification import Ask, Clarification
+from core.clock import SystemClock
+from core.index import Index, summarize
+from core.ledger import FileLedger
+from core.router import Router
+
+FAST = Options(ack_timeout=3.0, retry_delays=(0.0, 0.05, 0.1))
+QUICK = Timing(
+    open=1.0, hello=1.0, ping=0.4, ack=3.0, drain=5.0, overlap=0.5, first_retry=0.01, longest_retry=0.05
+)
+CONFIGURATION = f"""
+[slack]
+fallback_channel = "{FALLBACK}"
+[[producers]]
+name = "planner"
+url = "http://127.0.0.1:1"
+[[routes]]
+channel = "{AGENTS}"
+answerers = ANSWERERS
+"""
+AGENT, PRODUCER, SESSION, ISSUE = "retirement-planner", "planner", "sess_1", 42
+
+
+def settings(folder: Path, answerers: str = '["members"]', more: str = "") -> Settings:
+    source = CONFIGURATION.replace("ANSWERERS", answerers) + more
+    environ = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
+    return parse_settings(source, file=folder / "clarify.toml", environ=environ)
+
+
+def ask(**more: Any) -> Ask:
+    """A yes/no question of the session; `more` replaces fields."""
+    now = datetime.now(UTC)
+    fields: dict[str, Any] = {
+        "producer": PRODUCER,
+        "agent_id": AGENT,
+        "agent_name": None,
+        "session_id": SESSION,
+        "event_id": f"evt_{uuid.uuid4().hex}",
+        "reply_token": f"rt_{uuid.uuid4().hex}",
+        "correlation_id": None,
+        "asked_at": now,
+        "received_at": now,
+        "expires_at": now + timedelta(hours=1),
+        "question": "Deploy to production?",
+        "kinds": ("yes_no",),
+        "choices": (),
+        "multi_select": False,
+        "context": None,
+        "default_response": None,
+        "summary_terse": None,
+        "summary_detailed": None,
+        "to": "human",
+        "topic": None,
+        "blocking": True,
+    }
+    return Ask(**(fields | more))
+
+
+def choices(*labels: str) -> dict[str, Any]:
+    return {
+        "kinds": ("multiple_choice",),
+        "choices": tuple(Choice(value=f"v{n}", label=label) for n, label in enumerate(labels)),
+    }
+
+
+class TestTeller:
+    """Tells as delivery does, without its queues."""
+
+    __test__ = False
+
+    def __init__(self, web: AsyncWebClient) -> None:
+        self._web = web
+        self._said: set[str] = set()
+
+    async def tell(self, user: str, place: Place, text: str) -> None:
+        await self._web.chat_postEphemeral(
+            channel=place.channel, user=user, text=text, thread_ts=place.thread_ts
+        )
+
+    async def say(
+        self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            await self._web.chat_postMessage(
+                channel=place.channel, thread_ts=place.thread_ts, text=text, blocks=blocks
+            )
+
+
+class Bot:
+    """The surface as `main` wires it, but for delivery and producers."""
+
+    def __init__(self, ws: Workspace, folder: Path, configured: Settings, store: Store) -> None:
+        self.ws = ws
+        self.web = AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
+        self.clock = SystemClock()
+        self.ledger = FileLedger(folder)
+        self.index = Index()
+        self.router = Router(self.ledger, self.clock, timedelta(minutes=30), self._changed)
+        self.store = store
+        self.memory = SqliteSlackMemory(store)
+        self.people = People(self.web)
+        self.gate = Gate(self.people, configured, TEAM)
+        self.renderer = Renderer()
+        self.later = Later()
+        self.teller = TestTeller(self.web)
+        self.desk = Desk(
+            router=self.router,
+            records=self.ledger,
+            memory=self.memory,
+            gate=self.gate,
+            modals=self.renderer,
+            index=self.index,
+            clock=self.clock,
+            to_plain=lambda text: mrkdwn.plain(text, self.people.known_name),
+        )
+        self.replies = ThreadReplies(
+            desk=self.desk,
+            records=self.ledger,
+            memory=self.memory,
+            which=self._which,
+            clock=self.clock,
+        )
+        self.intake = Intake(
+            replies=self.replies,
+            memory=self.memory,
+            teller=self.teller,
+            clock=self.clock,
+            later=self.later,
+            bot_user=BOT_USER,
+            home_team=TEAM,
+            name_of=self.people.known_name,
+        )
+        self.surface = Surface(
+            desk=self.desk,
+            teller=self.teller,
+            web=self.web,
+            intake=self.intake,
+            people=self.people,
+            later=self.later,
+        )
+        self.backfill = Backfill(web=self.web, memory=self.memory, intake=self.intake, clock=self.clock)
+        self.socket: SlackSocket | None = None
+
+    async def start(self, on_return: Callable[[], Any] | None = None) -> None:
+        me = await who_am_i(self.web, self.clock)
+        app = build_app(web=self.web, me=me, surface=self.surface)
+        self.socket = SlackSocket(
+            web=self.web,
+            app_token=APP_TOKEN,
+            dispatch=dispatcher(app),
+            clock=self.clock,
+            jitter=lambda: 0.5,
+            on_return=on_return,
+            timing=QUICK,
+        )
+        await self.socket.start()
+
+    async def stop(self) -> None:
+        if self.socket is not None:
+            await self.socket.stop()
+        await self.later.drain()
+        await self.store.close()
+        self.ledger.close()
+
+    async def open(self, **more: Any) -> Clarification:
+        """A question in the ledger."""
+        return (await self.router.open(ISSUE, ask(**more))).record
+
+    async def card(self, record: Clarification, thread_ts: str | None = None) -> str:
+        """Post a question's card; without `thread_ts` it becomes the first message of its session's thread."""
+        message = self.renderer.card(record)
+        posted = await self.web.chat_postMessage(
+            channel=AGENTS, text=message.text, blocks=message.blocks, thread_ts=thread_ts
+        )
+        ts = str(posted["ts"])
+        if thread_ts is None:
+            await self.thread(record.asked.session_id or SESSION, ts)
+        await self._shown(record, ts)
+        return ts
+
+    async def thread(self, session: str, ts: str) -> None:
+        async def work(db: aiosqlite.Connection) -> None:
+            await db.execute(
+                "insert or replace into sessions (producer, session_id, agent_id, issue, channel, thread_ts)"
+                " values (?, ?, ?, ?, ?, ?)",
+                (PRODUCER, session, AGENT, ISSUE, AGENTS, ts),
+            )
+
+        await self.store.write(work)
+
+    async def asked(self, **more: Any) -> tuple[Clarification, str]:
+        """A question and its card's ts."""
+        record = await self.open(**more)
+        return record, await self.card(record)
+
+    async def find(self, record: Clarification) -> Clarification:
+        return await self.ledger.find(record.id, record.issue_number)
+
+    async def until_answered(self, record: Clarification) -> Clarification:
+        async with asyncio.timeout(5):
+            while (found := await self.find(record)).is_open:  # noqa: ASYNC110 - a file changes
+                await asyncio.sleep(0.01)
+        return found
+
+    def told(self, user: str) -> list[str]:
+        return [each.text for each in self.ws.ephemerals(user)]
+
+    def _changed(self, record: Clarification) -> None:
+        self.index.put(summarize(record))
+
+    def _which(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]:
+        message = self.renderer.which_question(records, text_id)
+        return message.text, message.blocks
+
+    async def _shown(self, record: Clarification, ts: str) -> None:
+        async def work(db: aiosqlite.Connection) -> None:
+            await db.execute(
+                "insert into messages (key, kind, clarification, round, producer, session_id, target, channel, ts)"
+                " values (?, 'card', ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    f"card:{ts}",
+                    record.id,
+                    record.round,
+                    PRODUCER,
+                    record.asked.session_id,
+                    AGENTS,
+                    AGENTS,
+                    ts,
+                ),
+            )
+
+        await self.store.write(work)
