@@ -51,7 +51,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """The question which question was meant. `text` is escaped, `lines` is plain text."""
+    """The question which question was meant. `text` is escaped, `lines` is plain text (empty beside a menu)."""
 
     text: str
     lines: str
@@ -132,11 +132,12 @@ def which(records: Sequence[Clarification], text_id: str) -> Which:
         Button(inert.clip(label, 30), action_id("which", n), value, inert.clip(label, OPTION))
         for n, (label, value) in enumerate(zip(labels, values, strict=True))
     )
-    options = tuple((inert.clip(label, OPTION), value) for label, value in zip(labels, values, strict=True))
+    width = min(OPTION, 6000 // max(1, len(shown)))
+    options = tuple((inert.clip(label, width), value) for label, value in zip(labels, values, strict=True))
     menu = (Select("Choose a question", action_id("which"), options),)
     return Which(
         text=inert.fallback(f"{WHICH}\n{lines}"),
-        lines=inert.clip(lines, 3000),
+        lines=lines if few else "",
         buttons=buttons if few else (),
         selects=() if few else menu,
     )
