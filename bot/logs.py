@@ -2,7 +2,7 @@
 
 Our own events and those of the libraries (through stdlib `logging`) take the same way, and the last
 thing before they are written is `redact`. What people ask and answer is not recognisable by its
-looks, so it must not be given to a logger: log `envelope(event)`.
+looks, so it must not be given to a logger: log types, ids, times and agents.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import PurePath
-from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from core.aaep import Event
-
 REDACTED = "[redacted]"
+_FIRST = ("timestamp", "level", "logger", "event")
 _SECRET_KEY = re.compile(
     r"(?:^|_)(?:token|secret|password|authorization|ticket|response_url)$", re.IGNORECASE
 )
@@ -98,8 +96,9 @@ def keeps_payloads_out(record: logging.LogRecord) -> bool:
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace whatever looks like a token, or stands under a key that names one."""
-    return {key: _clean(value, str(key)) for key, value in event.items()}
+    """Replace whatever looks like a token, or stands under a key that names one. When, what and who come first."""
+    order = [key for key in _FIRST if key in event] + [key for key in event if key not in _FIRST]
+    return {key: _clean(event[key], str(key)) for key in order}
 
 
 def without_secrets(text: str) -> str:
@@ -123,14 +122,3 @@ def _clean(value: object, key: str = "") -> object:
     if isinstance(value, str | date | PurePath | BaseException):
         return without_secrets(str(value))
     return without_secrets(repr(value))
-
-
-def envelope(event: Event) -> dict[str, Any]:
-    """Return what may be logged of an AAEP event: type, ids, timestamp, agent. No contents."""
-    return {
-        "type": event.type,
-        "event_id": event.event_id,
-        "session_id": event.session_id,
-        "timestamp": event.timestamp.isoformat(),
-        "agent_id": event.agent_id,
-    }

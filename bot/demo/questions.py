@@ -65,7 +65,7 @@ def part_of_customers(was: object = None) -> Question:
     again = "" if was is None else f"{was} % is not possible. "
     return Question(
         topic="percent of customers",
-        text=f"{again}To how many percent of the customers shall I open it, from 1 to 100?",
+        text=f"{again}To how many percent of the customers shall I open it? A number from 1 to 100.",
         kinds=("numeric",),
         context="5 to 20 is usual for the first hour.",
         default="10",
@@ -109,37 +109,32 @@ def name_of_release(version: str) -> Question:
     )
 
 
+_PARTS = (
+    "checkout", "search", "basket", "invoices", "gift cards", "returns", "sign-in", "reviews", "wish lists",
+    "delivery times", "product pictures", "price display", "order history", "address book", "newsletter",
+    "stock levels", "size guide", "recommendations", "customer service chat", "cookie settings",
+)  # fmt: skip
+_CHANGES = (
+    "{part}: keep what was typed when the connection drops, and send it once it is back",
+    "{part}: load only what is on the screen; the first view takes a third of the time",
+    "{part}: say in words what went wrong, and what can be done about it",
+    "{part}: works with the keyboard alone, and tells screen readers what changed",
+    "{part}: fix the rounding of amounts in currencies without cents",
+    "{part}: count in tests what customers wait for, and fail when it grows",
+    "{part}: show dates and times in the time zone of the customer",
+    "{part}: leave out what nobody used in the last year",
+)
+
+
 def announcement(version: str) -> Question:
-    """Ask at length: more than a card can show."""
-    drafts = "\n\n".join(
-        f"{number}. {title}\n"
-        + " ".join(
-            f"{sentence} This is how release {version} treats it, and what support will be asked about it."
-            for sentence in (
-                f"Customers told us for months that {title.lower()} takes too long.",
-                "We measured where they wait, and took the three longest waits away.",
-                "Nothing that they saved before is lost, and nothing has to be set again.",
-            )
-        )
-        for number, title in enumerate(
-            (
-                "The checkout",
-                "The search",
-                "The basket",
-                "Invoices",
-                "Gift cards",
-                "Returns",
-                "Signing in",
-                "Reviews",
-            ),
-            start=1,
-        )
-    )
+    """Ask about a whole list of commits: more than a card can hold, so that it needs View full."""
+    numbered = enumerate((change.format(part=part) for part in _PARTS for change in _CHANGES), start=2101)
+    commits = "\n".join(f"SHOP-{number} {change}" for number, change in numbered)
     return Question(
         topic=f"announcement of {version}",
         text=(
-            f"Here is all that support gathered about {version}. "
-            f"How shall the announcement to the customers begin? One or two sentences.\n\n{drafts}"
+            f"How shall the announcement of {version} to the customers begin? One or two sentences. "
+            f"These are the commits since the last release:\n\n{commits}"
         ),
         kinds=("freetext",),
         context="It goes to 1,204 customers who asked to be told.",

@@ -137,8 +137,10 @@ async def _tell_when_joined(producer: DemoProducer, say: Say) -> None:
 @asynccontextmanager
 async def _bot(command: list[str], place: Path, api_url: str) -> AsyncIterator[Process]:
     """Start `clarify run` in a session of its own, so that Ctrl-C reaches it through us, in order."""
+    ours = read_environment()
     environment = {
-        **read_environment(),
+        # slack_sdk would send calls to loopback through a proxy too
+        **{name: value for name, value in ours.items() if not name.lower().endswith("_proxy")},
         "SLACK_API_URL": api_url,
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_APP_TOKEN": APP_TOKEN,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -111,6 +112,24 @@ def test_demo_command_exits_1_when_the_bot_dies(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "clarify: the bot ended with exit code 1. Its log:" in done.stderr
     assert "Open this page:" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_demo_command_joins_the_real_bot_and_stops_all(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "bot.cli", "demo", "--keep-folder", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        try:
+            assert demo.stdout is not None
+            joined = next((line for line in demo.stdout if "has joined" in line), None)
+            assert joined is not None
+            demo.send_signal(number)
+            said, trouble = demo.communicate(timeout=30)
+        finally:
+            demo.kill()
+    assert (demo.returncode, said, trouble) == (0, "Stopped.\n", "")
+    log = [json.loads(line) for line in (tmp_path / "bot.log").read_text().splitlines()]
+    assert log[-1]["event"] == "stopped"
+    assert [line for line in log if line["level"] not in {"info", "debug"}] == []
 
 
 async def test_demo_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
