@@ -13,7 +13,7 @@ from .faults import Faults
 from .link import Link
 from .modals import Views
 from .people import SELECTS, Outcome, People
-from .state import Channel, Ephemeral, Message, State, User, View
+from .state import Channel, Ephemeral, Json, Message, State, User, View
 
 T = TypeVar("T")
 
@@ -113,8 +113,20 @@ class Acting:
     def leave(self, user: str, channel: str) -> None:
         self.board.leave(self.channel(channel), user)
 
-    def archive(self, channel: str, by: str = "U0FOLAKE") -> None:
-        self.board.archive(self.channel(channel), by)
+    def archive(self, channel: str, by: str = "U0FOLAKE", *, undo: bool = False) -> None:
+        self.board.archive(self.channel(channel), by, undo=undo)
+
+    def change_user(self, user: str, **changes: Any) -> None:
+        """Give a person's fields other values, `deleted=True` for instance; the app gets `user_change`."""
+        self.board.change_user(self.state.users[user], changes)
+
+    def change_group(self, group: str, users: list[str]) -> None:
+        """Give a user group other members; the app gets `subteam_members_changed`."""
+        self.board.change_group(self.state.groups[group], users)
+
+    def emit(self, event: Json) -> None:
+        """Send any event to the app, for what the workspace has no action for."""
+        self.board.emit(event)
 
     # Seeding
 

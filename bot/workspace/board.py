@@ -7,8 +7,8 @@ from typing import Any
 
 from .context import Context
 from .events import Events
-from .payloads import message_json
-from .state import Channel, Ephemeral, Json, Message
+from .payloads import message_json, user_json
+from .state import Channel, Ephemeral, Json, Message, User, UserGroup
 
 
 class Board:
@@ -79,12 +79,39 @@ class Board:
         if user in channel.members:
             self._events.joined(channel, user, left=True)
             channel.members.remove(user)
+            if user == self._state.app.bot_user:
+                self._events.emit(
+                    {"type": "channel_left", "channel": channel.id, "event_ts": self._state.next_ts()}
+                )
             self._changed(channel)
 
-    def archive(self, channel: Channel, by: str) -> None:
-        channel.is_archived = True
-        self._events.about_channel(channel, "channel_archive", by)
+    def archive(self, channel: Channel, by: str, *, undo: bool = False) -> None:
+        channel.is_archived = not undo
+        self._events.about_channel(channel, "channel_unarchive" if undo else "channel_archive", by)
         self._changed(channel)
+
+    def change_user(self, user: User, changes: dict[str, Any]) -> None:
+        """Apply `changes` to a person's fields and tell the app (`user_change`)."""
+        for name, value in changes.items():
+            setattr(user, name, value)
+        user.updated = int(self._context.now())
+        ts = self._state.next_ts()
+        body = user_json(self._state, user, email=True)
+        self._events.emit({"type": "user_change", "user": body, "cache_ts": user.updated, "event_ts": ts})
+        self._context.changes.notify("sidebar")
+
+    def change_group(self, group: UserGroup, users: list[str]) -> None:
+        """Give a user group other members and tell the app (`subteam_members_changed`)."""
+        event: Json = {
+            "type": "subteam_members_changed",
+            "subteam_id": group.id,
+            "team_id": self._state.team["id"],
+            "added_users": [u for u in users if u not in group.users],
+            "removed_users": [u for u in group.users if u not in users],
+            "event_ts": self._state.next_ts(),
+        }
+        group.users = users
+        self._events.emit(event)
 
     def open_direct(self, user: str) -> Channel:
         """The direct conversation of the bot and `user`; made if there is none."""
@@ -100,6 +127,9 @@ class Board:
             )
             self._changed(channel)
         return channel
+
+    def emit(self, event: Json) -> None:
+        self._events.emit(event)
 
     def with_ids(self, blocks: list[Json]) -> list[Json]:
         """Blocks as Slack stores them: each has a block_id, each interactive element an action_id."""

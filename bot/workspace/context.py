@@ -25,7 +25,14 @@ EVENTS = frozenset(
         "app_home_opened",
         "channel_archive",
         "channel_unarchive",
+        "channel_deleted",
+        "channel_id_changed",
+        "channel_left",
         "user_change",
+        "subteam_updated",
+        "subteam_members_changed",
+        "tokens_revoked",
+        "app_uninstalled",
     }
 )
 

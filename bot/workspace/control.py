@@ -14,7 +14,10 @@
 | POST /control/command | user, channel, command, text, thread_ts? | outcome |
 | POST /control/open_home | user | {} |
 | POST /control/join, /leave | user, channel | {} |
-| POST /control/archive | channel | {} |
+| POST /control/archive | channel, undo? | {} |
+| POST /control/change_user | user, and the fields to change | {} |
+| POST /control/change_group | group, users | {} |
+| POST /control/emit | event | {} |
 | POST /control/faults | method, kind, times?, channel? | {pending} |
 | DELETE /control/faults | | {pending} |
 | POST /control/sockets | action: cut, half_open, reject_wss (times?), disconnect (reason?), refuse (seconds) | {} |
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 
 _ACTIONS = {
     "click", "select", "post", "edit", "delete_message", "submit_view", "click_in_view", "select_in_view",
-    "close_view", "command", "open_home", "join", "leave", "archive",
+    "close_view", "command", "open_home", "join", "leave", "archive", "change_user", "change_group", "emit",
 }  # fmt: skip
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -13,7 +13,7 @@ from .context import Context
 from .controls import Control
 from .events import Events
 from .modals import Views
-from .payloads import ephemeral_json, message_json, person_json, view_json
+from .payloads import message_json, person_json, view_json
 from .state import Channel, Ephemeral, Json, Message, ResponseUrl, View
 
 
@@ -49,10 +49,8 @@ class Interactions:
             "response_url": self.response_url(user, channel, shown),
             "actions": [self._action(control, value)],
         }
-        if isinstance(shown, Message):
+        if isinstance(shown, Message):  # an ephemeral message is not sent along
             payload["message"] = message_json(self._state, shown)
-        else:
-            payload["message"] = ephemeral_json(self._state, shown)
         return payload
 
     def block_action_in_view(self, user: str, view: View, control: Control, value: Json) -> Json:

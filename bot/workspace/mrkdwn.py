@@ -15,6 +15,7 @@ from .writing import unescape
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _HELD = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 _TOKEN = re.compile(r"```(?P<block>.+?)```|`(?P<code>[^`\n]+)`|<(?P<mark>[^<>\n]+)>", re.DOTALL)
+_BARE = re.compile(rf"https?://[^\s<>{_OPEN}{_CLOSE}]*[^\s<>{_OPEN}{_CLOSE}.,;:!?)\]'\"*_~]")
 _STYLES = (("*", "strong"), ("_", "em"), ("~", "s"))
 _EMOJI = re.compile(r":([a-z0-9_+-]+):")
 _EMOJIS = {
@@ -38,8 +39,8 @@ class Names:
     now: datetime
 
 
-def to_html(text: str, names: Names) -> Markup:
-    """Mrkdwn as HTML."""
+def to_html(text: str, names: Names, *, verbatim: bool = False) -> Markup:
+    """HTML for mrkdwn; bare URLs become links unless `verbatim`."""
     held: list[Markup] = []
 
     def hold(html: Markup) -> str:
@@ -53,8 +54,10 @@ def to_html(text: str, names: Names) -> Markup:
             return hold(Markup("<code>{}</code>").format(_shown(match["code"])))
         return hold(_mark(match["mark"], names))
 
-    clean = text.replace(_OPEN, "").replace(_CLOSE, "")
-    lines = _TOKEN.sub(token, clean).split("\n")
+    clean = _TOKEN.sub(token, text.replace(_OPEN, "").replace(_CLOSE, ""))
+    if not verbatim:
+        clean = _BARE.sub(lambda match: hold(_link(unescape(match[0]), unescape(match[0]))), clean)
+    lines = clean.split("\n")
     html = _lines([str(escape(unescape(line))) for line in lines])
     return Markup(_HELD.sub(lambda match: str(held[int(match[1])]), html))  # noqa: S704 — every part was escaped above
 

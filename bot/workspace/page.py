@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -129,6 +130,8 @@ class Page:
             "press": self._press,
             "press-in-view": self._press_in_view,
             "submit": self._submit,
+            "edit": self._edit,
+            "delete": self._delete,
             "close": self._close,
             "dismiss": self._dismiss,
             "direct": self._direct,
@@ -137,6 +140,7 @@ class Page:
         if what not in actions:
             raise web.HTTPNotFound
         try:
+            fields.values.setdefault("text", [_prompted(request)])
             response = await asyncio.shield(actions[what](fields, where))
         except ControlError as error:
             self._context.show_error(where.user, str(error), "not possible")
@@ -158,6 +162,13 @@ class Page:
         shown = self._workspace.shown(where.user, where.channel, fields["ts"])
         control, value = pressed(shown.blocks, fields.values)
         await self._workspace.people.press(where.user, shown, control, value)
+
+    async def _edit(self, fields: Fields, where: Where) -> None:
+        if fields["text"].strip():
+            await self._workspace.edit(where.user, where.channel, fields["ts"], fields["text"])
+
+    async def _delete(self, fields: Fields, where: Where) -> None:
+        await self._workspace.delete_message(where.user, where.channel, fields["ts"])
 
     async def _press_in_view(self, fields: Fields, where: Where) -> None:
         view = self._workspace.views(where.user)[-1]
@@ -182,3 +193,9 @@ class Page:
         channel = self._workspace.board.open_direct(where.user)
         target = f"/?as={where.user}&channel={channel.id}"
         return web.Response(status=204, headers={"HX-Redirect": target})
+
+
+def _prompted(request: web.Request) -> str:
+    """What was typed into htmx's prompt; text beyond Latin-1 comes percent-encoded."""
+    text = request.headers.get("HX-Prompt", "")
+    return unquote(text) if request.headers.get("HX-Prompt-URI-AutoEncoded") == "true" else text

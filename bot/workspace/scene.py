@@ -10,6 +10,7 @@ from markupsafe import Markup
 from .context import Context
 from .mrkdwn import Names, plain_to_html, to_html, to_words
 from .state import Channel, Ephemeral, Json, Message, State, User, View
+from .writing import unescape
 
 TOGETHER = timedelta(minutes=5)
 
@@ -116,11 +117,9 @@ class Scene:
 
     def html(self, text: Json) -> Markup:
         """A text object of Block Kit."""
-        return (
-            plain_to_html(text["text"])
-            if text["type"] == "plain_text"
-            else to_html(text["text"], self._names)
-        )
+        if text["type"] == "plain_text":
+            return plain_to_html(text["text"])
+        return to_html(text["text"], self._names, verbatim=bool(text.get("verbatim")))
 
     def words(self, text: str) -> str:
         return to_words(text, self._names)
@@ -170,7 +169,9 @@ class Scene:
             name,
             is_app=bool(author and author.is_bot),
             at=at,
-            html=to_html(message.text, self._names),
+            html=plain_to_html(unescape(message.text))
+            if sent and not sent.mrkdwn
+            else to_html(message.text, self._names),
             whisper=whisper,
             deleted=bool(sent and sent.subtype == "tombstone"),
             edited=bool(sent and sent.edited and not sent.bot_id),

@@ -132,7 +132,7 @@ def _content(args: Args, text: str, *, update: bool = False) -> tuple[str, list[
     payload: Json = {"text": text}
     if blocks is not None:
         payload["blocks"] = blocks
-    if not text and not blocks and not (update and "metadata" in args and "text" not in args):
+    if not text.strip() and not blocks and not (update and "metadata" in args and "text" not in args):
         raise ApiError("no_text")
     problems = rules.message_problems(payload, update=update)
     if problems:

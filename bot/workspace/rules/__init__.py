@@ -42,7 +42,7 @@ def message_problems(payload: Json, *, update: bool = False) -> list[Problem]:
     text = payload.get("text")
     if text is not None and not isinstance(text, str):
         return [Problem("invalid_arguments", "/text", "must be a string")]
-    if not text and not payload.get("blocks") and not update:
+    if not (text or "").strip() and not payload.get("blocks") and not update:
         return [Problem("no_text", "/text", "text or blocks are required")]
     most = UPDATE_TEXT if update else POST_TEXT
     if text and len(text) > most:
