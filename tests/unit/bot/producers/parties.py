@@ -58,15 +58,18 @@ def reply(response: Response = "yes") -> Reply:
 
 
 class Box:
-    """An inbox in memory that can be out of order for a while, or choke on one event."""
+    """An inbox in memory that can be out of order for a while, or slow, or choke on one event."""
 
     def __init__(self) -> None:
         self.got: list[Incoming] = []
         self.unavailable = 0
+        self.gate = asyncio.Event()  # cleared: `put` waits
+        self.gate.set()
         self.chokes_on: str | None = None
         self.cursors: dict[str, str] = {}
 
     async def put(self, incoming: Incoming) -> None:
+        await self.gate.wait()
         if self.unavailable:
             self.unavailable -= 1
             raise StorageUnavailable

@@ -44,6 +44,7 @@ STREAMING = json.dumps(event("agent.output.streaming"))
         json.dumps({"text": '"type": "aaep:agent.output.streaming"', **question()}),
         STREAMING[:-1] + ', "type": "aaep:agent.awaiting.clarification"}',
         STREAMING[:-1] + ', "\\u0074ype": "aaep:agent.awaiting.clarification"}',
+        STREAMING[:-1] + ', "type": "medai:patient.consulted"}',
         STREAMING + json.dumps(question()),
         '{"type": "aaep:agent.output.streamingx"}',
         '{"type": "x:aaep:agent.output.streaming"}',
