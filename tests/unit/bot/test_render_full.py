@@ -99,3 +99,20 @@ def test_full_view_shows_the_thread() -> None:
     seen = shown(RENDERER.full_view(record))
     assert "answer · user:slack/T1/U0GOOD\nAge 65 (standard)" in seen
     assert "question · retirement-planner\nAgain?" in seen
+
+
+def test_card_that_cuts_choices_still_lists_every_one(largest: Clarification) -> None:
+    sections = [block["text"]["text"] for block in card(largest).blocks if block["type"] == "section"]
+    listed = "\n".join(sections)
+    assert [n for n in range(1, 33) if f"{n}. 𝔏𝔏" not in listed] == []
+
+
+def test_long_default_is_whole_in_the_thread_and_in_full() -> None:
+    default = " ".join(f"word{n}" for n in range(400))
+    record = record_of(default_response=default)
+    message = card(record)
+    assert default in "".join(message.more)
+    assert "View full" in labels(message.blocks)
+    expired = abandoned(record, "expired", NOW)
+    assert labels(card(expired).blocks) == ["View full"]
+    assert default in shown(RENDERER.full_view(expired)).replace("\n", "")
