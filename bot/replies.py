@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from bot import phrases
-from bot.desk import Desk, Person, Records, explained
+from bot.desk import Desk, Person, Reaction, Records, explained
 from bot.errors import SlackError
 from bot.ports import Place, SlackMemory, Thread
 from core import answers
@@ -50,12 +50,16 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What follows a reply: `text` to its author alone, or `aloud` to the thread, once per `key`."""
+    """What follows a reply: `text` to its author alone, or `aloud` to the thread, once per `key`.
+
+    With `recorded` false the author is told that nothing was taken, and so it must stay.
+    """
 
     text: str | None = None
     aloud: str | None = None
     key: str = ""
     blocks: list[dict[str, Any]] | None = None
+    recorded: bool = True
 
 
 class Asks(Protocol):
@@ -92,7 +96,7 @@ class ThreadReplies:
         try:
             return await self._in_thread(thread, reply)
         except (ClarifyError, SlackError) as error:
-            return Words(explained(error, f"issue {thread.issue}").text)
+            return _told(explained(error, f"issue {thread.issue}"))
 
     async def changed(self, channel: str, ts: str) -> Words:
         """A reply was edited or deleted: if it was an answer, the thread is told that nothing changes.
@@ -133,10 +137,10 @@ class ThreadReplies:
         except AnswerRejected as error:
             return await self._hint(record, reply, str(error))
         except (ClarifyError, SlackError) as error:
-            return Words(explained(error, record.id).text)
+            return _told(explained(error, record.id))
         if reaction.record is not None:
             await self._remember(reaction.record, reply)
-        return Words(reaction.text)
+        return _told(reaction)
 
     async def _hint(self, record: Clarification, reply: Reply, hint: str) -> Words:
         """How to answer, once per person and question; another kind of trouble gets its own words, once."""
@@ -201,6 +205,10 @@ def moment(ts: str) -> datetime:
     return datetime.fromtimestamp(int(seconds), UTC) + timedelta(
         microseconds=int(micros.ljust(6, "0")[:6] or 0)
     )
+
+
+def _told(reaction: Reaction) -> Words:
+    return Words(reaction.text, recorded=reaction.recorded)
 
 
 def _answer_key(channel: str, ts: str) -> str:

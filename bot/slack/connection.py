@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import aiohttp
 
 _log = logging.getLogger("clarify.slack.socket")
 Json = dict[str, Any]
+_MOST_REMEMBERED = 100
 
 
 class HelloMissing(Exception):
@@ -44,6 +46,7 @@ class Connection:
         self._leaving = leaving
         self._hello = asyncio.Event()
         self._left = False
+        self._sent: deque[tuple[float, str]] = deque(maxlen=_MOST_REMEMBERED)
         self.reading = asyncio.create_task(self._read(), name="slack socket reader")
 
     @property
@@ -65,15 +68,20 @@ class Connection:
         if not self.usable:
             raise HelloMissing("Slack ended a new connection before its hello")
 
-    async def send(self, text: str) -> bool:
-        """Whether it could be handed to the socket."""
+    async def send(self, text: str, until: float) -> bool:
+        """Whether it could be handed to the socket; of use to Slack `until` then, on the loop's clock."""
         if self._socket.closed:
             return False
         try:
             await self._socket.send_str(text)
         except (ConnectionError, aiohttp.ClientError):
             return False
+        self._sent.append((until, text))
         return True
+
+    def unsure(self, now: float) -> list[tuple[float, str]]:
+        """What was sent and would still be of use: if the connection broke, it may not have arrived."""
+        return [(until, text) for until, text in self._sent if until > now]
 
     async def close(self) -> None:
         await self._socket.close()
@@ -97,8 +105,9 @@ class Connection:
         elif message.get("type") == "hello":
             self._hello.set()
         elif message.get("type") == "disconnect":
-            self._left = True
-            self._leaving(self, str(message.get("reason")))
+            if not self._left:
+                self._left = True
+                self._leaving(self, str(message.get("reason")))
         elif (envelope := _envelope(message)) is not None:
             self._received(envelope)
 

@@ -45,6 +45,7 @@ class Intake:
         self._name_of = name_of
         self._waiting: dict[tuple[str, str], deque[Heard]] = defaultdict(deque)
         self._busy: set[tuple[str, str]] = set()
+        self._resumed: set[str] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -65,6 +66,7 @@ class Intake:
             Heard.of(body) for key, body in await self._memory.pending_slack_events() if _is_ours(key, body)
         ]
         for heard in sorted(left, key=lambda each: each.ts):
+            self._resumed.add(heard.key)
             self._enqueue(heard)
 
     async def idle(self) -> None:
@@ -83,20 +85,38 @@ class Intake:
         queue = self._waiting[thread]
         try:
             while queue:
-                await self._handle(queue.popleft())
+                await self._handle_or_leave(queue.popleft())
         finally:
             self._busy.discard(thread)
             if not self._waiting.pop(thread, None) and not self._busy:
                 self._idle.set()
 
+    async def _handle_or_leave(self, heard: Heard) -> None:
+        """One reply's trouble does not hold up the next; it stays kept for the next start."""
+        try:
+            await self._handle(heard)
+        except Exception:  # noqa: BLE001 - whatever it is, the thread's other replies go on
+            _log.exception("a reply in %s was not handled: %s", heard.channel, heard.ts)
+
     async def _handle(self, heard: Heard) -> None:
-        words = await self._words(heard)
+        words = await self._given_up(heard) or await self._words(heard)
+        if not words.recorded:
+            # Once told that nothing was taken, nothing is taken after a restart either.
+            await self._memory.keep_text(_given_up_key(heard), {"text": words.text})
         place = Place(heard.channel, heard.thread_ts)
         if words.text is not None:
             await self._teller.tell(heard.user, place, words.text)
         if words.aloud is not None:
             await self._teller.say(place, words.key, words.aloud, words.blocks)
         await self._memory.slack_event_done(heard.key)
+
+    async def _given_up(self, heard: Heard) -> Words | None:
+        """What its author was, or was about to be, told when the process ended."""
+        if heard.key not in self._resumed:
+            return None
+        self._resumed.discard(heard.key)
+        kept = await self._memory.kept_text(_given_up_key(heard))
+        return Words(str(kept["text"]), recorded=False) if kept else None
 
     async def _words(self, heard: Heard) -> Words:
         """Handled, again for a while if the storage fails: it is still kept for the next start then."""
@@ -119,6 +139,10 @@ class Intake:
         person = Person(heard.team or self._home_team, heard.user)
         reply = Reply(person, heard.channel, heard.thread_ts, heard.ts, moment(heard.ts), text, heard.missed)
         return await self._replies.take(reply)
+
+
+def _given_up_key(heard: Heard) -> str:
+    return f"given-up:{heard.key}"
 
 
 def _is_ours(key: str, body: dict[str, object]) -> bool:

@@ -45,6 +45,7 @@ class Timing:
 
     open: float = 10.0
     hello: float = 10.0
+    close: float = 2.0
     ping: float = 10.0
     ack: float = 3.0
     drain: float = 10.0
@@ -170,7 +171,11 @@ class SlackSocket:
             self._http = aiohttp.ClientSession(trust_env=True)
         async with asyncio.timeout(self._timing.open):
             socket = await self._http.ws_connect(
-                url, heartbeat=self._timing.ping, max_msg_size=0, ssl=self._web.ssl or True
+                url,
+                heartbeat=self._timing.ping,
+                timeout=aiohttp.ClientWSTimeout(ws_close=self._timing.close),
+                max_msg_size=0,
+                ssl=self._web.ssl or True,
             )
         connection = Connection(socket, self._received, self._leaving)
         self._live.append(connection)
@@ -196,6 +201,10 @@ class SlackSocket:
     def _ended(self, connection: Connection) -> None:
         self._live.remove(connection)
         self._note()
+        now = asyncio.get_running_loop().time()
+        for until, text in connection.unsure(now) if not self._stopping else ():
+            # A socket that broke may have swallowed it; acknowledging twice does no harm.
+            self._spawn(self._handling, self._acknowledge(text, until), "an acknowledgement again")
 
     def _note(self) -> None:
         up = any(connection.usable for connection in self._live)
@@ -221,20 +230,23 @@ class SlackSocket:
         answer: Json = {"envelope_id": envelope.id}
         if payload is not None:
             answer["payload"] = payload
-        if not await self._send(json.dumps(answer), until):
-            _log.warning("no connection to acknowledge over: %s %s", envelope.kind, envelope.id)
+        await self._acknowledge(json.dumps(answer), until)
+
+    async def _acknowledge(self, text: str, until: float) -> None:
+        if not await self._send(text, until):
+            _log.warning("no connection to acknowledge over in time")
 
     async def _send(self, text: str, until: float) -> bool:
         """Send over any connection; where there is none, wait for the next one while Slack still listens."""
         for connection in reversed(self._live):
-            if await connection.send(text):
+            if await connection.send(text, until):
                 return True
         try:
             async with asyncio.timeout_at(until):
                 await self._up.wait()
         except TimeoutError:
             return False
-        return any([await connection.send(text) for connection in self._live[-1:]])
+        return any([await connection.send(text, until) for connection in self._live[-1:]])
 
     def _spawn(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

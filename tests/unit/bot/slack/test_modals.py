@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import asyncio
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
+from core.ledger import FileLedger
+from tests.unit.bot.slack.kit import ISSUE, Bot, ask, choices
+
+
+async def open_answer(bot: Bot, user: str, ts: str) -> None:
+    await bot.ws.click(user, AGENTS, ts, label="Answer…")
+    await bot.ws.wait_for(lambda: bot.ws.views(user))
+
+
+async def test_modal_answer_is_recorded_and_the_modal_closes(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    await open_answer(bot, ADE, ts)
+
+    outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "use the *blue* one <now>"})
+
+    assert outcome.ok
+    assert not bot.ws.views(ADE)
+    assert (await bot.find(record)).asked.response == "use the *blue* one <now>"
+
+
+async def test_modal_of_several_kinds_left_empty_says_so_beside_the_fields(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext", "numeric"))
+    await open_answer(bot, ADE, ts)
+
+    outcome = await bot.ws.submit_view(ADE)
+
+    assert set(outcome.errors) == {"answer.freetext", "answer.numeric"}
+    assert (await bot.find(record)).is_open
+
+
+async def test_modal_sent_after_another_answered_says_who_and_what(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    await open_answer(bot, ADE, ts)
+    await open_answer(bot, FOLAKE, ts)
+    await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
+
+    outcome = await bot.ws.submit_view(FOLAKE, {"answer.freetext": "red"})
+
+    assert outcome.ok
+    (view,) = bot.ws.views(FOLAKE)
+    shown = str(view.payload["blocks"])
+    assert "blue" in shown
+    assert "@ade" in shown
+    assert "<@" not in shown
+    assert (await bot.find(record)).asked.response == "blue"
+
+
+async def test_modal_while_the_ledger_is_locked_keeps_what_was_typed(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    await open_answer(bot, ADE, ts)
+    other = FileLedger(bot.ledger.directory)
+    release = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(_: object) -> None:
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
+
+    holding = asyncio.create_task(other.transact(ISSUE, hold))
+    await asyncio.sleep(0.05)
+    outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
+    release.set()
+    await holding
+    other.close()
+
+    assert "try again" in outcome.errors["answer.freetext"]
+    assert (await bot.find(record)).is_open
+    assert (await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})).ok
+    assert (await bot.find(record)).asked.response == "blue"
+
+
+async def test_modal_of_a_round_that_is_over_is_told(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    await open_answer(bot, ADE, ts)
+    await open_answer(bot, FOLAKE, ts)
+    await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
+    again = await bot.router.open(ISSUE, ask(kinds=("freetext",)))
+    assert again.how == "follow_up"
+
+    await bot.ws.submit_view(FOLAKE, {"answer.freetext": "red"})
+
+    (view,) = bot.ws.views(FOLAKE)
+    assert "out of date" in str(view.payload["blocks"])
+    assert (await bot.find(record)).is_open
+
+
+async def test_answer_button_refuses_whom_it_must(bot: Bot) -> None:
+    _, ts = await bot.asked(kinds=("freetext",))
+
+    await bot.ws.click(GIO, AGENTS, ts, label="Answer…")
+
+    (told,) = await bot.ws.wait_for(lambda: bot.told(GIO))
+    assert "guest" in told
+    assert not bot.ws.views(GIO)
+
+
+async def test_modal_is_refused_if_the_person_may_no_longer_answer(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    await open_answer(bot, ADE, ts)
+    bot.ws.leave(ADE, AGENTS)
+    await bot.ws.wait_for(lambda: any(ack.payload_type == "member_left_channel" for ack in bot.ws.acks))
+
+    await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
+
+    (view,) = bot.ws.views(ADE)
+    assert "not in the channel" in str(view.payload["blocks"])
+    assert (await bot.find(record)).is_open
+
+
+async def test_view_full_is_open_to_everybody(bot: Bot) -> None:
+    _, ts = await bot.asked(question="Why? " * 5000)
+
+    await bot.ws.click(GIO, AGENTS, ts, label="View full")
+
+    (view,) = await bot.ws.wait_for(lambda: bot.ws.views(GIO))
+    assert "Why?" in str(view.payload["blocks"])
+
+
+async def test_view_full_turns_pages_in_place(bot: Bot) -> None:
+    _, ts = await bot.asked(question="Ω" * 120_000)
+    await bot.ws.click(ADE, AGENTS, ts, label="View full")
+    (view,) = await bot.ws.wait_for(lambda: bot.ws.views(ADE))
+    first = str(view.payload["blocks"])
+
+    await bot.ws.click_in_view(ADE, label="Next")
+
+    await bot.ws.wait_for(lambda: str(bot.ws.views(ADE)[0].payload["blocks"]) != first)
+    assert len(bot.ws.views(ADE)) == 1
+    assert "Page 2" in str(bot.ws.views(ADE)[0].payload["blocks"])
+
+
+async def test_list_opens_pages_and_answers_on_top(bot: Bot) -> None:
+    records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(25)]
+    card = bot.renderer.rollup(records, len(records), records[0].asked.expires_at, "planner")
+    posted = await bot.web.chat_postMessage(channel=AGENTS, text=card.text, blocks=card.blocks)
+    await bot.ws.click(ADE, AGENTS, str(posted["ts"]), label="Show all")
+    await bot.ws.wait_for(lambda: bot.ws.views(ADE))
+
+    await bot.ws.click_in_view(ADE, label="Next")
+    await bot.ws.wait_for(lambda: "page 2 of 2" in str(bot.ws.views(ADE)[0].payload["blocks"]))
+    await bot.ws.click_in_view(ADE, label=f"Answer {records[22].id}")
+    await bot.ws.wait_for(lambda: len(bot.ws.views(ADE)) == 2)
+    outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "yes"})
+
+    assert outcome.ok
+    assert not (await bot.find(records[22])).is_open
+
+
+async def test_modal_that_slack_does_not_take_is_told(bot: Bot) -> None:
+    _, ts = await bot.asked(kinds=("freetext",))
+    bot.ws.faults.add("views.open", "refuse:expired_trigger_id")
+
+    await bot.ws.click(ADE, AGENTS, ts, label="Answer…")
+
+    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
+    assert "again" in told
+
+
+async def test_select_answers(bot: Bot) -> None:
+    record, ts = await bot.asked(**choices(*(f"A rather long label of choice number {n}" for n in range(12))))
+
+    await bot.ws.select(ADE, AGENTS, ts, None, "4. A rather long label of choice number 3")
+
+    assert (await bot.until_answered(record)).asked.response == "v3"

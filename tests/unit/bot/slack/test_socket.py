@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.slack.connection import Envelope
+from bot.slack.socket import SlackSocket, Unacknowledged
+from bot.workspace import Workspace
+from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
+from core.clock import SystemClock
+from tests.unit.bot.slack.kit import QUICK
+
+Handler = Callable[[Envelope], Awaitable[dict[str, Any] | None]]
+
+
+class Desk:
+    """Takes every envelope; a test may make it slow or unwilling."""
+
+    def __init__(self) -> None:
+        self.seen: list[Envelope] = []
+        self.returns = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.unwilling = 0
+
+    async def __call__(self, envelope: Envelope) -> dict[str, Any] | None:
+        self.seen.append(envelope)
+        await self.gate.wait()
+        if self.unwilling:
+            self.unwilling -= 1
+            raise Unacknowledged("not stored")
+        return None
+
+    async def returned(self) -> None:
+        self.returns += 1
+
+
+@asynccontextmanager
+async def connected(ws: Workspace, desk: Desk) -> AsyncIterator[SlackSocket]:
+    socket = SlackSocket(
+        web=AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]),
+        app_token=APP_TOKEN,
+        dispatch=desk,
+        clock=SystemClock(),
+        jitter=lambda: 0.5,
+        on_return=desk.returned,
+        timing=QUICK,
+    )
+    try:
+        async with asyncio.timeout(10):
+            await socket.start()
+        yield socket
+    finally:
+        desk.gate.set()
+        await socket.stop()
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Returns when something on our side holds; the workspace's own `wait_for` looks when the workspace changes."""
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - plain attributes change
+            await asyncio.sleep(0.005)
+
+
+def opened(ws: Workspace) -> int:
+    return sum(call.method == "apps.connections.open" for call in ws.calls)
+
+
+async def heard(ws: Workspace, desk: Desk, text: str) -> None:
+    """Slack reaches us: somebody says something and it arrives and is acknowledged."""
+    await ws.post(ADE, AGENTS, text)
+    await until(lambda: any(e.payload["event"].get("text") == text for e in desk.seen))
+    await until(lambda: ws.acks and ws.acks[-1].ok)
+
+
+async def test_socket_hears_and_acknowledges(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk) as socket:
+        await heard(ws, desk, "one")
+        assert socket.connected
+    assert not socket.connected
+    assert not ws.link.connections
+
+
+async def test_rejected_url_is_replaced_by_a_new_one(ws: Workspace, desk: Desk) -> None:
+    ws.reject_wss(3)
+    async with connected(ws, desk):
+        assert ws.link.refused_upgrades == 3
+        assert opened(ws) == 4
+        await heard(ws, desk, "one")
+    assert desk.returns == 0
+
+
+async def test_half_open_socket_is_replaced(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk) as socket:
+        ws.half_open()
+        await ws.wait_for(lambda: any(not c.half_open for c in ws.link.connections))
+        await until(lambda: socket.connected and desk.returns == 1)
+        await heard(ws, desk, "one")
+
+
+async def test_cut_socket_is_replaced_and_what_was_missed_is_asked_for(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk) as socket:
+        before = socket.since
+        ws.cut_sockets()
+        await ws.wait_for(lambda: opened(ws) == 2 and ws.link.connections)
+        await until(lambda: desk.returns == 1)
+        assert socket.since > before
+        await heard(ws, desk, "one")
+
+
+async def test_quiet_healthy_socket_is_left_alone(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk) as socket:
+        before = socket.since
+        await asyncio.sleep(QUICK.ping * 5)
+        assert opened(ws) == 1
+        assert socket.connected
+        assert socket.since == before
+
+
+async def test_refresh_opens_the_next_before_the_old_one_ends(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk):
+        old = ws.link.connections[0]
+        open_at_once: list[int] = []
+
+        async def second() -> None:
+            await ws.wait_for(lambda: len(ws.link.connections) == 2)
+            open_at_once.append(len(ws.link.connections))
+
+        waiting = asyncio.create_task(second())
+        await ws.disconnect_sockets("refresh_requested")
+        await waiting
+        await ws.wait_for(lambda: old not in ws.link.connections)
+        await heard(ws, desk, "one")
+    assert open_at_once == [2]
+    assert desk.returns == 0
+
+
+async def test_refused_connections_open_is_tried_again(ws: Workspace, desk: Desk) -> None:
+    ws.faults.add("apps.connections.open", "429:0.05", times=1)
+    ws.faults.add("apps.connections.open", "429", times=1)
+    ws.faults.add("apps.connections.open", "5xx:503", times=1)
+    ws.faults.add("apps.connections.open", "drop", times=1)
+    async with connected(ws, desk):
+        await heard(ws, desk, "one")
+
+
+async def test_opening_that_hangs_is_given_up(ws: Workspace, desk: Desk) -> None:
+    ws.faults.add("apps.connections.open", "delay:30", times=1)
+    async with asyncio.timeout(5), connected(ws, desk) as socket:
+        assert socket.connected
+
+
+async def test_slack_away_for_a_while_is_waited_for(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk) as socket:
+        await ws.refuse_connections()
+        await asyncio.sleep(0.2)
+        assert not socket.connected
+        await ws.accept_connections()
+        await ws.wait_for(lambda: ws.link.connections)
+        await heard(ws, desk, "one")
+
+
+async def test_unacknowledged_event_comes_again(ws: Workspace, desk: Desk) -> None:
+    desk.unwilling = 1
+    ws.context.options = type(ws.context.options)(ack_timeout=0.2, retry_delays=(0.0,))
+    async with connected(ws, desk):
+        await ws.post(ADE, AGENTS, "one")
+        await until(lambda: len(desk.seen) == 2 and ws.acks[-1].ok)
+    assert desk.seen[1].retry_attempt == 1
+    assert desk.seen[0].payload["event_id"] == desk.seen[1].payload["event_id"]
+
+
+async def test_stop_lets_work_finish_and_be_acknowledged(ws: Workspace, desk: Desk) -> None:
+    desk.gate.clear()
+    async with connected(ws, desk) as socket:
+        await ws.post(ADE, AGENTS, "one")
+        await until(lambda: desk.seen)
+        stopping = asyncio.create_task(socket.stop())
+        await asyncio.sleep(0.05)
+        desk.gate.set()
+        await stopping
+        await ws.wait_for(lambda: ws.acks)
+    assert ws.acks[0].ok
+
+
+async def test_socket_cut_with_work_in_flight_acknowledges_over_the_next(ws: Workspace, desk: Desk) -> None:
+    desk.gate.clear()
+    async with connected(ws, desk):
+        await ws.post(ADE, AGENTS, "one")
+        await until(lambda: desk.seen)
+        ws.cut_sockets()
+        desk.gate.set()
+        await ws.wait_for(lambda: ws.acks)
+    assert ws.acks[0].ok
