@@ -40,6 +40,8 @@ function showModal() {
   const dialog = document.querySelector("#modal dialog");
   if (!dialog || dialog.open) return;
   dialog.showModal();
+  const wrong = dialog.querySelector(".wrong");
+  if (wrong) wrong.closest(".input").querySelector("input, select, textarea").focus();
   dialog.addEventListener("cancel", (event) => {
     event.preventDefault();
     dialog.querySelector("[data-close]").click();

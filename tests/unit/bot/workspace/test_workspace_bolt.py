@@ -38,7 +38,14 @@ def listening(ws: Workspace) -> Bot:
         await bot.note(body)
         await ack()
 
-    for kind in ("message", "app_mention", "member_joined_channel", "channel_archive", "app_home_opened"):
+    for kind in (
+        "message",
+        "app_mention",
+        "member_joined_channel",
+        "member_left_channel",
+        "channel_archive",
+        "app_home_opened",
+    ):
         bot.app.event(kind)(note)
     bot.app.action({"type": "block_actions", "action_id": "yes"})(note)
     bot.app.action("choice")(note)
@@ -196,7 +203,7 @@ async def test_mention_edit_delete_join_archive_home_are_events(ws: Workspace, s
     ws.join(ADE, AGENTS)
     ws.archive(AGENTS)
     await ws.open_home(ADE)
-    await ws.wait_for(lambda: bot.of_type("app_home_opened"))
+    await ws.wait_for(lambda: len(bot.bodies) == 8)
     subtypes = [b["event"].get("subtype") for b in bot.of_type("message")]
     assert subtypes == [None, "message_changed", "message_deleted"]
     assert bot.of_type("message")[1]["event"]["previous_message"]["text"] == f"<@{BOT_USER}> help"
