@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bot.slack.hearing import Heard, heard
+
+REPLY = {"type": "message", "channel": "C1", "user": "U1", "team": "T1", "ts": "2.0", "thread_ts": "1.0", "text": "yes"}
+SAID = Heard("said", "C1", "1.0", "2.0", "U1", "T1", "yes")
+
+
+def changed(subtype: str, **parts: Any) -> dict[str, Any]:
+    return {"type": "message", "subtype": subtype, "channel": "C1", "ts": "3.0", **parts}
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (REPLY, SAID),
+        (REPLY | {"subtype": "thread_broadcast"}, SAID),
+        (REPLY | {"subtype": "file_share", "files": [{}]}, SAID),
+        (REPLY | {"user_team": "T2"}, Heard("said", "C1", "1.0", "2.0", "U1", "T2", "yes")),
+        (REPLY | {"subtype": "channel_join"}, None),
+        (REPLY | {"subtype": "bot_message"}, None),
+        (REPLY | {"bot_id": "B1"}, None),
+        (REPLY | {"user": "USLACKBOT"}, None),
+        (REPLY | {"thread_ts": "2.0"}, None),
+        ({k: v for k, v in REPLY.items() if k != "thread_ts"}, None),
+        ({k: v for k, v in REPLY.items() if k != "channel"}, None),
+        ({k: v for k, v in REPLY.items() if k != "user"}, None),
+        (
+            changed("message_changed", message=REPLY | {"text": "no"}, previous_message=REPLY),
+            Heard("edited", "C1", "1.0", "2.0", "U1"),
+        ),
+        (changed("message_changed", message=REPLY | {"attachments": []}, previous_message=REPLY), None),
+        (
+            changed(
+                "message_changed", message=REPLY | {"bot_id": "B1", "text": "b"}, previous_message=REPLY
+            ),
+            None,
+        ),
+        (changed("message_deleted", previous_message=REPLY), Heard("deleted", "C1", "1.0", "2.0", "U1")),
+        (changed("message_deleted"), None),
+        ({}, None),
+    ],
+)
+def test_heard(event: dict[str, Any], expected: Heard | None) -> None:
+    assert heard(event) == expected
+
+
+@pytest.mark.parametrize("what", [SAID, Heard("edited", "C1", "1.0", "2.0", "U1")])
+def test_heard_survives_the_storage(what: Heard) -> None:
+    assert Heard.of(json.loads(json.dumps(what.body()))) == what
+
+
+def test_heard_key_is_that_of_the_message_however_it_comes() -> None:
+    assert SAID.key == Heard("said", "C1", "1.0", "2.0", "U1", missed=True).key == "C1:2.0"

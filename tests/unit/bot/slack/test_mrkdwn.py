@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from bot.slack.mrkdwn import people_in, plain, speaks_to_somebody
+
+NAMES = {"U1": "ade"}.get
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("yes", "yes"),
+        ("a &lt; b &amp;&amp; c &gt; d", "a < b && c > d"),
+        ("&amp;lt;", "&lt;"),
+        ("ask <@U1> or <@U2>", "ask @ade or @U2"),
+        ("ask <@U2|folake>", "ask @folake"),
+        ("in <#C1|general> and <#C2>", "in #general and #C2"),
+        ("<https://example.com/a?b=1&amp;c=2>", "https://example.com/a?b=1&c=2"),
+        ("<https://example.com|the docs>", "the docs (https://example.com)"),
+        ("<http://example.com|example.com>", "example.com"),
+        ("<https://example.com/|https://example.com/>", "https://example.com/"),
+        ("<mailto:a@b.c|a@b.c>", "a@b.c"),
+        ("<mailto:a@b.c>", "a@b.c"),
+        ("<tel:+491234|+491234>", "+491234"),
+        ("<!here> <!channel> <!everyone>", "@here @channel @everyone"),
+        ("<!subteam^S1|@platform>", "@platform"),
+        ("<!subteam^S1>", "@S1"),
+        ("<!date^1392734382^{date}|Feb 18, 2014>", "Feb 18, 2014"),
+        ("*bold* _it_ ~no~ `code`", "*bold* _it_ ~no~ `code`"),
+        ("```\nx = 1\n  y = 2\n```", "```\nx = 1\n  y = 2\n```"),
+        ("&gt; quoted", "> quoted"),
+        (":+1: • – “ü” 👍", ":+1: • – “ü” 👍"),
+        ("1 &lt; 2 <unclosed", "1 < 2 <unclosed"),
+        ("", ""),
+    ],
+)
+def test_plain_reads_markup_back(text: str, expected: str) -> None:
+    assert plain(text, NAMES) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<@UBOT> yes", "yes"),
+        ("<@UBOT>: yes", "yes"),
+        ("<@UBOT|clarify>, yes", "yes"),
+        ("yes <@UBOT>", "yes"),
+        ("use <@UBOT> twice", "use twice"),
+        ("  as typed  ", "as typed"),
+    ],
+)
+def test_plain_leaves_the_bot_out(text: str, expected: str) -> None:
+    assert plain(text, drop="UBOT") == expected
+
+
+def test_people_in_names_each_once() -> None:
+    assert people_in("<@U1> <@W2|x> <@U1> &lt;@U3&gt; <!here> <#C1>") == ["U1", "W2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "talk"),
+    [
+        ("<@U1> what do you think?", True),
+        ("<@UBOT> yes", False),
+        ("<@UBOT> <@U1>", True),
+        ("<!subteam^S1|@platform> hm", True),
+        ("<!here> yes", False),
+        ("&lt;@U1&gt;", False),
+        ("<#C1|general>", False),
+    ],
+)
+def test_speaks_to_somebody(text: str, talk: bool) -> None:
+    assert speaks_to_somebody(text, "UBOT") is talk
