@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 5.0  # less than the whole, so that a timeout tells whether anything was sent
 ANSWER_TIMEOUT = 10.0
 MAX_BODY = 64 * 1024
 _KEEPALIVE_EXPIRY = 30.0

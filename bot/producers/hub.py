@@ -14,7 +14,7 @@ import structlog
 from bot.errors import TaskDiedError
 from bot.ports import Inbox, Reply, ReplyOutcome, TellTrouble, TryAgain
 from bot.producers.config import ProducerConfig
-from bot.producers.link import Link
+from bot.producers.link import Around, Link
 from core.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -34,18 +34,8 @@ class Producers:
         on_connected: Callable[[str], None],
     ) -> None:
         """`on_connected(producer)` is called whenever a producer's stream opens. Opens nothing yet."""
-        self._links = {
-            config.name: Link(
-                config,
-                inbox=inbox,
-                clock=clock,
-                rng=rng,
-                tell_trouble=tell_trouble,
-                on_connected=on_connected,
-                version=version("clarify-bot"),
-            )
-            for config in configs
-        }
+        around = Around(inbox, clock, rng, tell_trouble, on_connected, version("clarify-bot"))
+        self._links = {config.name: Link(config, around) for config in configs}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] | None = None
         self._stopping = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx
@@ -28,53 +28,58 @@ _REMEMBERED = 1000
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What all producers share. `version` is ours; `on_connected(producer)` is told of every connection."""
+
+    inbox: Inbox
+    clock: Clock
+    rng: random.Random
+    tell_trouble: TellTrouble
+    on_connected: Callable[[str], None]
+    version: str
+
+
 class Link:
     """Everything about one producer. One that pushes has no connection of ours."""
 
-    def __init__(
-        self,
-        config: ProducerConfig,
-        *,
-        inbox: Inbox,
-        clock: Clock,
-        rng: random.Random,
-        tell_trouble: TellTrouble,
-        on_connected: Callable[[str], None],
-        version: str,
-    ) -> None:
+    def __init__(self, config: ProducerConfig, around: Around) -> None:
         self.offset = ClockOffset()
         self._config = config
-        self._clock = clock
+        self._clock = around.clock
         self._counters = Counters()
         self._backlog = Backlog()
         self._tasks: list[asyncio.Task[None]] = []
         self._gone_for: dict[str, str] = {}
         self._client: httpx.AsyncClient | None = None
         self._subscriber: Subscriber | None = None
-        if config.url is None or config.dialect == "push":
-            return
-        self._client = open_client(config.token)
-        self._subscriber = Subscriber(
-            config,
-            config.url,
-            client=self._client,
-            backlog=self._backlog,
-            cursor=lambda: inbox.cursor(config.name),
-            clock=clock,
-            rng=rng,
-            counters=self._counters,
-            on_connected=on_connected,
-            version=version,
-        )
         self._intake = Intake(
             config.name,
             self._backlog,
-            inbox=inbox,
-            clock=clock,
-            rng=rng,
-            tell_trouble=tell_trouble,
+            inbox=around.inbox,
+            clock=around.clock,
+            rng=around.rng,
+            tell_trouble=around.tell_trouble,
             offset=self.offset,
             counters=self._counters,
+        )
+        if config.url is not None and config.dialect != "push":
+            self._client = open_client(config.token)
+            self._subscriber = self._subscribe(config.url, self._client, around)
+
+    def _subscribe(self, url: str, client: httpx.AsyncClient, around: Around) -> Subscriber:
+        name = self._config.name
+        return Subscriber(
+            self._config,
+            url,
+            client=client,
+            backlog=self._backlog,
+            cursor=lambda: around.inbox.cursor(name),
+            clock=around.clock,
+            rng=around.rng,
+            counters=self._counters,
+            on_connected=around.on_connected,
+            version=around.version,
         )
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -158,20 +163,17 @@ class Link:
         return outcome
 
     def status(self) -> dict[str, Any]:
-        subscriber = self._subscriber
-        subscription = subscriber.subscription if subscriber else None
+        subscriber, counted = self._subscriber, asdict(self._counters)
+        if subscriber is None:
+            return {"connected": False, "dialect": "push", "since": None, "last_error": None, **counted}
         return {
-            "connected": subscriber.connected if subscriber else False,
-            "dialect": subscription.dialect
-            if subscription
-            else self._config.dialect
-            if subscriber
-            else "push",
-            "since": subscriber.since if subscriber else None,
-            "last_error": subscriber.last_error if subscriber else None,
+            "connected": subscriber.connected,
+            "dialect": subscriber.subscription.dialect if subscriber.subscription else self._config.dialect,
+            "since": subscriber.since,
+            "last_error": subscriber.last_error,
             "offset_seconds": self.offset.offset.total_seconds(),
             "backlog": len(self._backlog),
-            **asdict(self._counters),
+            **counted,
         }
 
 

@@ -281,3 +281,31 @@ async def test_hub_estimates_a_clock_from_live_events(agent: Agent) -> None:
     assert timedelta(minutes=7) <= hub.offset("planner") < timedelta(minutes=7, seconds=5)
     assert clock.now() < hub.deadline("planner", behind, 60) < clock.now() + timedelta(seconds=65)
     await hub.stop(())
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_hub_loses_no_question_through_cuts_restarts_and_a_slow_storage(seed: int) -> None:
+    rng = seeded(seed)
+    async with DemoProducer() as demo, Party(planner(demo.url, "auto")) as party:
+        await party.until_connected()
+        sent = []
+        for n in range(120):
+            event = await demo.emit({**ASKED, "reply_token": f"rpl_{n}"})
+            sent.append(event["event_id"])
+            match rng.randrange(12):
+                case 0:
+                    demo.drop_connections()
+                case 1:
+                    await demo.down()
+                    await demo.up()
+                case 2:
+                    party.box.unavailable = rng.randrange(3)
+                case 3:
+                    await until(lambda: party.state()["connected"], lambda: party.clock.advance(1))
+                case _:
+                    await asyncio.sleep(0)
+            party.clock.advance(rng.random())
+        await party.until_got(*sent)
+        first_seen = list(dict.fromkeys(party.box.ids()))
+        assert first_seen == sent
+        assert party.state()["connections"] >= 3
