@@ -163,17 +163,17 @@ class Link:
         return outcome
 
     def status(self) -> dict[str, Any]:
-        subscriber, counted = self._subscriber, asdict(self._counters)
-        if subscriber is None:
-            return {"connected": False, "dialect": "push", "since": None, "last_error": None, **counted}
+        subscriber = self._subscriber
+        subscription = subscriber.subscription if subscriber else None
+        configured = self._config.dialect if subscriber else "push"
         return {
-            "connected": subscriber.connected,
-            "dialect": subscriber.subscription.dialect if subscriber.subscription else self._config.dialect,
-            "since": subscriber.since,
-            "last_error": subscriber.last_error,
+            "connected": subscriber is not None and subscriber.connected,
+            "dialect": subscription.dialect if subscription else configured,
+            "since": subscriber.since if subscriber else None,
+            "last_error": subscriber.last_error if subscriber else None,
             "offset_seconds": self.offset.offset.total_seconds(),
             "backlog": len(self._backlog),
-            **counted,
+            **asdict(self._counters),
         }
 
 
