@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
-from bot.slack.access import Allowed, Denied, Profile, check_answerers, may_answer
+from bot.slack.access import Allowed, Denied, Profile, Reason, check_answerers, may_answer
 
 HOME = "T1"
 ADE = Profile("U1", HOME, "ade")
@@ -14,7 +14,7 @@ EXTERNAL = replace(ADE, team="T2")
 STRANGER = replace(ADE, is_stranger=True)
 BOT = replace(ADE, is_bot=True)
 GONE = replace(ADE, is_deleted=True)
-NOT_IN = "not in the channel"
+NOT_IN: Reason = "not in the channel"
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,7 @@ def test_may_answer_by_who_and_list(
 ) -> None:
     members = {"U1"} if in_channel else {"U9"}
     groups = {"S1": frozenset({"U1"} if in_group else {"U9"})}
-    assert (
-        may_answer(person, answerers, channel_members=members, groups=groups, home_team=HOME) == decision
-    )
+    assert may_answer(person, answerers, channel_members=members, groups=groups, home_team=HOME) == decision
 
 
 class Directory:

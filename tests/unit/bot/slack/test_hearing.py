@@ -7,7 +7,15 @@ import pytest
 
 from bot.slack.hearing import Heard, heard
 
-REPLY = {"type": "message", "channel": "C1", "user": "U1", "team": "T1", "ts": "2.0", "thread_ts": "1.0", "text": "yes"}
+REPLY = {
+    "type": "message",
+    "channel": "C1",
+    "user": "U1",
+    "team": "T1",
+    "ts": "2.0",
+    "thread_ts": "1.0",
+    "text": "yes",
+}
 SAID = Heard("said", "C1", "1.0", "2.0", "U1", "T1", "yes")
 
 
@@ -36,9 +44,7 @@ def changed(subtype: str, **parts: Any) -> dict[str, Any]:
         ),
         (changed("message_changed", message=REPLY | {"attachments": []}, previous_message=REPLY), None),
         (
-            changed(
-                "message_changed", message=REPLY | {"bot_id": "B1", "text": "b"}, previous_message=REPLY
-            ),
+            changed("message_changed", message=REPLY | {"bot_id": "B1", "text": "b"}, previous_message=REPLY),
             None,
         ),
         (changed("message_deleted", previous_message=REPLY), Heard("deleted", "C1", "1.0", "2.0", "U1")),

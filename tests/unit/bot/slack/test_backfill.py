@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from bot.slack import backfill
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
+from tests.unit.bot.slack.conftest import Start
+from tests.unit.bot.slack.kit import Bot
+
+
+def asked_for(bot: Bot, method: str) -> int:
+    return sum(call.method == method for call in bot.ws.calls)
+
+
+async def test_reply_written_while_down_is_the_answer(built: Start) -> None:
+    bot = await built()
+    record, ts = await bot.asked()
+    message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+
+    assert await bot.backfill.run() == 1
+
+    found = await bot.find(record)
+    assert found.asked.response is True
+    assert found.asked.answered_at is not None
+    assert abs(found.asked.answered_at.timestamp() - float(message.ts)) < 0.01
+
+
+async def test_first_of_several_missed_replies_wins(built: Start) -> None:
+    bot = await built()
+    record, ts = await bot.asked()
+    for user, text in ((GIO, "yes"), (ADE, "// hm"), (FOLAKE, "no"), (ADE, "yes")):
+        await bot.ws.post(user, AGENTS, text, thread_ts=ts)
+
+    assert await bot.backfill.run() == 4
+
+    found = await bot.find(record)
+    assert found.asked.response is False
+    assert found.asked.answered_by is not None
+    assert found.asked.answered_by.user == FOLAKE
+    assert "guest" in bot.told(GIO)[0]
+    assert f"<@{FOLAKE}>" in bot.told(ADE)[0]
+
+
+async def test_reply_that_was_heard_is_not_taken_again(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("numeric",))
+    await bot.ws.post(ADE, AGENTS, "unreadable", thread_ts=ts)
+    await bot.ws.wait_for(lambda: bot.told(ADE))
+
+    assert await bot.backfill.run() == 0
+    assert await bot.backfill.run() == 0
+
+    assert len(bot.told(ADE)) == 1
+    assert (await bot.find(record)).is_open
+
+
+async def test_reply_older_than_the_question_is_no_answer(built: Start) -> None:
+    """Talk of before the question, found only after it was asked."""
+    bot = await built()
+    first, ts = await bot.asked(question="First?")
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    await bot.backfill.run()
+    await bot.ws.post(FOLAKE, AGENTS, "no", thread_ts=ts)
+    second = await bot.open(question="Second?")
+    await bot.card(second, thread_ts=ts)
+
+    assert await bot.backfill.run() == 1
+
+    assert not (await bot.find(first)).is_open
+    assert (await bot.find(second)).is_open
+
+
+async def test_reply_in_time_counts_although_found_after_the_expiry(built: Start) -> None:
+    bot = await built()
+    record, ts = await bot.asked(expires_at=datetime.now(UTC) + timedelta(milliseconds=300))
+    message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    await bot.ws.wait_for(lambda: True)
+    while datetime.now(UTC).timestamp() < float(message.ts) + 0.35:
+        await bot.clock.sleep(0.05)
+
+    await bot.backfill.run()
+
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_many_threads_are_asked_for_only_where_something_moved(
+    built: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot = await built()
+    monkeypatch.setattr(backfill, "FEW", 3)
+    cards = [await bot.asked(session_id=f"sess_{n}", question=f"Q{n}?") for n in range(6)]
+    await bot.backfill.run()
+    bot.ws.calls.clear()
+    record, ts = cards[2]
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+
+    assert await bot.backfill.run() == 1
+
+    assert (await bot.find(record)).asked.response is True
+    assert asked_for(bot, "conversations.history") == 1
+    assert asked_for(bot, "conversations.replies") == 1
+
+
+async def test_long_thread_is_read_in_pages(built: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    bot = await built()
+    monkeypatch.setattr(backfill, "_PAGE", 3)
+    record, ts = await bot.asked()
+    for n in range(7):
+        await bot.ws.post(ADE, AGENTS, f"// talk {n}", thread_ts=ts)
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+
+    assert await bot.backfill.run() == 8
+
+    assert (await bot.find(record)).asked.response is True
+
+
+@pytest.mark.parametrize("fault", ["429:0.01", "5xx:503", "drop"])
+async def test_trouble_that_passes_is_waited_for(built: Start, fault: str) -> None:
+    bot = await built()
+    record, ts = await bot.asked()
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    bot.ws.faults.add("conversations.replies", fault, times=1)
+
+    await bot.backfill.run()
+
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_channel_that_cannot_be_read_is_left_for_the_next_time(built: Start) -> None:
+    bot = await built()
+    record, ts = await bot.asked()
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    bot.ws.faults.add("conversations.replies", "refuse:not_in_channel", times=1)
+
+    assert await bot.backfill.run() == 0
+    assert await bot.memory.watermark(AGENTS) is None
+    assert await bot.backfill.run() == 1
+
+    assert (await bot.find(record)).asked.response is True
+    assert await bot.memory.watermark(AGENTS) is not None
+
+
+async def test_thread_that_is_gone_is_no_trouble(built: Start) -> None:
+    bot = await built()
+    gone, ts = await bot.asked(session_id="sess_gone")
+    record, other = await bot.asked()
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=other)
+    bot.ws.faults.add("conversations.replies", "refuse:thread_not_found", times=1)
+
+    assert await bot.backfill.run() == 1
+
+    assert (await bot.find(record)).asked.response is True
+    assert (await bot.find(gone)).is_open
+    assert ts != other
+
+
+async def test_socket_that_returns_brings_what_was_missed(built: Start) -> None:
+    bot = await built()
+    bot.ws.context.options = type(bot.ws.context.options)(ack_timeout=3.0, retry_delays=())
+    await bot.start(on_return=bot.backfill.run)
+    record, ts = await bot.asked()
+    await bot.ws.refuse_connections()
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    await bot.ws.wait_for(lambda: any(not ack.ok for ack in bot.ws.acks))
+    await bot.ws.accept_connections()
+
+    assert (await bot.until_answered(record)).asked.response is True

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from slack_bolt.async_app import AsyncApp
+
+from bot.errors import StorageUnavailable
+from bot.slack.app import build_app, dispatcher, who_am_i
+from bot.slack.connection import Envelope
+from bot.slack.socket import Unacknowledged
+from bot.workspace.seed import ADE, AGENTS, BOT_ID, BOT_USER, FOLAKE, GIO, PLATFORM, TEAM
+from core.clock import SystemClock
+from core.errors import LedgerUnwritable
+from core.ledger import FileLedger
+from tests.unit.bot.slack.conftest import Start
+from tests.unit.bot.slack.kit import ISSUE, Bot
+
+
+@pytest.fixture
+async def app(built: Start) -> AsyncApp:
+    bot = await built()
+    return build_app(web=bot.web, me=await who_am_i(bot.web, bot.clock), surface=bot.surface)
+
+
+def event(kind: str, **more: Any) -> dict[str, Any]:
+    return {
+        "type": "event_callback",
+        "team_id": TEAM,
+        "event_id": "Ev1",
+        "event": {"type": kind, "user": ADE, **more},
+    }
+
+
+def interaction(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "team": {"id": TEAM}, "user": {"id": ADE, "team_id": TEAM}, **more}
+
+
+VIEW = {"id": "V1", "type": "modal", "callback_id": "other", "private_metadata": "", "state": {"values": {}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("events_api", event("message", channel=AGENTS, ts="1.0", text="hello")),
+        ("events_api", event("message", channel=AGENTS, ts="1.0", subtype="message_changed", message={})),
+        ("events_api", event("message", channel=AGENTS, ts="1.0", subtype="channel_join")),
+        ("events_api", event("message", channel=AGENTS, ts="1.0", bot_id=BOT_ID, subtype="bot_message")),
+        ("events_api", event("message", channel=AGENTS, ts="1.0", user=BOT_USER)),
+        ("events_api", event("app_mention", channel=AGENTS, ts="1.0")),
+        ("events_api", event("member_joined_channel", channel=AGENTS)),
+        ("events_api", event("member_left_channel", channel=AGENTS)),
+        ("events_api", event("user_change", user={"id": ADE})),
+        ("events_api", event("subteam_updated", subteam={"id": PLATFORM})),
+        ("events_api", event("subteam_members_changed", subteam_id=PLATFORM)),
+        ("events_api", event("tokens_revoked")),
+        ("events_api", event("app_uninstalled")),
+        ("events_api", event("something_new")),
+        ("events_api", event("function_executed", function={"callback_id": "f"})),
+        (
+            "interactive",
+            interaction("block_actions", actions=[{"action_id": "x", "type": "button", "block_id": "b"}]),
+        ),
+        (
+            "interactive",
+            interaction(
+                "block_actions",
+                actions=[{"action_id": "clarify.yes", "block_id": "b", "type": "button", "value": "9|?"}],
+            ),
+        ),
+        (
+            "interactive",
+            interaction(
+                "block_actions", actions=[{"action_id": "clarify.link", "block_id": "b", "type": "button"}]
+            ),
+        ),
+        ("interactive", interaction("view_submission", view=VIEW)),
+        ("interactive", interaction("view_submission", view=VIEW | {"callback_id": "clarify.answer"})),
+        ("interactive", interaction("view_closed", view=VIEW)),
+        ("interactive", interaction("shortcut", callback_id="s")),
+        ("interactive", interaction("message_action", callback_id="s")),
+        ("interactive", interaction("block_suggestion", action_id="x", block_id="b", value="")),
+        ("slash_commands", {"command": "/other", "team_id": TEAM, "user_id": ADE, "text": ""}),
+    ],
+)
+async def test_every_envelope_is_acknowledged(app: AsyncApp, kind: str, payload: dict[str, Any]) -> None:
+    await dispatcher(app)(Envelope("env1", kind, payload))
+
+
+async def test_event_that_cannot_be_stored_is_not_acknowledged(
+    built: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bot = await built()
+    dispatch = dispatcher(build_app(web=bot.web, me=await who_am_i(bot.web, bot.clock), surface=bot.surface))
+    reply = event("message", channel=AGENTS, ts="2.0", thread_ts="1.0", text="a secret plan", team=TEAM)
+
+    async def full(*_: object) -> bool:
+        raise StorageUnavailable("the disk is full")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.DEBUG):
+        patch.setattr(bot.memory, "take_slack_event", full)
+        with pytest.raises(Unacknowledged):
+            await dispatch(Envelope("env1", "events_api", reply))
+    assert "secret plan" not in caplog.text
+    await dispatch(Envelope("env1", "events_api", reply, 1, "timeout"))
+    await bot.intake.idle()
+
+
+async def test_click_whose_answer_cannot_be_stored_is_told_and_not_acknowledged(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    record, ts = await bot.asked()
+    bot.ws.context.options = type(bot.ws.context.options)(ack_timeout=0.5)
+
+    def fails(issue: int, content: bytes) -> None:
+        raise LedgerUnwritable(issue, "the disk is full")
+
+    monkeypatch.setattr(bot.ledger, "_replace", fails)
+    outcome = await bot.ws.click(ADE, AGENTS, ts, label="Yes")
+
+    assert not outcome.ok
+    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
+    assert "could not be stored" in told
+    assert (await bot.find(record)).is_open
+    assert "Deploy" not in caplog.text
+
+
+async def test_click_while_the_ledger_is_locked_is_told_and_never_applied(bot: Bot) -> None:
+    record, ts = await bot.asked()
+    other = FileLedger(bot.ledger.directory)
+    release = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hold(_: object) -> None:
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
+
+    holding = asyncio.create_task(other.transact(ISSUE, hold))
+    await asyncio.sleep(0.05)
+    clicking = asyncio.create_task(bot.ws.click(ADE, AGENTS, ts, label="Yes"))
+    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
+    release.set()
+    await holding
+    await clicking
+    other.close()
+
+    assert "try again" in told
+    await asyncio.sleep(0.1)
+    assert (await bot.find(record)).is_open
+
+
+@pytest.mark.parametrize("text", ["yes", "no"])
+async def test_click_on_a_question_that_expired_is_told(bot: Bot, text: str) -> None:
+    record, ts = await bot.asked(expires_at=datetime.now(UTC) + timedelta(milliseconds=50))
+    await asyncio.sleep(0.1)
+
+    await bot.ws.click(ADE, AGENTS, ts, label=text.capitalize())
+
+    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
+    assert "expired" in told
+    assert (await bot.find(record)).asked.closed == "expired"
+
+
+async def test_click_of_whom_slack_does_not_know_is_neither_taken_nor_refused(bot: Bot) -> None:
+    record, ts = await bot.asked()
+    bot.ws.context.options = type(bot.ws.context.options)(ack_timeout=0.5)
+    bot.ws.faults.add("users.info", "429:60", times=1)
+
+    await bot.ws.click(ADE, AGENTS, ts, label="Yes")
+
+    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
+    assert "try again" in told
+    assert (await bot.find(record)).is_open
+    assert (await bot.ws.click(ADE, AGENTS, ts, label="Yes")).ok
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_refusal_is_told_and_logged_by_ids_only(bot: Bot, caplog: pytest.LogCaptureFixture) -> None:
+    record, ts = await bot.asked()
+
+    await bot.ws.click(GIO, AGENTS, ts, label="Yes")
+
+    (told,) = await bot.ws.wait_for(lambda: bot.told(GIO))
+    assert "guest" in told
+    assert (await bot.find(record)).is_open
+    assert f"refused: {record.id}, team {TEAM}, user {GIO}" in caplog.text
+    assert "Deploy" not in caplog.text
+
+
+async def test_somebody_who_just_joined_is_not_refused_on_old_facts(bot: Bot) -> None:
+    bot.ws.leave(ADE, AGENTS)
+    await bot.people.members(AGENTS)
+    bot.people._again = 0.0
+    bot.ws.context.options = type(bot.ws.context.options)(events=frozenset())
+    bot.ws.join(ADE, AGENTS)
+    record, ts = await bot.asked()
+
+    await bot.ws.click(ADE, AGENTS, ts, label="Yes")
+
+    assert (await bot.find(record)).asked.response is True
+
+
+@pytest.mark.parametrize(
+    ("answerers", "user", "taken"),
+    [
+        (f'["{FOLAKE}"]', FOLAKE, True),
+        (f'["{FOLAKE}"]', ADE, False),
+        (f'["{GIO}"]', GIO, True),
+        (f'["{PLATFORM}"]', ADE, True),
+        (f'["{PLATFORM}"]', FOLAKE, False),
+    ],
+)
+async def test_click_by_configured_list(start: Start, answerers: str, user: str, taken: bool) -> None:
+    bot = await start(answerers)
+    record, ts = await bot.asked()
+
+    await bot.ws.click(user, AGENTS, ts, label="Yes")
+
+    assert (await bot.find(record)).is_open is not taken
+    if not taken:
+        assert await bot.ws.wait_for(lambda: bot.told(user))
+
+
+async def test_email_identity_is_looked_up(start: Start) -> None:
+    bot = await start(more='\n[identities]\nU0FOLAKE = "user:folake"\n')
+    configured = bot.gate._settings.model_copy(
+        update={"slack": bot.gate._settings.slack.model_copy(update={"identity": "email"})}
+    )
+    bot.gate._settings = configured
+    first, ts = await bot.asked()
+    second, other = await bot.asked(question="Again?", session_id="sess_2")
+
+    await bot.ws.click(ADE, AGENTS, ts, label="Yes")
+    await bot.ws.click(FOLAKE, AGENTS, other, label="Yes")
+
+    assert (await bot.find(first)).asked.decided_by == "user:ade@local.example"
+    assert (await bot.find(second)).asked.decided_by == "user:folake"
+
+
+async def test_who_am_i_is_asked_until_it_is_known(built: Start) -> None:
+    bot = await built()
+    bot.ws.faults.add("auth.test", "429:0.01", times=1)
+    bot.ws.faults.add("auth.test", "5xx:502", times=1)
+
+    me = await who_am_i(bot.web, SystemClock())
+
+    assert (me.bot_user_id, me.bot_id, me.team_id) == (BOT_USER, BOT_ID, TEAM)

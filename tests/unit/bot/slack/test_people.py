@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot.slack import people as module
+from bot.slack.access import Profile
+from bot.slack.calls import SlackBusyError, ask, ask_patiently
+from bot.slack.people import People
+from bot.workspace import Workspace
+from bot.workspace.seed import (
+    ADE,
+    AGENTS,
+    BOT_TOKEN,
+    EVA,
+    EXTERNAL_TEAM,
+    GIO,
+    GONE,
+    ONCALL,
+    OTHER_BOT_USER,
+    PLATFORM,
+    TEAM,
+)
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Waits:
+    """A clock that does not wait, but remembers for how long it should have."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+
+@pytest.fixture
+def web(ws: Workspace) -> AsyncWebClient:
+    return AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
+
+
+@pytest.fixture
+def seconds() -> Seconds:
+    return Seconds()
+
+
+@pytest.fixture
+def people(web: AsyncWebClient, seconds: Seconds) -> People:
+    return People(web, keep=300, again=10, seconds=seconds)
+
+
+def count(ws: Workspace, method: str) -> int:
+    return sum(call.method == method for call in ws.calls)
+
+
+@pytest.mark.parametrize(
+    ("user", "team", "flags"),
+    [
+        (ADE, TEAM, {}),
+        (GIO, TEAM, {"is_guest": True}),
+        (EVA, EXTERNAL_TEAM, {"is_stranger": True}),
+        (GONE, TEAM, {"is_deleted": True}),
+        (OTHER_BOT_USER, TEAM, {"is_bot": True}),
+    ],
+)
+async def test_profile_of_each_kind(people: People, user: str, team: str, flags: dict[str, bool]) -> None:
+    found = await people.profile(user)
+
+    assert (found.id, found.team) == (user, team)
+    kinds = ("is_guest", "is_stranger", "is_deleted", "is_bot")
+    assert {kind: True for kind in kinds if getattr(found, kind)} == flags
+
+
+async def test_profile_is_kept_for_a_while(people: People, seconds: Seconds, ws: Workspace) -> None:
+    first = await people.profile(ADE)
+    seconds.now = 299
+    assert await people.profile(ADE) is first
+    assert people.known_name(ADE) == "ade"
+    seconds.now = 301
+    assert await people.profile(ADE) == first
+    assert count(ws, "users.info") == 2
+
+
+async def test_fresh_is_asked_again_but_not_at_once(people: People, seconds: Seconds, ws: Workspace) -> None:
+    await people.group(PLATFORM)
+    seconds.now = 9
+    await people.group(PLATFORM, fresh=True)
+    assert count(ws, "usergroups.users.list") == 1
+    seconds.now = 11
+    await people.group(PLATFORM, fresh=True)
+    assert count(ws, "usergroups.users.list") == 2
+
+
+async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -> None:
+    await people.members(AGENTS)
+    await people.profile(ADE)
+    await people.group(PLATFORM)
+    people.forget_channel(AGENTS)
+    people.forget_user(ADE)
+    people.forget_group(PLATFORM)
+    assert ADE in await people.members(AGENTS)
+    assert (await people.profile(ADE)).id == ADE
+    assert await people.group(PLATFORM) == {ONCALL, ADE}
+    assert count(ws, "conversations.members") == count(ws, "users.info") == 2
+
+
+async def test_members_are_read_in_pages(
+    people: People, ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAGE", 2)
+    assert await people.members(AGENTS) == set(ws.channel(AGENTS).members)
+    assert count(ws, "conversations.members") > 2
+
+
+async def test_many_at_once_ask_once(people: People, ws: Workspace) -> None:
+    found = await asyncio.gather(*(people.profile(ADE) for _ in range(20)))
+    assert len({each.id for each in found}) == 1
+    assert count(ws, "users.info") == 1
+
+
+async def test_failure_is_typed_and_not_kept(people: People, ws: Workspace) -> None:
+    ws.faults.add("users.info", "5xx:500", times=1)
+    with pytest.raises(SlackUnreachableError):
+        await people.profile(ADE)
+    assert isinstance(await people.profile(ADE), Profile)
+    with pytest.raises(SlackRefusedError) as caught:
+        await people.profile("U0NOBODY")
+    assert caught.value.code == "user_not_found"
+
+
+@pytest.mark.parametrize(
+    ("fault", "after"), [("429:7", 7.0), ("429:1.5", 1.5), ("429", 5.0), ("refuse:ratelimited", 5.0)]
+)
+async def test_rate_limit_says_how_long(web: AsyncWebClient, ws: Workspace, fault: str, after: float) -> None:
+    ws.faults.add("users.info", fault, times=1)
+    with pytest.raises(SlackBusyError) as caught:
+        await ask("users.info", lambda: web.users_info(user=ADE))
+    assert caught.value.after == after
+
+
+async def test_call_that_hangs_is_given_up(web: AsyncWebClient, ws: Workspace) -> None:
+    ws.faults.add("users.info", "delay:30", times=1)
+    with pytest.raises(SlackUnreachableError, match="TimeoutError"):
+        await ask("users.info", lambda: web.users_info(user=ADE), timeout=0.05)
+
+
+async def test_ask_patiently_waits_as_told_then_longer(web: AsyncWebClient, ws: Workspace) -> None:
+    clock = Waits()
+    ws.faults.add("users.info", "429:3", times=1)
+    ws.faults.add("users.info", "5xx:502", times=1)
+    await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock)  # type: ignore[arg-type]
+    assert clock.waited == [3.0, 2.0]
+
+
+async def test_ask_patiently_gives_up_in_the_end(web: AsyncWebClient, ws: Workspace) -> None:
+    clock = Waits()
+    ws.faults.add("users.info", "5xx:500", times=9)
+    with pytest.raises(SlackUnreachableError):
+        await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock, tries=3)  # type: ignore[arg-type]
+    assert len(clock.waited) == 2
