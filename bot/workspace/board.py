@@ -78,11 +78,9 @@ class Board:
         """`user` leaves or is removed; the app is told where it was a member until now."""
         if user in channel.members:
             self._events.joined(channel, user, left=True)
-            channel.members.remove(user)
             if user == self._state.app.bot_user:
-                self._events.emit(
-                    {"type": "channel_left", "channel": channel.id, "event_ts": self._state.next_ts()}
-                )
+                self._events.about_channel(channel, "channel_left", user)
+            channel.members.remove(user)
             self._changed(channel)
 
     def archive(self, channel: Channel, by: str, *, undo: bool = False) -> None:

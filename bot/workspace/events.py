@@ -63,10 +63,11 @@ class Events:
             self.emit(event)
 
     def about_channel(self, channel: Channel, kind: str, user: str) -> None:
-        """`channel_archive` and its like."""
+        """`channel_archive` and its like; for private channels Slack calls them `group_…`."""
         if self._hears(channel):
             ts = self._context.state.next_ts()
-            self.emit({"type": kind, "channel": channel.id, "user": user, "event_ts": ts})
+            name = kind.replace("channel_", "group_") if channel.is_private else kind
+            self.emit({"type": name, "channel": channel.id, "user": user, "event_ts": ts})
 
     def _about(self, message: Message, subtype: str, fields: Json) -> None:
         channel = self._context.state.channels[message.channel]

@@ -93,7 +93,8 @@ class Page:
         if channel not in visible:
             channel = AGENTS if AGENTS in visible or not visible else visible[0]
         thread = get("thread", "")
-        return Where(user, channel, thread if thread in state.channels[channel].messages else None)
+        thread_there = thread if thread in state.channels[channel].messages else None
+        return Where(user, channel, thread_there, everything=bool(get("all", "")))
 
     async def _static(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

@@ -92,34 +92,21 @@ def bot_json(state: State) -> Json:
 
 def user_json(state: State, user: User, *, email: bool) -> Json:
     """A person as `users.info` gives it; `email` where the token's scopes show it."""
-    local = user.team_id == state.team["id"]
-    profile: Json = {
-        "real_name": user.real_name,
-        "real_name_normalized": user.real_name,
-        "display_name": user.name,
-        "display_name_normalized": user.name,
-        "team": user.team_id,
-    }
-    if email and user.email and local:
-        profile["email"] = user.email
-    if user.is_bot:
-        profile |= {
-            "bot_id": state.app.bot_id if user.id == state.app.bot_user else "B0OTHER",
-            "api_app_id": "",
-        }
     body: Json = {
         "id": user.id,
         "team_id": user.team_id,
         "name": user.name,
         "deleted": user.deleted,
-        "profile": profile,
+        "profile": _profile(state, user, email=email),
         "is_bot": user.is_bot,
         "is_app_user": False,
         "updated": user.updated,
     }
     if user.deleted:
         return body
-    body |= {
+    if user.team_id != state.team["id"]:
+        body["is_stranger"] = user.is_stranger
+    return body | {
         "real_name": user.real_name,
         "tz": user.tz,
         "tz_label": user.tz,
@@ -130,9 +117,26 @@ def user_json(state: State, user: User, *, email: bool) -> Json:
         "is_restricted": user.is_restricted,
         "is_ultra_restricted": user.is_ultra_restricted,
     }
-    if not local:
-        body["is_stranger"] = user.is_stranger
-    return body
+
+
+def _profile(state: State, user: User, *, email: bool) -> Json:
+    """E-mail addresses of external people are never shown."""
+    profile: Json = {
+        "real_name": user.real_name,
+        "real_name_normalized": user.real_name,
+        "display_name": user.name,
+        "display_name_normalized": user.name,
+        "team": user.team_id,
+    }
+    if email and user.email and user.team_id == state.team["id"]:
+        profile["email"] = user.email
+    if user.is_bot:
+        ours = user.id == state.app.bot_user
+        profile |= {
+            "bot_id": state.app.bot_id if ours else "B0OTHER",
+            "api_app_id": state.app.id if ours else "",
+        }
+    return profile
 
 
 def channel_json(state: State, channel: Channel, *, viewer: str) -> Json:

@@ -13,6 +13,7 @@ from .state import Channel, Ephemeral, Json, Message, State, User, View
 from .writing import unescape
 
 TOGETHER = timedelta(minutes=5)
+RECENT = 150
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Where:
     user: str
     channel: str
     thread: str | None = None
+    everything: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,12 @@ class Scene:
             m for m in self.channel.messages.values() if not m.thread_ts or m.broadcast
         ]
         shown += [e for e in self._whispers() if e.thread_ts is None]
-        return self._rows(sorted(shown, key=lambda m: m.ts))
+        shown.sort(key=lambda m: m.ts)
+        return self._rows(shown if self.where.everything else shown[-RECENT:])
+
+    def has_earlier(self) -> bool:
+        """Whether `channel_rows` leaves out older messages, to stay quick."""
+        return not self.where.everything and len(self.channel.messages) > RECENT
 
     def thread_rows(self) -> list[Row]:
         if self.where.thread is None:

@@ -142,6 +142,8 @@ async def test_private_channels_are_hidden_from_outside(ws: Workspace, client: A
             await call
     ws.join(BOT_USER, RANDOM)
     assert (await client.conversations_info(channel=RANDOM))["channel"]["is_private"] is True
+    ws.archive(RANDOM)
+    await ws.wait_for(lambda: [a for a in ws.acks if a.payload_type == "group_archive"])
 
 
 async def test_wait_for_says_what_happened_instead(ws: Workspace, client: AsyncWebClient) -> None:

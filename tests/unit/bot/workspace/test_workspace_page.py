@@ -120,6 +120,14 @@ async def test_page_marks_unread_until_seen(client: AsyncWebClient, browser: aio
     assert "unread" not in await seen(browser, "/part/sidebar", user=ADE)
 
 
+async def test_page_shows_the_recent_messages_first(ws: Workspace, browser: aiohttp.ClientSession) -> None:
+    for number in range(151):
+        await ws.post(ADE, AGENTS, f"message {number}.")
+    recent = await seen(browser)
+    assert ("message 0." in recent, "message 150." in recent, "Show earlier" in recent) == (False, True, True)
+    assert "message 0." in await seen(browser, all="1")
+
+
 async def test_page_shows_a_thread_beside(ws: Workspace, browser: aiohttp.ClientSession) -> None:
     root = await ws.post(ADE, AGENTS, "root")
     await ws.post(FOLAKE, AGENTS, "only in the thread", root.ts)
