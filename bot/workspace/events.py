@@ -67,7 +67,8 @@ class Events:
         if self._hears(channel):
             ts = self._context.state.next_ts()
             name = kind.replace("channel_", "group_") if channel.is_private else kind
-            self.emit({"type": name, "channel": channel.id, "user": user, "event_ts": ts})
+            who = "actor_id" if kind == "channel_left" else "user"
+            self.emit({"type": name, "channel": channel.id, who: user, "event_ts": ts})
 
     def _about(self, message: Message, subtype: str, fields: Json) -> None:
         channel = self._context.state.channels[message.channel]
