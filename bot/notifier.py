@@ -43,9 +43,10 @@ class Notifier:
             await self._page_error(item)
         elif event.critical and event.question is None:
             await self._notice(item, self._renderer.generic_notice(event), critical=True)
-            if event.type != aaep.CLARIFICATION:
-                return
-            await self._page_broken(item)
+            if event.type in {aaep.CLARIFICATION, aaep.HANDOFF}:
+                await self._page_event(item)
+        elif await self._messages.thread_of(item.producer, event.session_id) is None:
+            return
         elif event.type == aaep.TOOL_COMPLETED:
             await self._tool(item)
         elif event.type in {aaep.COMPLETED, aaep.CANCELLED}:
@@ -72,6 +73,7 @@ class Notifier:
                 body={
                     "text": message.text,
                     "blocks": message.blocks,
+                    "more": message.more,
                     "opens_thread": critical,
                     "broadcast": critical,
                     "needed": critical,
@@ -90,19 +92,21 @@ class Notifier:
         page = Page(f"errored:{item.producer}:{event.event_id}", f"Error category {category}", title, body)
         await self._delivery.page(page, event.agent_id)
 
-    async def _page_broken(self, item: Item) -> None:
-        """A question that nobody can answer from Slack: the agent waits until its timeout."""
+    async def _page_event(self, item: Item) -> None:
+        """A handoff, or a question that nobody can answer from Slack: a human has to go to the agent."""
         event = item.event
-        title = f"{event.agent_name or event.agent_id} asks something that cannot be answered here"
-        reason = "Its question breaks the protocol: " + ", ".join(event.problems)
-        page = Page(f"broken:{item.producer}:{event.event_id}", reason, title, event.summary() or "")
+        agent = event.agent_name or event.agent_id
+        if event.type == aaep.HANDOFF:
+            title, reason, body = f"{agent} hands over to a human", "Handoff requested", event.text("reason")
+        else:
+            title = f"{agent} asks something that cannot be answered here"
+            reason, body = "Its question breaks the protocol: " + ", ".join(event.problems), None
+        page = Page(f"event:{item.producer}:{event.event_id}", reason, title, body or event.summary() or "")
         await self._delivery.page(page, event.agent_id)
 
     async def _tool(self, item: Item) -> None:
-        """Into the session's thread, if it has one: failures each as a notice, successes folded into one."""
+        """Into the session's thread: failures each as a notice, successes folded into one."""
         event = item.event
-        if await self._messages.thread_of(item.producer, event.session_id) is None:
-            return
         duration = event.raw.get("duration_ms")
         line = ToolLine(
             tool=event.text("tool") or "unnamed",

@@ -132,7 +132,7 @@ class Wishes:
     async def _told(self, row: Row) -> Wish | Hold:
         """A notice or page, whose words were stored when it was decided."""
         body = row.body or {}
-        message = Message(text=body["text"], blocks=body["blocks"])
+        message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
         channel, thread_ts, opens = row.channel or row.target, row.thread_ts, False
         if row.ts is None:
             channel, thread_ts = row.target, body.get("thread_ts")
