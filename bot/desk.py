@@ -8,7 +8,7 @@ is in the ledger when the call returns; where nothing was recorded, the reaction
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -83,6 +83,13 @@ class Records(Protocol):
     async def read(self, issue: int) -> list[Raw]: ...
 
 
+class Open(Protocol):
+    """What is open, in memory: `core.index.Index`."""
+
+    def __iter__(self) -> Iterator[Summary]: ...
+    def get(self, clarification_id: str, issue: int) -> Summary | None: ...
+
+
 class Gatekeeper(Protocol):
     """Both raise SlackError where Slack does not tell who somebody is."""
 
@@ -98,9 +105,7 @@ class Modals(Protocol):
 
 
 class Desk:
-    """`index` is what is open; `memory` keeps replies that wait for their question; `to_plain` turns a phrase
-    into text without live parts, for modals.
-    """
+    """`memory` keeps replies that wait for their question; `to_plain` takes a phrase's live parts out, for modals."""
 
     def __init__(
         self,
@@ -110,7 +115,7 @@ class Desk:
         memory: SlackMemory,
         gate: Gatekeeper,
         modals: Modals,
-        index: Iterable[Summary],
+        index: Open,
         clock: Clock,
         to_plain: Callable[[str], str],
     ) -> None:
@@ -169,8 +174,8 @@ class Desk:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
             SubmissionErrors: as `read` raised it.
         """
-        record = await self.find(clarification_id)
-        if (refused := await self._refused(record, person, place)) is not None:
+        agent = await self._agent(clarification_id)
+        if (refused := await self._refused(clarification_id, agent, person, place)) is not None:
             return refused
         decider = Decider(await self._gate.decided_by(person), "slack", person.team, person.user)
         return Reaction(record=await self._router.answer(clarification_id, read, decider, at, round))
@@ -221,7 +226,8 @@ class Desk:
 
     async def _open_answer(self, press: Press, person: Person, place: Place) -> Reaction:
         record = await self.find(press.clarification)
-        if (refused := await self._refused(record, person, place)) is not None:
+        agent = record.asked.agent_id or record.from_
+        if (refused := await self._refused(record.id, agent, person, place)) is not None:
             return refused
         if not record.is_open:
             return Reaction(phrases.closed(record))
@@ -249,12 +255,23 @@ class Desk:
         """
         return await self._records.find(clarification_id, parse_id(clarification_id)[0])
 
-    async def _refused(self, record: Clarification, person: Person, place: Place) -> Reaction | None:
-        agent = record.asked.agent_id or record.from_
+    async def _agent(self, clarification_id: str) -> str:
+        """Whose question it is: of what is open that is known without reading its ledger."""
+        known = self._index.get(clarification_id, parse_id(clarification_id)[0])
+        if known is not None and known.agent_id is not None:
+            return known.agent_id
+        record = await self.find(clarification_id)
+        return record.asked.agent_id or record.from_
+
+    async def _refused(
+        self, clarification_id: str, agent: str, person: Person, place: Place
+    ) -> Reaction | None:
         refusal = await self._gate.refusal(person, place.channel, agent)
         if refusal is None:
             return None
-        _log.warning("refused: %s, team %s, user %s: %s", record.id, person.team, person.user, refusal.why)
+        _log.warning(
+            "refused: %s, team %s, user %s: %s", clarification_id, person.team, person.user, refusal.why
+        )
         return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 
 from bot.desk import Person, Refusal
+from bot.errors import SlackRefusedError
 from bot.settings import RouteSettings, Settings
-from bot.slack.access import MEMBERS, Allowed, Denied, Reason, check_answerers, may_answer
+from bot.slack.access import MEMBERS, Allowed, Denied, Profile, Reason, check_answerers, may_answer
 from bot.slack.identity import decided_by, needs_email
 from bot.slack.people import People
 
@@ -49,10 +48,15 @@ class Gate:
     async def decided_by(self, person: Person) -> str:
         """The name that an agent is told."""
         mode, table = self._settings.slack.identity, self._settings.identities
-        email = (
-            (await self._people.profile(person.user)).email if needs_email(person.user, mode, table) else None
-        )
+        email = await self._email(person.user) if needs_email(person.user, mode, table) else None
         return decided_by(team=person.team, user=person.user, mode=mode, email=email, table=table)
+
+    async def _email(self, user: str) -> str | None:
+        try:
+            return (await self._people.profile(user)).email
+        except SlackRefusedError:
+            # Somebody of whom Slack tells us nothing, such as an external person: no address.
+            return None
 
     async def check(self) -> None:
         """For the start: every route has somebody who could answer.
@@ -71,27 +75,15 @@ class Gate:
     ) -> Allowed | Denied:
         if person.user in route.answerer_users:
             return Allowed(person.user)
-        profile, members, groups = await asyncio.gather(
-            self._people.profile(person.user, fresh=fresh),
-            self._members(channel, fresh=fresh) if MEMBERS in route.answerers else _nobody(),
-            self._groups(route, fresh=fresh),
-        )
-        if person.team and person.team != profile.team:
-            profile = replace(profile, team=person.team)
+        at_home = not person.team or person.team == self._home_team
+        groups = {group: await self._people.group(group, fresh=fresh) for group in route.answerer_groups}
+        # Slack need not tell us of people who are at home elsewhere, and only full members need the channel's list.
+        profile = Profile(person.user, person.team)
+        members: frozenset[str] = frozenset()
+        if at_home:
+            profile = await self._people.profile(person.user, fresh=fresh)
+            if MEMBERS in route.answerers:
+                members = await self._people.members(channel, fresh=fresh)
         return may_answer(
-            profile,
-            route.answerers,
-            channel_members=members,
-            groups=groups,
-            home_team=self._home_team,
+            profile, route.answerers, channel_members=members, groups=groups, home_team=self._home_team
         )
-
-    async def _members(self, channel: str, *, fresh: bool) -> frozenset[str]:
-        return await self._people.members(channel, fresh=fresh)
-
-    async def _groups(self, route: RouteSettings, *, fresh: bool) -> Mapping[str, frozenset[str]]:
-        return {group: await self._people.group(group, fresh=fresh) for group in route.answerer_groups}
-
-
-async def _nobody() -> frozenset[str]:
-    return frozenset()

@@ -23,6 +23,7 @@ from typing import Any
 import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.errors import SlackRefusedError
 from bot.slack.calls import NETWORK_ERRORS, reason, retry_after
 from bot.slack.connection import Connection, Envelope, HelloMissing, Json
 from core.clock import Clock
@@ -34,6 +35,19 @@ class Unacknowledged(Exception):
     """An envelope that is not acknowledged: nothing of it was kept, and Slack is to know."""
 
 
+# At the first connection these are a mistake in the setup, not trouble that passes.
+_NEVER = frozenset(
+    [
+        "invalid_auth",
+        "not_authed",
+        "not_allowed_token_type",
+        "missing_scope",
+        "no_permission",
+        "token_revoked",
+        "account_inactive",
+        "forbidden_team",
+    ]
+)
 Dispatch = Callable[[Envelope], Awaitable[Json | None]]
 
 
@@ -102,7 +116,11 @@ class SlackSocket:
         return self._since
 
     async def start(self) -> None:
-        """Returns when the first connection stands. Until then it keeps trying, and logs why it fails."""
+        """Returns when the first connection stands. Until then it keeps trying, and logs why it fails.
+
+        Raises:
+            SlackRefusedError: the app token is not good; trying again would not help.
+        """
         self._supervisor = asyncio.create_task(self._supervise(), name="slack socket")
         up = asyncio.create_task(self._up.wait(), name="slack socket up")
         try:
@@ -147,6 +165,10 @@ class SlackSocket:
             try:
                 await self._open()
             except (*NETWORK_ERRORS, HelloMissing) as error:
+                if not self._was_up and reason(error) in _NEVER:
+                    raise SlackRefusedError(
+                        f"apps.connections.open: {reason(error)}", code=reason(error)
+                    ) from error
                 delay = max(self._backoff(failures), retry_after(error) or 0.0)
                 failures += 1
                 _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)

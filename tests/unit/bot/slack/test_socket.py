@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.errors import SlackRefusedError
 from bot.slack.connection import Envelope
 from bot.slack.socket import SlackSocket, Unacknowledged
 from bot.workspace import Workspace
@@ -151,6 +152,22 @@ async def test_refused_connections_open_is_tried_again(ws: Workspace, desk: Desk
     ws.faults.add("apps.connections.open", "5xx:503", times=1)
     ws.faults.add("apps.connections.open", "drop", times=1)
     async with connected(ws, desk):
+        await heard(ws, desk, "one")
+
+
+async def test_bad_app_token_ends_the_start(ws: Workspace, desk: Desk) -> None:
+    ws.faults.add("apps.connections.open", "refuse:invalid_auth", times=1)
+    with pytest.raises(SlackRefusedError) as caught:
+        async with connected(ws, desk):
+            pass
+    assert caught.value.code == "invalid_auth"
+
+
+async def test_token_that_is_refused_later_is_tried_again(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk):
+        ws.faults.add("apps.connections.open", "refuse:invalid_auth", times=2)
+        ws.cut_sockets()
+        await until(lambda: desk.returns == 1)
         await heard(ws, desk, "one")
 
 
