@@ -1,0 +1,68 @@
+"""A clock that tests move by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from datetime import UTC, datetime, timedelta
+
+START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+_TURNS = 20
+
+
+class ManualClock:
+    """A `core.clock.Clock` that stands still until `advance`; sleepers wake in the order of their times.
+
+    `slept` lists the seconds of every sleep asked for. `auto` advances by itself to what is slept for, for tests
+    that only look at how long something waits.
+    """
+
+    def __init__(self, start: datetime = START, *, auto: bool = False) -> None:
+        self.slept: list[float] = []
+        self._now = start
+        self._auto = auto
+        self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def now(self) -> datetime:
+        return self._now
+
+    @property
+    def sleeping(self) -> int:
+        """How many wait for this clock."""
+        return sum(not woken.done() for _, _, woken in self._sleepers)
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        due = self._now + timedelta(seconds=max(0.0, seconds))
+        if self._auto:
+            self._now = max(self._now, due)
+        if due <= self._now:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (due, next(self._order), woken))
+        await woken
+
+    def jump(self, to: datetime) -> None:
+        """Set the time without waking anybody, as when the machine's clock is changed."""
+        self._now = to
+
+    async def advance(self, seconds: float) -> None:
+        """Move on by `seconds`: whoever sleeps less wakes at its time, and runs as far as it can without waiting."""
+        end = self._now + timedelta(seconds=seconds)
+        await _let_run()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            due, _, woken = heapq.heappop(self._sleepers)
+            self._now = max(self._now, due)
+            if not woken.done():
+                woken.set_result(None)
+            await _let_run()
+        self._now = end
+        await _let_run()
+
+
+async def _let_run() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
