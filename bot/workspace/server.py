@@ -76,7 +76,11 @@ class Workspace(Acting):
     async def __aenter__(self) -> Self:
         self._runner = web.AppRunner(self._app(), shutdown_timeout=0.5, access_log=None)
         await self._runner.setup()
-        await self.accept_connections()
+        try:
+            await self.accept_connections()
+        except OSError:
+            await self._runner.cleanup()
+            raise
         return self
 
     async def __aexit__(
@@ -95,6 +99,7 @@ class Workspace(Acting):
         await self._site.start()
         self._port = self._runner.addresses[0][1]
         self.interactions.response_base = f"http://{HOST}:{self._port}"
+        self.context.changes.notify("record")
 
     async def refuse_connections(self) -> None:
         """Be gone: cut every connection and listen no more, until `accept_connections`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -9,7 +11,7 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace import Workspace
+from bot.workspace import Workspace, serve
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, BOT_USER, FOLAKE, PLATFORM, RANDOM
 from tests.unit.bot.workspace.kit import Bot, Json, StartBot, actions, button, modal, plain, text_input
 
@@ -153,12 +155,13 @@ async def test_wait_for_says_what_happened_instead(ws: Workspace, client: AsyncW
 
 
 async def test_control_waits_for_changes(ws: Workspace) -> None:
+    seen = ws.context.changes.version
     async with aiohttp.ClientSession(ws.url) as session:
-        async with session.get("/control/wait", params={"version": "0", "timeout": "0.05"}) as answer:
-            assert (await answer.json())["version"] == 0
+        async with session.get("/control/wait", params={"version": str(seen), "timeout": "0.05"}) as answer:
+            assert (await answer.json())["version"] == seen
         await ws.post(ADE, AGENTS, "x")
-        async with session.get("/control/wait", params={"version": "0"}) as answer:
-            assert (await answer.json())["version"] > 0
+        async with session.get("/control/wait", params={"version": str(seen)}) as answer:
+            assert (await answer.json())["version"] > seen
 
 
 async def test_eleventh_connection_is_sent_away(ws: Workspace) -> None:
@@ -170,3 +173,70 @@ async def test_eleventh_connection_is_sent_away(ws: Workspace) -> None:
         for socket in sockets:
             await socket.close()
     assert [m["type"] for m in first] == ["hello"] * 10 + ["disconnect"]
+
+
+async def test_serve_runs_until_cancelled() -> None:
+    ready: asyncio.Future[Workspace] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(0, ready.set_result))
+    workspace = await ready
+    async with aiohttp.ClientSession() as session, session.get(workspace.url) as answer:
+        assert answer.status == 200
+    with pytest.raises(OSError, match="address already in use"):
+        await serve(int(workspace.url.rsplit(":", 1)[1].strip("/")), lambda _: None)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(workspace.url)
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "status"),
+    [
+        ("edit", {"user": ADE, "channel": AGENTS, "ts": "1", "text": "x"}, 400),
+        ("submit_view", {"user": ADE, "values": {}}, 400),
+        ("command", {"user": ADE, "channel": AGENTS, "command": "/clarify"}, 200),
+        ("open_home", {"user": ADE}, 200),
+        ("leave", {"user": ADE, "channel": AGENTS}, 200),
+        ("archive", {"channel": AGENTS}, 200),
+        ("change_user", {"user": ADE, "deleted": True}, 200),
+        ("change_group", {"group": PLATFORM, "users": []}, 200),
+        ("emit", {"event": {"type": "tokens_revoked"}}, 200),
+        ("sockets", {"action": "reject_wss", "times": 1}, 200),
+        ("sockets", {"action": "cut"}, 200),
+        ("sockets", {"action": "half_open"}, 200),
+        ("sockets", {"action": "disconnect"}, 200),
+        ("sockets", {"action": "shout"}, 400),
+        ("post", {"user": ADE}, 400),
+        ("dance", {}, 404),
+    ],
+)
+async def test_control_routes(ws: Workspace, action: str, body: Json, status: int) -> None:
+    async with (
+        aiohttp.ClientSession(ws.url) as session,
+        session.post(f"/control/{action}", json=body) as answer,
+    ):
+        assert answer.status == status, await answer.text()
+
+
+async def test_control_refuses_connections_for_a_while(ws: Workspace) -> None:
+    async with aiohttp.ClientSession(ws.url) as session:
+        with suppress(aiohttp.ClientConnectionError):  # the answer may fall to what was asked for
+            await session.post("/control/sockets", json={"action": "refuse", "seconds": 0.1})
+        version = ws.context.changes.version
+        await ws.wait_for(lambda: ws.context.changes.version > version)
+        async with session.get("/control/calls") as answer:
+            assert (await answer.json())["calls"] == []
+
+
+@pytest.mark.parametrize(
+    "what", ["messages", "thread", "direct", "ephemerals", "views", "errors", "calls", "acks"]
+)
+async def test_control_reads(ws: Workspace, what: str) -> None:
+    query = {"channel": AGENTS, "user": ADE, "ts": "1"}
+    async with (
+        aiohttp.ClientSession(ws.url) as session,
+        session.get(f"/control/{what}", params=query) as answer,
+    ):
+        assert (answer.status, next(iter((await answer.json()).values()))) == (200, [])
