@@ -94,6 +94,9 @@ class People:
     async def submit(self, user: str, entered: dict[str, Any]) -> Outcome:
         """Fill in the modal on top by label, block_id or action_id, and submit it."""
         view = self._top(user)
+        if "submit" not in view.payload:
+            msg = f"the modal on top of {user}'s has no submit button (yet)"
+            raise ControlError(msg)
         values = self._fill(view, entered)
         fields = [c for c in controls.controls(view.payload["blocks"]) if c.is_input]
         complaints = {

@@ -9,7 +9,7 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Options, Workspace
-from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
+from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN
 
 Json = dict[str, Any]
 FAST = Options(ack_timeout=0.3, retry_delays=(0.0, 0.05, 0.1))
@@ -92,3 +92,33 @@ def modal(*blocks: Json, **more: Any) -> Json:
         "submit": plain("Send"),
         "blocks": list(blocks),
     } | more
+
+
+async def card(bot: Bot, *blocks: Json, **more: Any) -> str:
+    answer = await bot.client.chat_postMessage(channel=AGENTS, text="card", blocks=list(blocks), **more)
+    return str(answer["ts"])
+
+
+def listening(ws: Workspace) -> Bot:
+    """A bot that acknowledges everything and notes it."""
+    bot = Bot(ws)
+
+    async def note(ack: Any, body: Json) -> None:
+        await bot.note(body)
+        await ack()
+
+    for kind in (
+        "message",
+        "app_mention",
+        "member_joined_channel",
+        "member_left_channel",
+        "channel_archive",
+        "app_home_opened",
+    ):
+        bot.app.event(kind)(note)
+    bot.app.action({"type": "block_actions", "action_id": "yes"})(note)
+    bot.app.action("choice")(note)
+    bot.app.command("/clarify")(note)
+    bot.app.view("answer")(note)
+    bot.app.view_closed("answer")(note)
+    return bot

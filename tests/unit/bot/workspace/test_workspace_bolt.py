@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import aiohttp
@@ -17,42 +16,14 @@ from tests.unit.bot.workspace.kit import (
     StartBot,
     actions,
     button,
+    card,
+    listening,
     modal,
     option,
     plain,
     select,
     text_input,
 )
-
-
-async def card(bot: Bot, *blocks: Json, **more: Any) -> str:
-    answer = await bot.client.chat_postMessage(channel=AGENTS, text="card", blocks=list(blocks), **more)
-    return str(answer["ts"])
-
-
-def listening(ws: Workspace) -> Bot:
-    """A bot that acknowledges everything and notes it."""
-    bot = Bot(ws)
-
-    async def note(ack: Any, body: Json) -> None:
-        await bot.note(body)
-        await ack()
-
-    for kind in (
-        "message",
-        "app_mention",
-        "member_joined_channel",
-        "member_left_channel",
-        "channel_archive",
-        "app_home_opened",
-    ):
-        bot.app.event(kind)(note)
-    bot.app.action({"type": "block_actions", "action_id": "yes"})(note)
-    bot.app.action("choice")(note)
-    bot.app.command("/clarify")(note)
-    bot.app.view("answer")(note)
-    bot.app.view_closed("answer")(note)
-    return bot
 
 
 async def test_click_carries_what_slack_sends(ws: Workspace, start: StartBot) -> None:
@@ -232,48 +203,6 @@ async def test_commands_unknown_or_in_threads_are_refused(ws: Workspace) -> None
     assert [e.text.split(" is ")[0] for e in ws.errors(ADE)] == ["/dance", "/clarify"]
 
 
-async def test_event_without_acknowledgement_is_retried(ws: Workspace, start: StartBot) -> None:
-    bot = Bot(ws)
-
-    @bot.app.event("message")
-    async def deaf_twice(ack: Any, body: Json) -> None:
-        await bot.note(body)
-        if len(bot.bodies) < 3:
-            await asyncio.Event().wait()
-        await ack()
-
-    await start(bot)
-    await ws.post(ADE, AGENTS, "hello?")
-    await ws.wait_for(lambda: ws.acks and ws.acks[-1].ok)
-    assert [(a.attempt, a.failure) for a in ws.acks] == [(0, "timeout"), (1, "timeout"), (2, None)]
-    assert len({b["event_id"] for b in bot.bodies}) == 1
-
-
-async def test_events_while_nobody_is_connected_are_retried_and_lost(ws: Workspace) -> None:
-    await ws.post(ADE, AGENTS, "hello?")
-    await ws.wait_for(lambda: len(ws.acks) == 4)
-    assert {a.failure for a in ws.acks} == {"no_connection"}
-
-
-async def test_click_without_acknowledgement_is_an_error_and_not_retried(
-    ws: Workspace, start: StartBot
-) -> None:
-    bot = Bot(ws)
-
-    @bot.app.action("yes")
-    async def deaf(body: Json) -> None:
-        await bot.note(body)
-
-    await start(bot)
-    ts = await card(bot, actions(button()))
-    outcome = await ws.click(ADE, AGENTS, ts, "yes")
-    assert (outcome.ok, outcome.error) == (False, "timeout")
-    assert [e.reason for e in ws.errors(ADE)] == ["timeout"]
-    await ws.post(ADE, AGENTS, "time passes")
-    await ws.wait_for(lambda: [a for a in ws.acks if a.kind == "events_api" and a.attempt == 3])
-    assert len(bot.bodies) == 1
-
-
 async def test_response_url_lives_five_uses(ws: Workspace, start: StartBot) -> None:
     bot = await start(listening(ws))
     ts = await card(bot, actions(button()))
@@ -287,39 +216,3 @@ async def test_response_url_lives_five_uses(ws: Workspace, start: StartBot) -> N
     assert statuses == [200] * 5 + [404]
     assert ws.ephemerals(ADE)[0].text == "psst"
     assert ws.message(AGENTS, ts).text == "new"
-
-
-@pytest.mark.parametrize("fault", ["cut_sockets", "disconnect_sockets"])
-async def test_bolt_reconnects(ws: Workspace, start: StartBot, fault: str) -> None:
-    bot = await start(listening(ws))
-    before = ws.link.connections[0]
-    result = getattr(ws, fault)()
-    if asyncio.iscoroutine(result):
-        await result
-    await ws.wait_for(lambda: ws.link.connections and before not in ws.link.connections, timeout=15)
-    ts = await card(bot, actions(button()))
-    assert (await ws.click(ADE, AGENTS, ts, "yes")).ok
-
-
-async def test_half_open_socket_swallows_clicks(ws: Workspace, start: StartBot) -> None:
-    bot = await start(listening(ws))
-    ts = await card(bot, actions(button()))
-    await ws.wait_for(lambda: ws.acks)
-    ws.half_open()
-    assert not (await ws.click(ADE, AGENTS, ts, "yes")).ok
-    assert len(ws.link.connections) == 1
-
-
-async def test_rejected_upgrades_and_used_tickets(ws: Workspace) -> None:
-    ws.reject_wss(1)
-    async with aiohttp.ClientSession() as session:
-        for _ in range(2):
-            with pytest.raises(aiohttp.WSServerHandshakeError):
-                await session.ws_connect(f"{ws.link_url}?ticket=made-up")
-        url = f"{ws.link_url}?ticket={ws.link.new_ticket()}"
-        async with session.ws_connect(url) as socket:
-            hello = await socket.receive_json()
-            await socket.ping(b"sdk-ping-pong:1")
-        with pytest.raises(aiohttp.WSServerHandshakeError):
-            await session.ws_connect(url)
-    assert (hello["type"], hello["num_connections"]) == ("hello", 1)

@@ -11,7 +11,7 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.workspace import Workspace, serve
+from bot.workspace import ControlError, Workspace, serve
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, BOT_USER, FOLAKE, PLATFORM, RANDOM
 from tests.unit.bot.workspace.kit import Bot, Json, StartBot, actions, button, modal, plain, text_input
 
@@ -60,6 +60,12 @@ async def test_view_update_checks_the_hash(ws: Workspace, client: AsyncWebClient
     await ws.close_view(ADE)
     with pytest.raises(SlackApiError, match="not_found"):
         await client.views_update(view_id=view.id, view=modal(text_input()))
+
+
+async def test_modal_without_a_submit_button_cannot_be_submitted(ws: Workspace) -> None:
+    ws.view_desk.open(ADE, {"type": "modal", "title": plain("Loading"), "blocks": []})
+    with pytest.raises(ControlError, match="no submit button"):
+        await ws.submit_view(ADE, {})
 
 
 async def test_view_stack_is_three_high(ws: Workspace, client: AsyncWebClient) -> None:
