@@ -109,7 +109,7 @@ class Bot:
             people=self.people,
             router=self.router,
             ledger=self.ledger,
-            memory=SqliteSlackMemory(store),
+            memory=SqliteSlackMemory(store, self.messages.in_flight),
             renderer=self.renderer,
             index=self.index,
             teller=self.delivery,
@@ -120,7 +120,7 @@ class Bot:
     def _build_delivery(self, rng: random.Random) -> None:
         settings, clock = self.settings, self.clock
         self.renderer = Renderer()
-        messages = Messages(self.store)
+        messages = self.messages = Messages(self.store)
         rollups = Rollups(self.index)
         self.replies = ReplyDelivery(
             router=self.router,
@@ -256,10 +256,19 @@ class Bot:
                 await self.intake.drained()
         except TimeoutError:
             _log.warning("producers' backlog is still being worked off; taking clicks all the same")
+        await self._posts_found()
         await self.door.catch_up()
         self._caught_up.set()
         await self.alarm.catch_up()
         await self.door.open()
+
+    async def _posts_found(self) -> None:
+        """Posts of unknown outcome are looked up first: people may have replied to them."""
+        try:
+            async with asyncio.timeout(_DRAIN):
+                await self.messages.in_flight.settled()
+        except TimeoutError:
+            _log.warning("posts of unknown outcome are still being looked up")
 
     async def _run_alarm(self) -> None:
         """Timers run from the moment that missed replies are in: an answer given in time comes first."""

@@ -93,6 +93,9 @@ class Delivery:
     async def restore(self) -> None:
         """On start: find what was decided and not shown, from the index and the messages table."""
         rows = {row.key: row for row in await self._messages.unfinished()}
+        for row in rows.values():
+            if row.intent_at is not None and row.ts is None and row.channel is not None:
+                self._messages.in_flight.begin(row.key, row.channel)
         for summary in self._index:
             self._rollups.update(summary)
             row = rows.pop(_card_key(summary), None)

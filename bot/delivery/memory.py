@@ -6,6 +6,7 @@ import json
 
 import aiosqlite
 
+from bot.delivery.inflight import InFlight
 from bot.delivery.messages import thread
 from bot.delivery.store import Store
 from bot.ports import Thread
@@ -14,8 +15,9 @@ from bot.ports import Thread
 class SqliteSlackMemory:
     """See `bot.ports.SlackMemory`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, in_flight: InFlight) -> None:
         self._store = store
+        self._in_flight = in_flight
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
         changed = await self._store.execute(

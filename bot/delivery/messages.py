@@ -10,6 +10,7 @@ from typing import Any
 
 import aiosqlite
 
+from bot.delivery.inflight import InFlight
 from bot.delivery.store import Store
 from bot.ports import Thread
 
@@ -54,6 +55,7 @@ class Fresh:
 class Messages:
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.in_flight = InFlight()
 
     async def want(self, fresh: Iterable[Fresh]) -> None:
         """Have messages shown; one that is there already gets the new body, if it has one."""
@@ -100,6 +102,7 @@ class Messages:
 
     async def intend(self, key: str, channel: str, thread_ts: str | None, at: float) -> None:
         """A post begins; if its outcome stays unknown, this says where to look for it."""
+        self.in_flight.begin(key, channel)
         await self._store.execute(
             "update messages set intent_at = ?, channel = ?, thread_ts = ? where key = ?",
             at,
@@ -111,6 +114,7 @@ class Messages:
     async def not_sent(self, key: str) -> None:
         """The post that was begun did not arrive."""
         await self._store.execute("update messages set intent_at = null where key = ?", key)
+        self.in_flight.end(key)
 
     async def landed(
         self, row: Row, channel: str, ts: str, shown: str, *, final: bool, opens_thread: bool
@@ -129,6 +133,7 @@ class Messages:
                 )
 
         await self._store.write(work)
+        self.in_flight.end(row.key)
 
     async def now_shows(self, key: str, shown: str, *, final: bool) -> None:
         await self._store.execute(
@@ -142,11 +147,13 @@ class Messages:
             target,
             key,
         )
+        self.in_flight.end(key)
 
     async def give_up(self, key: str, reason: str) -> None:
         await self._store.execute(
             "update messages set failed = ?, intent_at = null where key = ?", reason, key
         )
+        self.in_flight.end(key)
 
     async def leave_thread(self, producer: str, session_id: str) -> None:
         """The session's thread cannot be used any more; its next message opens a new one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -65,6 +66,7 @@ class SlackDoor:
         self._clock = clock
         self._rng = rng
         self._later = Later()
+        self.ready = asyncio.Event()  # clicks are taken
         self._intake: Intake | None = None
         self._backfill: Backfill | None = None
         self._socket: SlackSocket | None = None
@@ -151,6 +153,7 @@ class SlackDoor:
         if self._socket is None:
             raise RuntimeError("open() before introduce()")
         await self._socket.start()
+        self.ready.set()
         _log.info("ready for clicks")
         await self._socket.wait()
 
