@@ -98,14 +98,15 @@ class Delivery:
                 self._messages.in_flight.begin(row.key, row.channel)
         for summary in self._index:
             self._rollups.update(summary)
-            row = rows.pop(_card_key(summary), None)
-            if row is not None and (row.ts is not None or row.intent_at is not None):
-                self._rollups.has_card(summary)
+            card = rows.pop(_card_key(summary), None)
+            if card is not None:
+                self._known.add(card.key)
+                if card.ts is not None or card.intent_at is not None:
+                    self._rollups.has_card(summary)
             if summary.reply == "sending":
                 self._replies.put(summary.id)
-            if row is None or row.shown != summary.digest:
+            if card is None or card.shown != summary.digest:
                 self._changed.put_nowait(summary)
-            self._known.add(_card_key(summary)) if row is not None else None
         for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
                 self._rollups.begin(row.body["agent"], row.key)
