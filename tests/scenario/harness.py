@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ from bot.demo.producer import DemoProducer
 from bot.main import Bot
 from bot.settings import parse_settings, prepare_folders
 from bot.workspace import Options, Workspace
-from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
-from bot.workspace.state import Message
+from bot.workspace.controls import controls as found_controls
+from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
+from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
 
 CONFIG = """
 [slack]
 mode = "socket"
+identity = "{identity}"
 fallback_channel = "{fallback}"
 
 [[producers]]
@@ -31,7 +35,8 @@ dialect = "{dialect}"
 
 [[routes]]
 channel = "{channel}"
-answerers = ["members"]
+answerers = {answerers}
+verbosity = "{verbosity}"
 on_call = "platform"
 
 [ledger]
@@ -60,9 +65,25 @@ def config(
     channel: str = AGENTS,
     fallback: str = FALLBACK,
     pace: float = 1000.0,
+    answerers: tuple[str, ...] = ("members",),
+    identity: str = "slack_id",
+    verbosity: str = "normal",
     more: str = "",
 ) -> str:
-    return CONFIG.format(url=url, dialect=dialect, channel=channel, fallback=fallback, pace=pace) + more
+    """The text of a `clarify.toml`: one producer, one route."""
+    return (
+        CONFIG.format(
+            url=url,
+            dialect=dialect,
+            channel=channel,
+            fallback=fallback,
+            pace=pace,
+            answerers=json.dumps(answerers),
+            identity=identity,
+            verbosity=verbosity,
+        )
+        + more
+    )
 
 
 def question(token: str, *, session: str = "sess_one", **fields: Any) -> dict[str, Any]:
@@ -80,7 +101,8 @@ def question(token: str, *, session: str = "sess_one", **fields: Any) -> dict[st
 class Scene:
     """One workspace, one producer, one folder; the bot can be started and stopped in it."""
 
-    def __init__(self, folder: Path, workspace: Workspace, producer: DemoProducer) -> None:
+    def __init__(self, folder: Path, workspace: Workspace, producer: DemoProducer, clock: Clock) -> None:
+        self.clock = clock
         self.folder = folder
         self.workspace = workspace
         self.producer = producer
@@ -93,7 +115,7 @@ class Scene:
             text or config(self.producer.url), file=file, environ=environment(self.workspace)
         )
         prepare_folders(settings)
-        bot = await Bot.build(settings, clock or SystemClock(), random.Random(7))  # noqa: S311 - jitter
+        bot = await Bot.build(settings, clock or self.clock, random.Random(7))  # noqa: S311 - jitter
         await bot.start()
         stop = asyncio.Event()
         watch: asyncio.Task[Any] = asyncio.create_task(bot.until(stop))
@@ -126,6 +148,70 @@ class Scene:
     async def until(self, predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
         return await self.workspace.wait_for(predicate, timeout)
 
+    async def ask(self, token: str = "rpl_1", **fields: Any) -> Message:
+        """Have the producer ask; the question's card, once it is there. Yes or no, unless `fields` say otherwise."""
+        event = question(token, **({"accepted_response_kinds": ["yes_no"]} | fields))
+        await self.producer.emit(event)
+        return await self.card(event["question"])
+
+    async def says(self, kind: str, *, session: str = "sess_one", **fields: Any) -> None:
+        """Have the producer send an event of type `agent.{kind}`."""
+        await self.producer.emit(
+            {"type": f"aaep:agent.{kind}", "session_id": session, "summary_normal": kind} | fields
+        )
+
+    async def reply(self, token: str = "rpl_1", timeout: float = 10.0) -> dict[str, Any]:
+        """The reply that the producer accepted for `token`."""
+        return await self.producer.wait_for_reply(token, timeout=timeout)
+
+    async def whisper(self, user: str, text: str, timeout: float = 10.0) -> Ephemeral:
+        """What only `user` sees and that says `text`, once it is there."""
+        found: Ephemeral = await self.until(
+            lambda: next((e for e in self.workspace.ephemerals(user) if text in e.text), None), timeout
+        )
+        return found
+
+    async def message(self, text: str, channel: str = AGENTS, timeout: float = 10.0) -> Message:
+        """Any message of a channel that says `text`."""
+        found: Message = await self.until(
+            lambda: next((m for m in self.workspace.messages(channel) if text in said(m)), None), timeout
+        )
+        return found
+
+    async def page(self, text: str, user: str = ONCALL, timeout: float = 10.0) -> Message:
+        """The direct message to the one on call that says `text`."""
+        found: Message = await self.until(
+            lambda: next((m for m in self.workspace.direct(user) if text in said(m)), None), timeout
+        )
+        return found
+
+    async def now_says(self, card: Message, text: str, timeout: float = 10.0) -> Message:
+        """A card as it is once it says `text`; the card is the same message."""
+        found: Message = await self.until(
+            lambda: next(
+                (m for m in self.workspace.messages(card.channel) if m.ts == card.ts and text in said(m)),
+                None,
+            ),
+            timeout,
+        )
+        return found
+
+    async def modal(self, user: str, timeout: float = 10.0) -> View:
+        """The modal that is on top of what `user` sees, once there is one."""
+        found: View = await self.until(lambda: next(iter(self.workspace.views(user)[-1:]), None), timeout)
+        return found
+
+    def record(self, issue: int = 100001, number: int = 0) -> dict[str, Any]:
+        """A clarification as the ledger file has it."""
+        record: dict[str, Any] = self.ledger(issue)["clarifications"][number]
+        return record
+
+    def calls(self, method: str, *, ok: bool = True) -> int:
+        """How many calls of a Web API method the workspace carried out."""
+        return sum(
+            call.method == method and (not ok or call.outcome == "ok") for call in self.workspace.calls
+        )
+
     def ledger(self, issue: int) -> dict[str, Any]:
         ledger: dict[str, Any] = json.loads((self.folder / "ledgers" / f"issue-{issue}.json").read_text())
         return ledger
@@ -136,14 +222,49 @@ def said(message: Message) -> str:
     return f"{message.text}\n{json.dumps(message.blocks, ensure_ascii=False)}"
 
 
+def controls(message: Message | View) -> list[str]:
+    """The words on a message's or modal's buttons and menus, in their order."""
+    blocks = message.payload["blocks"] if isinstance(message, View) else message.blocks
+    return [
+        str((control.element.get("text") or control.element.get("placeholder") or {"text": ""})["text"])
+        for control in found_controls(blocks)
+    ]
+
+
+class HurriedClock:
+    """The time of day at `speed` times its pace, for what takes seconds or minutes. Also the workspace's and the
+    producer's clock in such a scene, so that all of them agree.
+    """
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._began = time.time()
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        passed = time.time() - self._began
+        return datetime.fromtimestamp(self._began + passed * self._speed, UTC) + self.ahead
+
+    def seconds(self) -> float:
+        """`now` as seconds since 1970."""
+        return self.now().timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._speed)
+
+
 @asynccontextmanager
-async def scene(folder: Path, options: Options | None = None) -> AsyncIterator[Scene]:
+async def scene(
+    folder: Path,
+    options: Options | None = None,
+    clock: Clock | None = None,
+    producer_clock: Clock | None = None,
+) -> AsyncIterator[Scene]:
+    """A workspace and a producer, on one clock."""
+    clock = clock or SystemClock()
+    made = replace(options or Options(), clock=lambda: clock.now().timestamp())
     async with (
-        Workspace(options=options) as workspace,
-        DemoProducer("planner-agent", agent_name="Planner") as producer,
+        Workspace(options=made) as workspace,
+        DemoProducer("planner-agent", agent_name="Planner", now=(producer_clock or clock).now) as producer,
     ):
-        yield Scene(folder, workspace, producer)
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
+        yield Scene(folder, workspace, producer, clock)
