@@ -54,6 +54,9 @@ users = ["U0ONCALL"]
 """
 
 
+TOKEN = "rpl_1"
+
+
 def environment(workspace: Workspace) -> dict[str, str]:
     return {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, "SLACK_API_URL": workspace.api_url}
 
@@ -141,14 +144,15 @@ class Scene:
 
     async def card(self, text: str, channel: str = AGENTS, timeout: float = 10.0) -> Message:
         """The card that says `text`, once it is there."""
-        return await self.until(
+        found: Message = await self.until(
             lambda: next((m for m in self.cards(channel) if text in said(m)), None), timeout
         )
+        return found
 
     async def until(self, predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
         return await self.workspace.wait_for(predicate, timeout)
 
-    async def ask(self, token: str = "rpl_1", **fields: Any) -> Message:
+    async def ask(self, token: str = TOKEN, **fields: Any) -> Message:
         """Have the producer ask; the question's card, once it is there. Yes or no, unless `fields` say otherwise."""
         event = question(token, **({"accepted_response_kinds": ["yes_no"]} | fields))
         await self.producer.emit(event)
@@ -160,7 +164,7 @@ class Scene:
             {"type": f"aaep:agent.{kind}", "session_id": session, "summary_normal": kind} | fields
         )
 
-    async def reply(self, token: str = "rpl_1", timeout: float = 10.0) -> dict[str, Any]:
+    async def reply(self, token: str = TOKEN, timeout: float = 10.0) -> dict[str, Any]:
         """The reply that the producer accepted for `token`."""
         return await self.producer.wait_for_reply(token, timeout=timeout)
 

@@ -1,44 +1,206 @@
-"""Journeys 1 and 2: a question becomes a card, a person answers, the agent gets one reply."""
+"""Journeys 1 and 2: a question becomes a card, a person answers by any surface, the agent gets one reply."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
+
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import Scene, question, said
+from tests.scenario.harness import Scene, controls, question, said
+
+REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
+MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]
 
 
 async def test_click_answers_and_reply_reaches_the_producer(stage: Scene) -> None:
     async with stage.bot():
-        await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
-        card = await stage.card("Shall I go on?")
+        card = await stage.ask()
         outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert outcome.ok, outcome
-        reply = await stage.producer.wait_for_reply("rpl_1", timeout=5)
+        reply = await stage.reply()
         assert reply["response"] is True
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
-        shown = await stage.card(f"<@{FOLAKE}>")
+        shown = await stage.now_says(card, f"<@{FOLAKE}>")
         assert "Yes" in said(shown)
-        assert not [block for block in shown.blocks if block["type"] == "actions"]
-    record = stage.ledger(100001)["clarifications"][0]
+        assert not controls(shown)
+    record = stage.record()
     assert record["status"] == "resolved"
     assert record["aaep"]["answeredBy"] == {"surface": "slack", "team": "T0LOCAL", "user": FOLAKE}
 
 
-async def test_thread_reply_answers(stage: Scene) -> None:
+async def test_choice_buttons_send_the_value_and_show_the_label(stage: Scene) -> None:
     async with stage.bot():
-        await stage.producer.emit(question("rpl_1", accepted_response_kinds=["numeric"]))
+        card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=REGIONS)
+        assert controls(card) == ["Europe", "America"]
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="America")
+        assert (await stage.reply())["response"] == "us-1"
+        assert "Answer: America" in said(await stage.now_says(card, "Answer:"))
+
+
+async def test_select_answers_where_choices_are_many(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=MANY)
+        assert all(choice["label"] in said(card) for choice in MANY)
+        await stage.workspace.select(FOLAKE, AGENTS, card.ts, "Choose an answer", f"3. {MANY[2]['label']}")
+        assert (await stage.reply())["response"] == "v3"
+
+
+@pytest.mark.parametrize(
+    ("fields", "values", "response"),
+    [
+        ({"accepted_response_kinds": ["numeric"]}, {"A number": "12.5"}, 12.5),
+        (
+            {"accepted_response_kinds": ["freetext"]},
+            {"Your answer": "Wait <a day> & see"},
+            "Wait <a day> & see",
+        ),
+        (
+            {"accepted_response_kinds": ["yes_no", "numeric", "freetext"]},
+            {"A number": "-3"},
+            -3,
+        ),
+        (
+            {"accepted_response_kinds": ["multiple_choice", "freetext"], "choices": REGIONS},
+            {"Your choice": "Europe"},
+            "eu-1",
+        ),
+        (
+            {
+                "accepted_response_kinds": None,
+                "options": ["Staging", "Production", "Lab"],
+                "multi_select": True,
+            },
+            {"Your choices": ["Staging", "Lab"]},
+            "Staging, Lab",
+        ),
+        (
+            {"accepted_response_kinds": None, "options": ["Staging"], "free_form_allowed": True},
+            {"Your answer": "Neither"},
+            "Neither",
+        ),
+    ],
+    ids=["numeric", "freetext", "several kinds", "choice or words", "several choices", "free form"],
+)
+async def test_modal_answers(
+    stage: Scene, fields: dict[str, Any], values: dict[str, Any], response: object
+) -> None:
+    async with stage.bot():
+        await stage.producer.emit(
+            {key: value for key, value in (question("rpl_1") | fields).items() if value is not None}
+        )
         card = await stage.card("Shall I go on?")
-        await stage.workspace.post(ADE, AGENTS, "1,200.50", thread_ts=card.ts)
-        reply = await stage.producer.wait_for_reply("rpl_1", timeout=5)
-        assert reply["response"] == 1200.5
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")).ok
+        await stage.modal(ADE)
+        outcome = await stage.workspace.submit_view(ADE, values)
+        assert outcome.ok, outcome
+        assert not stage.workspace.views(ADE)
+        await stage.until(lambda: stage.record()["aaep"].get("response") == response)
+        await stage.now_says(card, f"<@{ADE}>")
+
+
+async def test_modal_says_beside_the_field_what_to_mend_and_keeps_what_was_typed(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(ADE)
+        outcome = await stage.workspace.submit_view(ADE, {"Your answer": "Later", "Yes or no": "Yes"})
+        assert not outcome.ok
+        assert set(outcome.errors.values()) == {"Fill in exactly one of these, and empty the others."}
+        assert stage.record()["status"] == "pending"
+        outcome = await stage.workspace.submit_view(
+            ADE, {"Your answer": "Later", "Yes or no": "None of these"}
+        )
+        assert outcome.ok
+        assert (await stage.reply())["response"] == "Later"
+
+
+async def test_modal_of_a_question_answered_meanwhile_says_who_was_first(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(ADE)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        await stage.workspace.submit_view(ADE, {"Your answer": "Later"})
+        told = await stage.modal(ADE)
+        assert "already answered" in str(told.payload["blocks"])
+        assert "“No”" in str(told.payload["blocks"])
+        assert (await stage.reply())["response"] is False
+    assert len(stage.producer.replies) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "response"),
+    [
+        ({"accepted_response_kinds": ["yes_no"]}, "Yep!", True),
+        ({"accepted_response_kinds": ["yes_no"]}, "nope", False),
+        ({"accepted_response_kinds": ["numeric"]}, "1,200.50", 1200.5),
+        ({"accepted_response_kinds": ["numeric"]}, "12", 12),
+        ({"accepted_response_kinds": ["multiple_choice"], "choices": REGIONS}, "2", "us-1"),
+        ({"accepted_response_kinds": ["multiple_choice"], "choices": REGIONS}, "EU-1", "eu-1"),
+        ({"accepted_response_kinds": ["multiple_choice"], "choices": REGIONS}, "america", "us-1"),
+        ({"accepted_response_kinds": ["freetext"]}, "a < b & c, see https://example.org/x", None),
+        ({"accepted_response_kinds": ["freetext"]}, "two\nlines", "two\nlines"),
+    ],
+)
+async def test_thread_reply_answers(
+    stage: Scene, fields: dict[str, Any], text: str, response: object
+) -> None:
+    async with stage.bot():
+        card = await stage.ask(**fields)
+        await stage.workspace.post(ADE, AGENTS, text, thread_ts=card.ts)
+        reply = await stage.reply()
+        assert reply["response"] == (text if response is None else response)
+        assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
+        await stage.now_says(card, f"<@{ADE}>")
 
 
 async def test_second_session_question_goes_into_the_thread_and_to_the_channel(stage: Scene) -> None:
     async with stage.bot():
-        await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
-        first = await stage.card("Shall I go on?")
-        await stage.producer.emit(
-            question("rpl_2", question="And then?", accepted_response_kinds=["freetext"])
-        )
-        second = await stage.card("And then?")
+        first = await stage.ask("rpl_1")
+        second = await stage.ask("rpl_2", question="And then?", accepted_response_kinds=["freetext"])
         assert second.thread_ts == first.ts
         assert second.subtype == "thread_broadcast"
+        other = await stage.ask("rpl_3", session="sess_two", question="Something else?")
+        assert other.thread_ts is None
+
+
+async def test_p3_second_answerer_is_told_who_what_and_when(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        folake, ade = await both_click(stage, card.ts)
+        assert folake.ok
+        assert ade.ok
+        reply = await stage.reply()
+        first, second, label = (FOLAKE, ADE, "Yes") if FOLAKE in reply["decided_by"] else (ADE, FOLAKE, "No")
+        told = await stage.whisper(second, "already answered")
+        assert f"<@{first}>" in told.text
+        assert f"“{label}”" in told.text
+        assert "<!date^" in told.text
+        assert len(stage.producer.replies) == 1
+    assert [entry["type"] for entry in stage.record()["thread"]] == ["question", "answer"]
+
+
+async def both_click(stage: Scene, ts: str) -> tuple[Any, Any]:
+    """Two people answer at the same moment."""
+    yes, no = await asyncio.gather(
+        stage.workspace.click(FOLAKE, AGENTS, ts, label="Yes"),
+        stage.workspace.click(ADE, AGENTS, ts, label="No"),
+    )
+    return yes, no
+
+
+async def test_click_on_a_stale_card_of_an_answered_question_gets_a_clear_word(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        blocks = list(card.blocks)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        shown = await stage.now_says(card, "Answered by")
+        fresh, shown.blocks = shown.blocks, blocks  # somebody whose screen is behind
+        outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
+        shown.blocks = fresh
+        assert outcome.ok
+        assert f"<@{FOLAKE}>" in (await stage.whisper(ADE, "already answered")).text
+        assert (await stage.reply())["response"] is True
+    assert len(stage.producer.replies) == 1
