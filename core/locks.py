@@ -10,12 +10,14 @@ found while holding the kernel lock belongs to a dead process and is removed at 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,10 +26,26 @@ from filelock import FileLock, Timeout
 from core.clock import iso
 from core.errors import LedgerUnwritable, LockTimeout
 
+_log = logging.getLogger("clarify.ledger")
 AGENT = "clarify-bot"
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.002, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    """A marker of ours. The open handle keeps its inode number from being given to somebody else's marker."""
+
+    path: Path
+    handle: int
+
+    def is_there(self) -> bool:
+        """Whether the file at `path` is still ours."""
+        try:
+            return self.path.stat().st_ino == os.fstat(self.handle).st_ino
+        except FileNotFoundError:
+            return False
 
 
 class Locks:
@@ -36,7 +54,7 @@ class Locks:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._private = directory / ".clarify"
-        self._held: dict[Path, int] = {}
+        self._held: set[_Marker] = set()
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._refresher: threading.Thread | None = None
@@ -62,54 +80,61 @@ class Locks:
         except OSError as error:
             raise LedgerUnwritable(issue, error.strerror or "lock file") from error
         try:
-            marker = self._directory / f"issue-{issue}.json.lock"
-            inode = self._take_marker(issue, marker, deadline, timeout)
+            marker = self._take_marker(issue, deadline, timeout)
             try:
                 yield
             finally:
-                self._drop_marker(marker, inode)
+                self._drop_marker(marker)
         finally:
             kernel.release()
 
-    def _take_marker(self, issue: int, marker: Path, deadline: float, timeout: float) -> int:
+    def _take_marker(self, issue: int, deadline: float, timeout: float) -> _Marker:
+        path = self._directory / f"issue-{issue}.json.lock"
         wait = _FIRST_WAIT
         while True:
-            inode = self._create_marker(issue, marker)
-            if inode is not None:
-                self._remember(marker, inode)
-                return inode
-            if _recover(marker):
-                continue
+            marker = self._create_marker(issue, path)
+            if marker is not None:
+                self._remember(marker)
+                return marker
+            recovered = _recover(path)
             left = deadline - time.monotonic()
             if left <= 0:
-                raise LockTimeout(issue, timeout, _holder(marker))
-            time.sleep(min(wait, left))
-            wait = min(wait * 2, _LONGEST_WAIT)
+                raise LockTimeout(issue, timeout, _holder(path))
+            if not recovered:
+                time.sleep(min(wait, left))
+                wait = min(wait * 2, _LONGEST_WAIT)
 
-    def _create_marker(self, issue: int, marker: Path) -> int | None:
-        draft = self._private / f"{marker.name}.{os.getpid()}.{uuid.uuid4().hex}"
+    def _create_marker(self, issue: int, path: Path) -> _Marker | None:
+        draft = self._private / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
         content = {"pid": os.getpid(), "timestamp": iso(datetime.now(UTC)), "agent": AGENT}
         try:
-            draft.write_text(json.dumps(content), encoding="utf-8")
-            os.link(draft, marker)
-            return marker.stat().st_ino
-        except (FileExistsError, FileNotFoundError):
-            return None
+            handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
         except OSError as error:
+            raise LedgerUnwritable(issue, error.strerror or "marker file") from error
+        try:
+            os.write(handle, json.dumps(content).encode())
+            os.link(draft, path)
+        except OSError as error:
+            os.close(handle)
+            if isinstance(error, FileExistsError):
+                return None
             raise LedgerUnwritable(issue, error.strerror or "marker file") from error
         finally:
             draft.unlink(missing_ok=True)
+        return _Marker(path, handle)
 
-    def _drop_marker(self, marker: Path, inode: int) -> None:
+    def _drop_marker(self, marker: _Marker) -> None:
         with self._guard:
-            self._held.pop(marker, None)
-        with suppress(FileNotFoundError):
-            if marker.stat().st_ino == inode:
-                marker.unlink()
+            self._held.discard(marker)
+        try:
+            if marker.is_there():
+                marker.path.unlink(missing_ok=True)
+        finally:
+            os.close(marker.handle)
 
-    def _remember(self, marker: Path, inode: int) -> None:
+    def _remember(self, marker: _Marker) -> None:
         with self._guard:
-            self._held[marker] = inode
+            self._held.add(marker)
             if self._refresher is None:
                 self._refresher = threading.Thread(target=self._refresh, name="ledger-markers", daemon=True)
                 self._refresher.start()
@@ -117,10 +142,13 @@ class Locks:
     def _refresh(self) -> None:
         while not self._wake.wait(_REFRESH_EVERY):
             with self._guard:
-                for marker, inode in self._held.items():
-                    with suppress(FileNotFoundError):
-                        if marker.stat().st_ino == inode:
-                            os.utime(marker)
+                for marker in self._held:
+                    try:
+                        os.utime(marker.handle)
+                    except OSError as error:
+                        _log.warning(
+                            "the marker %s cannot be refreshed: %s", marker.path.name, error.strerror
+                        )
 
     def close(self) -> None:
         """Stop refreshing; nothing may be held any more."""
