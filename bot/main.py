@@ -13,7 +13,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import structlog
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.delivery import Delivery
 from bot.delivery.gateway import Gateway
@@ -35,6 +34,7 @@ from bot.scan import scan
 from bot.settings import Settings
 from bot.slack.door import SlackDoor
 from bot.slack.people import People
+from bot.slack.web import web_client
 from bot.watching import Alarm, LedgerWatch
 from core.clarification import Clarification
 from core.clock import Clock, SystemClock
@@ -49,7 +49,6 @@ _log = structlog.get_logger("clarify")
 _CONTACT, _DRAIN = 3.0, 10.0
 # While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
 _SLACK_HEAD_START = 60.0
-_SLACK_TIMEOUT = 10
 
 
 async def run(settings: Settings) -> None:
@@ -95,11 +94,7 @@ class Bot:
         self.alarm = Alarm(self.router, self.index, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._caught_up = asyncio.Event()
-        # Writes must never be repeated by the client: the default one makes two posts of one.
-        token = settings.secrets.bot_token.get_secret_value()
-        self.web = AsyncWebClient(
-            token=token, base_url=settings.slack_api_url, timeout=_SLACK_TIMEOUT, retry_handlers=[]
-        )
+        self.web = web_client(settings)
         self.people = People(self.web)
         self._build_delivery(rng)
         self._build_producers(rng)
