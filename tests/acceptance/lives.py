@@ -1,0 +1,101 @@
+"""The real process: started, killed, asked to stop; and what must not be in its log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Callable
+
+from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
+from tests.acceptance.world import World
+
+
+def environment(world: World) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    return kept | {
+        "SLACK_BOT_TOKEN": BOT_TOKEN,
+        "SLACK_APP_TOKEN": APP_TOKEN,
+        "SLACK_API_URL": world.workspace.api_url,
+    }
+
+
+class Life:
+    """One process, from its start to its end."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world = world
+        self.process = process
+        self._killed = False
+
+    @classmethod
+    async def begin(
+        cls, world: World, *, before: Callable[[], None] | None = None, largest_file: int | None = None
+    ) -> Life:
+        """Start `clarify run`; `largest_file` in bytes is all that a file of its may grow to."""
+        if before is not None:
+            before()
+        with world.log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "bot.cli",
+                "run",
+                "--config",
+                str(world.config),
+                env=environment(world),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_limited(largest_file) if largest_file is not None else None,
+            )
+        world.tap("started")
+        return cls(world, process)
+
+    async def ready(self, timeout: float = 30.0) -> None:
+        """It takes clicks."""
+        await self.world.until(lambda: self.world.workspace.link.connections or self.ended, timeout)
+        assert not self.ended, self.last_words()
+
+    @property
+    def ended(self) -> bool:
+        return self.process.returncode is not None
+
+    def kill(self) -> None:
+        """SIGKILL, now."""
+        self._killed = True
+        if not self.ended:
+            self.process.kill()
+
+    async def killed(self) -> None:
+        """Wait for the end that `kill` made; it must not have ended before by itself."""
+        code = await self.process.wait()
+        assert self._killed
+        assert code == -signal.SIGKILL, self.last_words()
+        await self.world.until(lambda: not self.world.workspace.link.connections)
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 20.0) -> int:
+        self.process.send_signal(number)
+        async with asyncio.timeout(timeout):
+            return await self.process.wait()
+
+    async def end(self) -> None:
+        """Whatever happened in the test, no process is left."""
+        if not self.ended:
+            self.process.kill()
+            await self.process.wait()
+
+    def last_words(self) -> str:
+        lines = self.world.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join([f"ended with {self.process.returncode}", *lines[-15:]])
+
+
+def _limited(largest_file: int) -> Callable[[], None]:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+
+    return limit

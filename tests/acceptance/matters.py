@@ -1,0 +1,151 @@
+"""One question from asking to its end, with people who try again as people do; and what must hold at that end."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from dataclasses import dataclass, field
+
+from bot.workspace.controls import ControlError
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
+from bot.workspace.state import Message
+from tests.acceptance.world import MinimalAgent, World, has_controls, question, said, went_on
+
+LONG = 300.0  # people have patience while the process dies again and again
+PEOPLE = (FOLAKE, ADE, ONCALL)
+
+
+@dataclass(frozen=True)
+class Try:
+    """Somebody's answer; `ok`: they saw no error."""
+
+    user: str
+    response: bool
+    ok: bool
+
+
+@dataclass
+class Matter:
+    """`alone`: the only question of its session, so that a reply in its thread can be meant for it only."""
+
+    world: World
+    token: str
+    session: str
+    alone: bool = True
+    tries: list[Try] = field(default_factory=list)
+
+    async def play(self, rng: random.Random) -> None:
+        """Ask, and have people answer until one of them saw no error."""
+        await self.ask()
+        await self.answer(rng)
+
+    async def ask(self) -> None:
+        self.world.tap("asked")
+        await self.world.agent.ask(question(self.token, self.session))
+        while isinstance(self.world.agent, MinimalAgent) and not self._taken_in():
+            # Nothing is replayed: an agent whose question met a dying subscriber asks again.
+            connections = self.world.agent.connections
+            await self.world.until(lambda n=connections: self._taken_in() or self._reconnected(n), LONG)  # type: ignore[misc]
+            if not self._taken_in():
+                await self.world.agent.ask(question(self.token, self.session))
+
+    async def answer(self, rng: random.Random) -> None:
+        world, link = self.world, self.world.workspace.link
+        while True:
+            card = await world.until(self.card, LONG)
+            if not has_controls(card):
+                return
+            await world.until(lambda: link.connections, LONG)
+            present = {connection.id for connection in link.connections}
+            user, yes = rng.choice(PEOPLE), rng.random() < 0.5
+            if self.alone and rng.random() < 0.3:
+                await world.workspace.post(user, AGENTS, "yes" if yes else "no", thread_ts=card.ts)
+                self.tries.append(Try(user, yes, ok=True))
+                world.tap("said")
+                return
+            world.tap("clicked")
+            try:
+                outcome = await world.workspace.click(user, AGENTS, card.ts, label="Yes" if yes else "No")
+            except ControlError:
+                continue  # its controls went in this moment
+            self.tries.append(Try(user, yes, ok=outcome.ok))
+            if outcome.ok:
+                world.tap("acknowledged")
+                return
+            await world.until(
+                lambda seen=present: (
+                    {c.id for c in link.connections} - seen  # type: ignore[misc]
+                    or not has_controls(self.card() or card)
+                ),
+                LONG,
+            )
+
+    def _reconnected(self, connections: int) -> bool:
+        agent = self.world.agent
+        return isinstance(agent, MinimalAgent) and agent.connections > connections
+
+    def card(self) -> Message | None:
+        return self.world.card_saying(f"with {self.token}?")
+
+    def _taken_in(self) -> bool:
+        path = self.world.folder / "clarify.db"
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
+        try:
+            rows = connection.execute("select 1 from inbox where token = ?", (self.token,))
+            return rows.fetchone() is not None
+        finally:
+            connection.close()
+
+    async def confirm(self) -> None:
+        """The agent has its answer and goes on; the card says so."""
+        await self.world.until(lambda: self.world.agent.honoured(self.token))
+        await self.world.agent.ask(went_on(self.session))
+        await self.world.until(lambda: "the agent went on" in said(self.card()))  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """One question, one card, one answer, one and the same reply."""
+        record, card = self.world.record(self.token), self.card()
+        assert record is not None
+        assert card is not None
+        asked = record["aaep"]
+        assert record["status"] == "resolved"
+        assert asked["reply"] == "confirmed"
+        assert [entry["type"] for entry in record["thread"]].count("answer") == 1
+        self._check_winner(asked["answeredBy"]["user"], asked["response"])
+        self._check_replies(asked)
+        assert len(self.world.cards(record["id"])) == 1, f"{record['id']} has several cards"
+        assert not has_controls(card)
+        assert f"<@{asked['answeredBy']['user']}>" in said(card)
+
+    def _check_winner(self, user: str, response: bool) -> None:
+        """The one who saw no error, unless somebody's earlier try got through though they saw an error."""
+        made = [(each.user, each.response) for each in self.tries]
+        assert (user, response) in made, f"{user} {response} was never given; tries: {self.tries}"
+        assert sum(each.ok for each in self.tries) <= 1
+        if len(self.tries) == 1:
+            assert made == [(user, response)]
+
+    def _check_replies(self, asked: dict[str, object]) -> None:
+        mine = [reply for reply in self.world.agent.tries if reply["reply_token"] == self.token]
+        said_alike = {(r["response"], r["decided_by"], r["timestamp"]) for r in mine}
+        by = asked["answeredBy"]
+        assert isinstance(by, dict)
+        assert len(said_alike) == 1, f"replies differ: {said_alike}"
+        (response, decided_by, _), *_ = said_alike
+        assert response == asked["response"]
+        assert decided_by == f"user:slack/{TEAM}/{by['user']}"
+
+
+def check_all(world: World, matters: list[Matter]) -> None:
+    """Nothing lost, nothing twice, nobody alarmed, nothing said that belongs to nobody else."""
+    for matter in matters:
+        matter.check()
+    assert len(world.records()) == len(matters)
+    assert len(world.cards()) == len(matters)
+    assert not world.workspace.direct(ONCALL), [m.text for m in world.workspace.direct(ONCALL)]
+    assert not world.workspace.messages(FALLBACK)
+    loud = [line for line in world.logged() if line["level"] not in {"info", "warning"}]
+    assert not loud, loud
+    log = world.log.read_text(encoding="utf-8", errors="replace")
+    for word in ("Traceback", "Shall I go on", "xoxb-", "xapp-"):
+        assert word not in log

@@ -1,0 +1,155 @@
+"""SIGKILL at random moments around intake, post, answer, acknowledgement, reply and update (promises P1 to P4, P10).
+
+`CLARIFY_KILLS` and `CLARIFY_SEED` in the environment make longer and other runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bot.workspace import Options, Workspace
+from tests.acceptance.lives import Life
+from tests.acceptance.matters import Matter, check_all
+from tests.acceptance.world import MinimalAgent, StandardAgent, Tap, World
+
+KILLS = int(os.environ.get("CLARIFY_KILLS", "14"))
+SEED = int(os.environ.get("CLARIFY_SEED", "2"))
+PATIENCE = 4.0  # seconds after which a process is killed though its moment has not come
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When to kill: up to `within` seconds after `trigger`; `slow` calls of Slack make room for it."""
+
+    trigger: str
+    within: float
+    slow: str | None = None
+
+
+MOMENTS = (
+    Moment("started", 1.8),
+    Moment("started", 1.8),
+    Moment("asked", 0.06),
+    Moment("asked", 0.2),
+    Moment("chat.postMessage", 0.05),
+    Moment("chat.postMessage", 0.1, "delay:0.06"),
+    Moment("chat.postMessage", 0.1, "accept_then_delay:0.1"),
+    Moment("clicked", 0.03),
+    Moment("clicked", 0.1),
+    Moment("acknowledged", 0.03),
+    Moment("said", 0.06),
+    Moment("reply", 0.06),
+    Moment("reply", 0.1),
+    Moment("replied", 0.04),
+    Moment("chat.update", 0.05),
+    Moment("chat.update", 0.1, "delay:0.06"),
+    Moment("chat.update", 0.1, "accept_then_delay:0.1"),
+    Moment("apps.connections.open", 0.1),
+    Moment("conversations.replies", 0.05),
+)
+
+AT_START = {"started", "apps.connections.open", "conversations.replies"}
+
+
+async def killed_again_and_again(world: World, rng: random.Random) -> None:
+    matters: list[Matter] = []
+    talk: list[asyncio.Task[None]] = []
+    for kill in range(KILLS):
+        await one_life(world, rng, kill, matters, talk)
+    life = await Life.begin(world)
+    try:
+        await finish(life, talk, matters)
+        check_all(world, matters)
+        assert await life.stop() == 0
+    finally:
+        await life.end()
+
+
+async def one_life(
+    world: World, rng: random.Random, kill: int, matters: list[Matter], talk: list[asyncio.Task[None]]
+) -> None:
+    """A process, from its start to its death. Questions come while it starts or when it is ready."""
+    moment = rng.choice(MOMENTS)
+    early = moment.trigger in AT_START or rng.random() < 0.25
+    soon = asyncio.Event()
+    lit = partial(fuse, soon, rng.random() * moment.within)
+    life = await Life.begin(world, before=partial(world.tap.lay, moment.trigger, lit) if early else None)
+    try:
+        if not early:
+            await life.ready()
+            world.tap.lay(moment.trigger, lit)
+        with_fault(world, moment, rng)
+        for number in range(rng.choice((1, 1, 2))):
+            matter = new_matter(world, f"rpl-{kill}-{number}", matters, rng)
+            talk.append(asyncio.create_task(matter.play(random.Random(rng.random()))))  # noqa: S311
+        await soon_or(soon, PATIENCE)
+        life.kill()
+        await life.killed()
+    finally:
+        await life.end()
+    world.workspace.faults.clear()
+
+
+def with_fault(world: World, moment: Moment, rng: random.Random) -> None:
+    if moment.slow is not None:
+        world.workspace.faults.add(moment.trigger, moment.slow)
+    world.agent.before = world.agent.after = 0.0
+    if moment.trigger == "reply":
+        world.agent.before, world.agent.after = rng.random() * 0.1, rng.random() * 0.1
+
+
+def fuse(soon: asyncio.Event, seconds: float) -> None:
+    asyncio.get_running_loop().call_later(seconds, soon.set)
+
+
+async def soon_or(soon: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await soon.wait()
+    except TimeoutError:
+        return  # its moment did not come in this life: any moment is a good one
+
+
+def new_matter(world: World, token: str, matters: list[Matter], rng: random.Random) -> Matter:
+    """A question of a session of its own, or a further one of the last session."""
+    matter = Matter(world, token, f"sess_{token}")
+    if matters and rng.random() < 0.25:
+        matter.session, matter.alone = matters[-1].session, False
+        matters[-1].alone = False
+    matters.append(matter)
+    return matter
+
+
+async def finish(life: Life, talk: list[asyncio.Task[None]], matters: list[Matter]) -> None:
+    """Nobody kills any more: everything comes to its end."""
+    async with asyncio.timeout(60):
+        await life.ready()
+        await asyncio.gather(*talk)
+        for matter in matters:
+            await matter.confirm()
+
+
+@pytest.mark.parametrize("seed", [SEED, SEED + 1])
+async def test_kills_at_random_lose_nothing_and_double_nothing(tmp_path: Path, seed: int) -> None:
+    """Two worlds side by side, one for each dialect."""
+    print(f"seed {seed}, {KILLS} kills for each dialect")  # noqa: T201  to repeat a run that failed
+
+    async def one(name: str, agent_of: Callable[[Tap], StandardAgent | MinimalAgent]) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+        tap = Tap()
+        async with Workspace(options=Options(ack_timeout=1.5)) as workspace, agent_of(tap) as agent:
+            await killed_again_and_again(World(folder, workspace, agent, tap), random.Random(f"{seed}{name}"))  # noqa: S311
+
+    work: list[Awaitable[None]] = [one("standard", StandardAgent), one("minimal", MinimalAgent)]
+    async with asyncio.TaskGroup() as group:
+        for each in work:
+            group.create_task(each)  # type: ignore[arg-type]

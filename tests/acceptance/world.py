@@ -1,0 +1,290 @@
+"""What surrounds the real process in an acceptance test: a workspace and producers that tell what reaches them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import web
+
+from bot.demo.producer import DemoProducer
+from bot.workspace import Workspace
+from bot.workspace.faults import Fault, Faults
+from bot.workspace.seed import AGENTS, FALLBACK, ONCALL
+from bot.workspace.state import Message
+
+CONFIG = """
+[slack]
+mode = "socket"
+fallback_channel = "{fallback}"
+
+[[producers]]
+name = "planner"
+url = "{url}"
+dialect = "{dialect}"
+
+[[routes]]
+channel = "{channel}"
+answerers = ["members"]
+on_call = "platform"
+
+[ledger]
+directory = "ledgers"
+
+[storage]
+path = "clarify.db"
+
+[pacing]
+posts_per_second = 1000
+
+[[on_call]]
+name = "platform"
+users = ["{on_call}"]
+"""
+
+
+class Tap:
+    """Told by name whenever something reaches an outside party; tests lay fuses to it."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self._fuses: dict[str, Callable[[], None]] = {}
+
+    def __call__(self, name: str) -> None:
+        self.seen.append(name)
+        if (fuse := self._fuses.pop(name, None)) is not None:
+            fuse()
+
+    def lay(self, name: str, fuse: Callable[[], None]) -> None:
+        """Have `fuse` called the next time that `name` happens."""
+        self._fuses = {name: fuse}
+
+
+class TappedFaults(Faults):
+    """Every Web API call asks for its fault first: that is when it has reached the workspace."""
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__()
+        self._tap = tap
+
+    def take(self, method: str, channel: str | None = None) -> Fault | None:
+        self._tap(method)
+        return super().take(method, channel)
+
+
+class StandardAgent(DemoProducer):
+    """A producer of the standard dialect; `tries` are all replies that reached it, accepted or not."""
+
+    dialect = "standard"
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__("planner-agent", agent_name="Planner")
+        self.tries: list[dict[str, Any]] = []
+        self.before = self.after = 0.0  # seconds that the next reply waits before and after it is taken
+        self._tap = tap
+
+    async def _reply(self, request: web.Request) -> web.Response:
+        message = await request.json()
+        if message.get("type") != "clarification.reply":
+            return await super()._reply(request)
+        before, after, self.before, self.after = self.before, self.after, 0.0, 0.0
+        self.tries.append(message)
+        self._tap("reply")
+        await asyncio.sleep(before)
+        response = await super()._reply(request)
+        self._tap("replied")
+        await asyncio.sleep(after)
+        return response
+
+    async def ask(self, event: Mapping[str, Any]) -> None:
+        await self.emit(event)
+
+    def honoured(self, token: str) -> dict[str, Any] | None:
+        """The reply that the agent goes on with."""
+        return next((reply for reply in self.replies if reply["reply_token"] == token), None)
+
+
+class MinimalAgent:
+    """The minimal dialect as the reference producers speak it: bare `data:` lines to whoever is connected, nothing
+    replayed, and 200 to any reply."""
+
+    dialect = "minimal"
+
+    def __init__(self, tap: Tap) -> None:
+        self.tries: list[dict[str, Any]] = []
+        self.before = self.after = 0.0
+        self.url = ""
+        self.connections = 0  # so far
+        self._tap = tap
+        self._readers: list[asyncio.Queue[bytes]] = []
+        self._changed = asyncio.Condition()
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> MinimalAgent:
+        application = web.Application()
+        application.add_routes([web.get("/events", self._events), web.post("/messages", self._message)])
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{site.port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def ask(self, event: Mapping[str, Any]) -> None:
+        """Send to whoever reads; waits until somebody does."""
+        whole = {
+            "@context": "https://aaep-protocol.org/context/v1",
+            "event_id": f"evt_{uuid4().hex}",
+            "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+            "producer": {"agent_id": "planner-agent", "agent_name": "Planner"},
+            **event,
+        }
+        async with self._changed:
+            await self._changed.wait_for(lambda: bool(self._readers))
+        for reader in self._readers:
+            reader.put_nowait(f"data: {json.dumps(whole)}\n\n".encode())
+
+    def honoured(self, token: str) -> dict[str, Any] | None:
+        return next((reply for reply in self.tries if reply["reply_token"] == token), None)
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+        async with self._changed:
+            self._readers.append(queue)
+            self.connections += 1
+            self._changed.notify_all()
+        try:
+            while request.transport is not None and not request.transport.is_closing():
+                try:
+                    frame = await asyncio.wait_for(queue.get(), 0.05)
+                except TimeoutError:
+                    continue
+                await response.write(frame)
+        except ConnectionResetError:
+            return response
+        finally:
+            self._readers.remove(queue)
+        return response
+
+    async def _message(self, request: web.Request) -> web.Response:
+        message = await request.json()
+        if message.get("type") == "clarification.reply":
+            before, after, self.before, self.after = self.before, self.after, 0.0, 0.0
+            self.tries.append(message)
+            self._tap("reply")
+            await asyncio.sleep(before)
+            self._tap("replied")
+            await asyncio.sleep(after)
+        return web.json_response({"status": "received"})
+
+
+Agent = StandardAgent | MinimalAgent
+
+
+class World:
+    """One workspace, one agent, one folder, in which processes live and die one after the other."""
+
+    def __init__(self, folder: Path, workspace: Workspace, agent: Agent, tap: Tap) -> None:
+        self.folder = folder
+        self.workspace = workspace
+        self.agent = agent
+        self.tap = tap
+        workspace.context.faults = TappedFaults(tap)
+        self.config = folder / "clarify.toml"
+        self.config.write_text(
+            CONFIG.format(
+                url=agent.url, dialect=agent.dialect, channel=AGENTS, fallback=FALLBACK, on_call=ONCALL
+            )
+        )
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "bot.log"
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The process's log; a line that a kill cut short is left out."""
+        lines = (
+            self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
+        )
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every clarification in every ledger."""
+        files = sorted((self.folder / "ledgers").glob("issue-*.json"))
+        return [record for file in files for record in json.loads(file.read_text())["clarifications"]]
+
+    def record(self, token: str) -> dict[str, Any] | None:
+        found = [r for r in self.records() if r["aaep"]["replyToken"] == token]
+        assert len(found) < 2, f"{len(found)} records of one question"
+        return found[0] if found else None
+
+    def bot_messages(self) -> Iterator[Message]:
+        for channel in list(self.workspace.state.channels.values()):
+            yield from (m for m in channel.messages.values() if m.bot_id)
+
+    def cards(self, clarification: str | None = None) -> list[Message]:
+        """The cards in all channels, of one clarification or of all."""
+        return [
+            m
+            for m in self.bot_messages()
+            if (m.metadata or {}).get("event_type") == "clarify_card"
+            and clarification in {None, (m.metadata or {})["event_payload"]["clarification"]}
+        ]
+
+    def card_saying(self, text: str) -> Message | None:
+        return next((m for m in self.cards() if text in said(m)), None)
+
+    async def until(self, predicate: Callable[[], Any], timeout: float = 30.0) -> Any:
+        """The predicate's first truthy value, asked at each change of the workspace and a few times a second:
+        what happens at the agent or in files does not tell the workspace."""
+        async with asyncio.timeout(timeout):
+            while not (value := predicate()):
+                try:
+                    value = await self.workspace.context.changes.wait(predicate, 0.05)
+                except TimeoutError:
+                    continue
+                break
+            return value
+
+
+def said(message: Message) -> str:
+    return f"{message.text}\n{json.dumps(message.blocks, ensure_ascii=False)}"
+
+
+def has_controls(message: Message) -> bool:
+    return any(block["type"] == "actions" for block in message.blocks)
+
+
+def question(token: str, session: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "aaep:agent.awaiting.clarification",
+        "event_id": f"evt_{token}",
+        "session_id": session,
+        "urgency": "critical",
+        "question": f"Shall I go on with {token}?",
+        "reply_token": token,
+        "timeout_seconds": 600,
+        "accepted_response_kinds": ["yes_no"],
+    } | fields
+
+
+def went_on(session: str) -> dict[str, Any]:
+    """What an agent says that goes on with its answer."""
+    return {
+        "type": "aaep:agent.state.changed",
+        "session_id": session,
+        "from_state": "awaiting_input",
+        "to_state": "thinking",
+        "summary_normal": "Going on.",
+    }
