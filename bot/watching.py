@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -12,16 +14,18 @@ import structlog
 from watchfiles import awatch
 
 from bot.delivery.delivery import Delivery
+from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
-from core.clock import Clock
+from core.clock import Clock, SystemClock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index, Summary, summarize
-from core.ledger import FileLedger, parse
+from core.ledger import FileLedger, Raw, parse
 from core.monitor import findings
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
 _FILE = re.compile(r"issue-(\d+)\.json")
+_ASIDE = re.compile(r"issue-(\d+)\.json\.unreadable-.+")
 _RETRY = 1.0
 # A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
 _LONGEST_SLEEP = 30.0
@@ -97,6 +101,7 @@ class LedgerWatch:
         delivery: Delivery,
         alarm: Alarm,
         notifier: Notifier,
+        clock: Clock | None = None,
     ) -> None:
         self._ledger = ledger
         self._index = index
@@ -104,45 +109,90 @@ class LedgerWatch:
         self._delivery = delivery
         self._alarm = alarm
         self._notifier = notifier
+        self._clock = clock or SystemClock()
 
     async def run(self) -> None:
         """Watch the ledgers' folder until cancelled."""
-        async for changes in awatch(self._ledger.directory, recursive=False, step=20, debounce=200):
-            issues = {int(m.group(1)) for _, path in changes if (m := _FILE.fullmatch(Path(path).name))}
-            for issue in sorted(issues):
-                if not self._ledger.is_own_write(issue):
-                    await self.look(issue)
+        async with asyncio.TaskGroup() as group:
+            busy: dict[int, asyncio.Task[None]] = {}
+            # A task begins at the next wait; the folder is watched by then, so nothing falls in between.
+            group.create_task(self._sweep(), name="ledgers that changed before they were watched")
+            async for changes in awatch(self._ledger.directory, recursive=False, step=20, debounce=200):
+                names = {Path(path).name for _, path in changes}
+                await self._page_asides(names)
+                for issue in sorted({int(m.group(1)) for name in names if (m := _FILE.fullmatch(name))}):
+                    # One that has to wait is looked at again by itself, and does not keep the others waiting.
+                    if not await self.look(issue) and (issue not in busy or busy[issue].done()):
+                        busy[issue] = group.create_task(self._look_again(issue), name=f"ledger {issue}")
 
-    async def look(self, issue: int) -> None:
-        """Compare one ledger with what is known of it, and act on the differences."""
+    async def _sweep(self) -> None:
+        await self._page_asides(await asyncio.to_thread(os.listdir, self._ledger.directory))
+        for issue in await asyncio.to_thread(self._ledger.changed):
+            while not await self.look(issue):
+                await self._clock.sleep(_RETRY)
+
+    async def _page_asides(self, names: Iterable[str]) -> None:
+        """Whichever part or process set a ledger aside, somebody has to know; one page for each."""
+        for name in sorted(names):
+            if match := _ASIDE.fullmatch(name):
+                aside = self._ledger.directory / name
+                issue = int(match.group(1))
+                await self._page_unreadable(
+                    LedgerUnreadable(issue, self._ledger.path(issue), "found set aside", aside)
+                )
+
+    async def _look_again(self, issue: int) -> None:
+        while True:
+            await self._clock.sleep(_RETRY)
+            if await self.look(issue):
+                return
+
+    async def look(self, issue: int) -> bool:
+        """Compare one ledger with what is known of it, and act on the differences; False: look again later."""
         try:
-            items = await self._ledger.read(issue)
+            items = await self._ledger.news(issue)
         except LockTimeout as error:
             _log.warning("a changed ledger has to wait", issue=issue, reason=str(error))
-            return
+            return False
         except LedgerUnreadable as error:
             _log.error("a ledger cannot be read", issue=issue, reason=str(error))
-            await self._notifier.ledger_unreadable(error, None)
-            return
+            await self._page_unreadable(error)
+            return True
+        return await self._compare(issue, items) if items is not None else True
+
+    async def _compare(self, issue: int, items: list[Raw]) -> bool:
+        done = True
         for item in items:
             record = parse(item)
             if record is None:
                 continue
             summary = summarize(record)
             known = self._index.get(record.id, issue)
-            if (known is None and not summary.needs_something) or (
-                known is not None and known.digest == summary.digest
-            ):
-                continue
-            _log.info("a ledger was changed by another process", id=record.id, status=record.status)
-            self._alarm.note(summary)
-            self._delivery.note(summary)
+            if (known.digest != summary.digest) if known is not None else summary.needs_something:
+                _log.info("a ledger was changed by another process", id=record.id, status=record.status)
+                self._alarm.note(summary)
+                self._delivery.note(summary)
             if summary.adoptable:
-                await self.adopt(record.id)
+                done &= await self.adopt(record.id)
+        if not done:
+            self._ledger.forget(issue)
+        return done
 
-    async def adopt(self, clarification: str) -> None:
-        """Take over an answer that another implementation wrote."""
+    async def adopt(self, clarification: str) -> bool:
+        """Take over an answer that another implementation wrote; False: it has to be tried again."""
         try:
             await self._router.adopt(clarification)
-        except (LockTimeout, LedgerUnwritable, LedgerUnreadable, NotFound) as error:
+        except (LockTimeout, LedgerUnwritable) as error:
             _log.warning("another process's answer has to wait", id=clarification, reason=str(error))
+            return False
+        except (LedgerUnreadable, NotFound) as error:
+            _log.error("another process's answer cannot be used", id=clarification, reason=str(error))
+        return True
+
+    async def _page_unreadable(self, error: LedgerUnreadable) -> None:
+        while True:
+            try:
+                return await self._notifier.ledger_unreadable(error, None)
+            except StorageUnavailable as problem:
+                _log.warning("a page has to wait", issue=error.issue, reason=str(problem))
+                await self._clock.sleep(_RETRY)

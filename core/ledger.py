@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
-import json
 import logging
 import os
 import re
+import stat
 import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from pydantic import ValidationError
-
+from core.book import Book, Raw, decode, digest, dump, encode, identity, parse
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.locks import Locks
@@ -32,62 +31,17 @@ _log = logging.getLogger("clarify.ledger")
 _T = TypeVar("_T")
 _FILE = re.compile(r"issue-(\d+)\.json")
 LOCK_TIMEOUT = 2.0
-Raw = dict[str, Any]
-
-
-class Book:
-    """The records of one issue inside a transaction: read, decide, `put`; written when the decision returns."""
-
-    def __init__(self, issue: int, raw: Raw, first_seq: int = 1) -> None:
-        self.issue = issue
-        self.raw = raw
-        self.changed: list[Clarification] = []
-        self._first_seq = first_seq
-
-    @property
-    def records(self) -> list[Clarification]:
-        """Every record that can be read, in the order of the file."""
-        return [record for item in self._items if (record := parse(item)) is not None]
-
-    def get(self, clarification_id: str) -> Clarification:
-        """One record.
-
-        Raises:
-            NotFound: no such record, or it cannot be read.
-        """
-        for item in self._items:
-            if _id(item) == clarification_id and (record := parse(item)):
-                return record
-        raise NotFound(clarification_id)
-
-    def put(self, record: Clarification) -> Clarification:
-        """Add a record, or replace the one with its id."""
-        dumped = dump(record)
-        for position, item in enumerate(self._items):
-            if _id(item) == record.id:
-                self._items[position] = dumped
-                break
-        else:
-            self._items.append(dumped)
-        self.changed.append(record)
-        return record
-
-    def next_seq(self) -> int:
-        """The number of the next record: by the file's length, as others number, and never one used before."""
-        pattern = re.compile(rf"CLR-{self.issue}-(\d+)")
-        used = [int(match.group(1)) for item in self._items if (match := pattern.fullmatch(_id(item)))]
-        return max(len(self._items) + 1, self._first_seq, *(seq + 1 for seq in used))
-
-    @property
-    def _items(self) -> list[Any]:
-        items: list[Any] = self.raw["clarifications"]
-        return items
+__all__ = ["Book", "FileLedger", "Ledger", "Raw", "digest", "dump", "parse"]
 
 
 class Ledger(Protocol):
     async def read(self, issue: int) -> list[Raw]: ...
     async def transact(
-        self, issue: int, decide: Callable[[Book], _T], timeout: float = LOCK_TIMEOUT
+        self,
+        issue: int,
+        decide: Callable[[Book], _T],
+        timeout: float = LOCK_TIMEOUT,
+        written: Callable[[], None] | None = None,
     ) -> _T: ...
 
 
@@ -100,13 +54,19 @@ class FileLedger:
         self._locks.private.mkdir(parents=True, exist_ok=True)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._written: dict[int, tuple[int, int]] = {}
+        self._seen: dict[int, tuple[int, int]] = {}
 
-    async def transact(self, issue: int, decide: Callable[[Book], _T], timeout: float = LOCK_TIMEOUT) -> _T:
+    async def transact(
+        self,
+        issue: int,
+        decide: Callable[[Book], _T],
+        timeout: float = LOCK_TIMEOUT,
+        written: Callable[[], None] | None = None,
+    ) -> _T:
         """Run `decide` on the records of `issue` under its lock, write what it put, return what it returned.
 
         `decide` runs in a worker thread; if it raises, nothing is written. Once it runs, it runs to its end,
-        even if the caller is cancelled.
+        even if the caller is cancelled; `written` is called, in the event loop, when it went well.
 
         Raises:
             LockTimeout: the lock was not had within `timeout` seconds; `decide` will not run.
@@ -124,6 +84,9 @@ class FileLedger:
             self._pool, self._transact, issue, decide, deadline, timeout
         )
         work.add_done_callback(lambda _: turn.release())
+        if written is not None:
+            tell = written
+            work.add_done_callback(lambda done: tell() if done.exception() is None else None)
         return await asyncio.shield(work)
 
     async def read(self, issue: int) -> list[Raw]:
@@ -141,7 +104,7 @@ class FileLedger:
             NotFound: no such record.
         """
         for item in await self.read(issue):
-            if _id(item) == clarification_id and (record := parse(item)):
+            if identity(item) == clarification_id and (record := parse(item)):
                 return record
         raise NotFound(clarification_id)
 
@@ -151,13 +114,21 @@ class FileLedger:
             if match := _FILE.fullmatch(entry.name):
                 yield int(match.group(1))
 
-    def is_own_write(self, issue: int) -> bool:
-        """Whether the file is still as this process wrote it last."""
-        try:
-            stat = self.path(issue).stat()
-        except FileNotFoundError:
-            return False
-        return self._written.get(issue) == (stat.st_ino, stat.st_mtime_ns)
+    async def news(self, issue: int) -> list[Raw] | None:
+        """The raw records, or None if the file is as this process last wrote or read it here.
+
+        Raises:
+            LedgerUnreadable, LockTimeout: as `read`.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self.news_now, issue)
+
+    def changed(self) -> list[int]:
+        """The issues whose file is not as this process last wrote or read it. Blocking."""
+        return [issue for issue in self.issues() if self._state(issue) != self._seen.get(issue)]
+
+    def forget(self, issue: int) -> None:
+        """Have `news` tell again."""
+        self._seen.pop(issue, None)
 
     def path(self, issue: int) -> Path:
         return self.directory / f"issue-{issue}.json"
@@ -172,111 +143,127 @@ class FileLedger:
         if left <= 0:
             raise LockTimeout(issue, timeout, "other work of this process")
         with self._locks.hold(issue, left):
+            before = self._state(issue)
             book = self._open(issue)
             result = decide(book)
             if book.changed:
-                self._replace(issue, json.dumps(book.raw, ensure_ascii=False, indent=2).encode())
+                after = self._replace(issue, encode(book.raw))
+                if before in {None, self._seen.get(issue)}:
+                    self._seen[issue] = after  # else somebody else wrote, too, and `news` has not told yet
+                if book.numbered:
+                    self._note(issue, book.numbered)
             return result
 
     def read_now(self, issue: int) -> list[Raw]:
         """`read`, blocking."""
         try:
-            return _decode(self.path(issue).read_bytes())
+            return _records(decode(self.path(issue).read_bytes()))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            path = self.path(issue)
+            raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         except ValueError:
             # Torn by a writer that overwrites in place: under the lock it is whole, or set aside.
-            items: list[Raw] = self._transact(
-                issue, lambda book: book.raw["clarifications"], _in(LOCK_TIMEOUT), LOCK_TIMEOUT
-            )
-            return items
+            book: Book = self._transact(issue, lambda book: book, _in(LOCK_TIMEOUT), LOCK_TIMEOUT)
+            return _records(book.raw)
+
+    def news_now(self, issue: int) -> list[Raw] | None:
+        """`news`, blocking."""
+        state = self._state(issue)
+        if state is not None and self._seen.get(issue) == state:
+            return None
+        items = self.read_now(issue)
+        if state is not None:
+            self._seen[issue] = state
+        return items
 
     def _open(self, issue: int) -> Book:
         path = self.path(issue)
+
+        def highest() -> int:
+            return self._highest(issue)
+
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            return Book(issue, {"issueNumber": issue, "clarifications": []}, self._first_seq(issue))
+            return Book(issue, {"issueNumber": issue, "clarifications": []}, highest)
         except OSError as error:
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
-            _decode(content)
+            return Book(issue, decode(content), highest)
         except ValueError as error:
-            aside = path.with_name(f"{path.name}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-            path.rename(aside)
-            raise LedgerUnreadable(issue, path, str(error), aside) from None
-        return Book(issue, json.loads(content))
+            self._note(issue, max(self._highest(issue), *_numbers(issue, content)))
+            raise LedgerUnreadable(issue, path, str(error), _set_aside(path)) from None
 
-    def _first_seq(self, issue: int) -> int:
-        """After a file was set aside, its numbers are not given out again: cards carry them."""
-        used = [0]
-        for aside in self.directory.glob(f"issue-{issue}.json.unreadable-*"):
-            used += map(int, re.findall(rb"CLR-%d-(\d+)" % issue, aside.read_bytes()))
-        return max(used) + 1
+    def _highest(self, issue: int) -> int:
+        """The highest number ever given out, whatever became of the file: cards carry it."""
+        try:
+            return int(self._noted(issue).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
 
-    def _replace(self, issue: int, content: bytes) -> None:
+    def _note(self, issue: int, number: int) -> None:
+        """Keep a number that was given out beside the ledger: it stays known if the file is cut to nothing."""
+        try:
+            handle = os.open(self._noted(issue), os.O_CREAT | os.O_WRONLY, 0o666)
+            try:
+                os.pwrite(handle, b"%012d" % number, 0)  # always as long: a kill leaves the old or the new
+            finally:
+                os.close(handle)
+        except OSError as error:
+            _log.warning("number %d of issue %d cannot be noted: %s", number, issue, error.strerror)
+
+    def _noted(self, issue: int) -> Path:
+        return self._locks.private / f"issue-{issue}.seq"
+
+    def _state(self, issue: int) -> tuple[int, int] | None:
+        """What changes with every write of a file, in place or not."""
+        try:
+            found = self.path(issue).stat()
+        except FileNotFoundError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def _replace(self, issue: int, content: bytes) -> tuple[int, int]:
+        """Put `content` in the place of the file, whose mode stays: others may share it by their group."""
         path = self.path(issue)
         draft = self._locks.private / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
         try:
             with draft.open("xb") as file:
+                with suppress(FileNotFoundError):
+                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            stat = draft.stat()
+            written = draft.stat()
             draft.replace(path)
             _sync_folder(self.directory)
         except OSError as error:
             draft.unlink(missing_ok=True)
             raise LedgerUnwritable(issue, _reason(error)) from error
-        self._written[issue] = (stat.st_ino, stat.st_mtime_ns)
+        return written.st_mtime_ns, written.st_ino
 
 
-def parse(item: object) -> Clarification | None:
-    """A record, or None if it is not one: it is left in the file as it is, and named in the log."""
-    try:
-        return Clarification.model_validate(item)
-    except ValidationError as error:
-        name = item.get("id") if isinstance(item, dict) else None
-        fields = sorted({".".join(map(str, problem["loc"])) for problem in error.errors()})
-        _log.warning(
-            "a ledger record cannot be read: id %r, fields %s", str(name)[:40], ", ".join(fields)[:200]
-        )
-        return None
-
-
-def dump(record: Clarification) -> Raw:
-    """A record as the ledger file holds it."""
-    raw = record.model_dump(mode="json", by_alias=True)
-    if raw.get("aaep") is not None:
-        raw["aaep"] = {key: value for key, value in raw["aaep"].items() if value is not None}
-    else:
-        raw.pop("aaep", None)
-    return raw
-
-
-def digest(item: Raw) -> str:
-    """What a record says, in few characters: equal if and only if nothing changed, whoever wrote it."""
-    return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
-
-
-def _id(item: object) -> str:
-    return str(item.get("id")) if isinstance(item, dict) else ""
-
-
-def _decode(content: bytes) -> list[Raw]:
-    """The records of a ledger's bytes.
-
-    Raises:
-        ValueError: not a ledger; the message says why, without content.
-    """
-    try:
-        raw = json.loads(content)
-    except (ValueError, RecursionError):
-        raise ValueError(f"{len(content)} bytes that are no JSON") from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
-        raise ValueError('expected an object with a list "clarifications"')  # noqa: TRY004 - one error for "no ledger"
+def _records(raw: Raw) -> list[Raw]:
     items: list[Raw] = raw["clarifications"]
     return items
+
+
+def _numbers(issue: int, content: bytes) -> list[int]:
+    """The numbers of clarifications that some bytes name."""
+    return [0, *map(int, re.findall(rb"CLR-%d-(\d{1,12})" % issue, content))]
+
+
+def _set_aside(path: Path) -> Path | None:
+    """Give a file that is no ledger another name; None if that cannot be done."""
+    aside = path.with_name(f"{path.name}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        _log.error("%s cannot be set aside: %s", path.name, error.strerror)
+        return None
+    return aside
 
 
 def _sync_folder(folder: Path) -> None:

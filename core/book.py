@@ -1,0 +1,127 @@
+"""What is in a ledger file: the Clarification Protocol's format (architecture §5), read and written.
+
+Unknown fields are kept, records are never removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from core.clarification import Clarification
+from core.errors import NotFound
+
+_log = logging.getLogger("clarify.ledger")
+Raw = dict[str, Any]
+
+
+class Book:
+    """The records of one issue inside a transaction: read, decide, `put`; written when the decision returns."""
+
+    def __init__(self, issue: int, raw: Raw, highest: Callable[[], int] = int) -> None:
+        """`highest()`: the highest number ever given out, as far as it is known beside the file."""
+        self.issue = issue
+        self.raw = raw
+        self.changed: list[Clarification] = []
+        self.numbered = 0  # the number given out, if any
+        self._highest = highest
+
+    @property
+    def records(self) -> list[Clarification]:
+        """Every record that can be read, in the order of the file."""
+        return [record for item in self._items if (record := parse(item)) is not None]
+
+    def get(self, clarification_id: str) -> Clarification:
+        """One record.
+
+        Raises:
+            NotFound: no such record, or it cannot be read.
+        """
+        for item in self._items:
+            if identity(item) == clarification_id and (record := parse(item)):
+                return record
+        raise NotFound(clarification_id)
+
+    def put(self, record: Clarification) -> Clarification:
+        """Add a record, or replace the one with its id."""
+        dumped = dump(record)
+        for position, item in enumerate(self._items):
+            if identity(item) == record.id:
+                self._items[position] = dumped
+                break
+        else:
+            self._items.append(dumped)
+        self.changed.append(record)
+        return record
+
+    def next_seq(self) -> int:
+        """A number for a new record: by the file's length, as others number, and never one used before."""
+        pattern = re.compile(rf"CLR-{self.issue}-(\d+)")
+        used = [int(match.group(1)) for item in self._items if (match := pattern.fullmatch(identity(item)))]
+        self.numbered = max(len(self._items), self._highest(), *used) + 1
+        return self.numbered
+
+    @property
+    def _items(self) -> list[Any]:
+        items: list[Any] = self.raw["clarifications"]
+        return items
+
+
+def parse(item: object) -> Clarification | None:
+    """A record, or None if it is not one: it is left in the file as it is, and named in the log."""
+    try:
+        return Clarification.model_validate(item)
+    except ValidationError as error:
+        name = item.get("id") if isinstance(item, dict) else None
+        fields = sorted({".".join(map(str, problem["loc"])) for problem in error.errors()})
+        _log.warning(
+            "a ledger record cannot be read: id %r, fields %s", str(name)[:40], ", ".join(fields)[:200]
+        )
+        return None
+
+
+def dump(record: Clarification) -> Raw:
+    """A record as the ledger file holds it."""
+    raw = record.model_dump(mode="json", by_alias=True)
+    if raw.get("aaep") is not None:
+        raw["aaep"] = {key: value for key, value in raw["aaep"].items() if value is not None}
+    else:
+        raw.pop("aaep", None)
+    return raw
+
+
+def digest(item: Raw) -> str:
+    """What a record says, in few characters: equal if and only if nothing changed, whoever wrote it."""
+    return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def identity(item: object) -> str:
+    return str(item.get("id")) if isinstance(item, dict) else ""
+
+
+def encode(raw: Raw) -> bytes:
+    try:
+        return json.dumps(raw, ensure_ascii=False, indent=2).encode()
+    except UnicodeEncodeError:  # somebody else's field holds half a character, which only an escape can carry
+        return json.dumps(raw, indent=2).encode()
+
+
+def decode(content: bytes) -> Raw:
+    """A ledger's bytes.
+
+    Raises:
+        ValueError: not a ledger; the message says why, without content.
+    """
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{len(content)} bytes that are no JSON") from None
+    if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
+        raise ValueError('expected an object with a list "clarifications"')  # noqa: TRY004 - one error for "no ledger"
+    return raw
