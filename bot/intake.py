@@ -149,6 +149,22 @@ class Intake:
                 _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
                 await self._notifier.ledger_unreadable(error, item.event.agent_id)
                 await self._clock.sleep(_RETRY if error.aside is None else 0)
+            except Exception:
+                # A fault of ours with this one event: it must neither stop the others nor come back on every start.
+                _log.exception("an event could not be worked off", event_id=item.event.event_id)
+                await self._give_up(item)
+                return
+            else:
+                return
+
+    async def _give_up(self, item: Item) -> None:
+        while True:
+            try:
+                await self._notifier.not_worked_off(item)
+                await self._inbox.failed([item.id])
+            except StorageUnavailable as error:
+                _log.warning("a failed event has to wait", event_id=item.event.event_id, reason=str(error))
+                await self._clock.sleep(_RETRY)
             else:
                 return
 

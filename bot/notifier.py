@@ -57,6 +57,14 @@ class Notifier:
         page = Page(trouble.key, trouble.summary, f"Producer {trouble.producer}: something could not be read")
         await self._delivery.page(page, trouble.agent_id)
 
+    async def not_worked_off(self, item: Item) -> None:
+        """An event met a fault of ours: it is kept, and somebody has to look after the agent."""
+        event = item.event
+        reason = f"A fault in clarify-bot: event {event.event_id} ({event.type}) could not be worked off; see the log"
+        title = f"{event.agent_name or event.agent_id} sent something that was not shown"
+        page = Page(f"failed:{item.producer}:{event.event_id}", reason, title)
+        await self._delivery.page(page, event.agent_id)
+
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None) -> None:
         name = error.aside.name if error.aside else f"issue-{error.issue}.json"
         page = Page(f"ledger:{name}", str(error), f"The ledger of issue {error.issue} cannot be read")

@@ -251,7 +251,9 @@ class Delivery:
             _log.error("cannot be shown", key=row.key, reason=code)
             return False
         place = row.channel or row.target
-        movable = code != "render_error" and fallback is not None and fallback not in {place, row.target}
+        movable = (
+            code != "could_not_be_built" and fallback is not None and fallback not in {place, row.target}
+        )
         if movable and fallback is not None:
             if row.session_id is not None:
                 await self._messages.leave_thread(row.producer or "", row.session_id)

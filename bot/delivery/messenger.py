@@ -12,7 +12,7 @@ from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Messages, Row
 from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.delivery.wishes import Hold, Wish, Wishes
-from bot.errors import RenderError, StorageUnavailable
+from bot.errors import StorageUnavailable
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LockTimeout
 
@@ -62,11 +62,19 @@ class Messenger:
         except LedgerUnreadable as error:
             _log.error("a card cannot be built", key=key, reason=str(error))
             return Done()
-        except RenderError as error:
-            _log.error("a message could not be rendered", key=key, reason=str(error))
-            if row is not None and not await self._unplaceable(row, "render_error"):
-                await self._messages.give_up(key, "could not be rendered")
-            return Done()
+        except Exception:
+            # A fault of ours with this one message: it must not stop the others, and somebody has to know.
+            _log.exception("a message could not be built", key=key)
+            return await self._give_up(row) if row is not None else Done()
+
+    async def _give_up(self, row: Row) -> Done | Again:
+        try:
+            await self._messages.give_up(row.key, "could not be built")
+            await self._unplaceable(row, "could_not_be_built")
+        except StorageUnavailable as error:
+            _log.warning("delivery has to wait", key=row.key, reason=str(error))
+            return Again(_STORAGE_RETRY)
+        return Done()
 
     async def _bring(self, row: Row) -> Done | Again:
         wish = await self._wishes.of(row)

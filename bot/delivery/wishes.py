@@ -91,7 +91,7 @@ class Wishes:
         )
         return Wish(
             message=message,
-            digest=digest(dump(record)),
+            digest=f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record)),
             final=_is_final(record, row.round),
             channel=channel,
             metadata={
@@ -161,10 +161,14 @@ def _own(row: Row, message: Message, shown: str, *, final: bool, channel: str, *
 
 
 def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
-    earlier = round is not None and round < record.round
-    return earlier or (
+    return _is_earlier(record, round) or (
         record.status in DONE and record.asked.reply not in {"sending", "delivered", "unconfirmed"}
     )
+
+
+def _is_earlier(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
+    """The card of a round that is over says the same for ever."""
+    return round is not None and round < record.round
 
 
 def _issue(row: Row) -> int:
