@@ -149,7 +149,7 @@ class Intake:
                 _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
                 await self._notifier.ledger_unreadable(error, item.event.agent_id)
                 await self._clock.sleep(_RETRY if error.aside is None else 0)
-            except Exception:
+            except Exception:  # noqa: BLE001 - told with where, and paged
                 # A fault of ours with this one event: it must neither stop the others nor come back on every start.
                 _log.exception("an event could not be worked off", event_id=item.event.event_id)
                 await self._give_up(item)

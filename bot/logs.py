@@ -13,9 +13,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import PurePath
+from traceback import extract_tb
 
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 REDACTED = "[redacted]"
 _FIRST = ("timestamp", "level", "logger", "event")
@@ -31,6 +32,7 @@ _SECRETS = (
         r"(?<=[?&])((?:[a-z_]*(?:ticket|token|secret|password|signature)))=[^&\s\"'<>]+", re.IGNORECASE
     ),
 )
+_MOST_LINES = 200
 _PAYLOADS_BELOW_WARNING = ("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio")
 
 
@@ -80,10 +82,27 @@ def _last_steps(*, as_json: bool) -> list[Processor]:
     )
     return [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-        structlog.processors.format_exc_info,
+        structlog.processors.ExceptionRenderer(where_it_was_raised),
         redact,
         renderer,
     ]
+
+
+def where_it_was_raised(raised: ExcInfo) -> str:
+    """A traceback without what was being worked on: pydantic, json and others quote their input in messages.
+
+    Only our own exceptions keep their text, which by their rule holds no content.
+    """
+    lines: list[str] = []
+    error: BaseException | None = raised[1]
+    while error is not None and len(lines) < _MOST_LINES:
+        lines += [
+            f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in extract_tb(error.__traceback__)
+        ]
+        ours = type(error).__module__.partition(".")[0] in {"bot", "core"}
+        lines.append(f"{type(error).__qualname__}{f': {error}' if ours else ''}")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return "\n".join(lines)
 
 
 def keeps_payloads_out(record: logging.LogRecord) -> bool:

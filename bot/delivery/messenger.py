@@ -62,7 +62,7 @@ class Messenger:
         except LedgerUnreadable as error:
             _log.error("a card cannot be built", key=key, reason=str(error))
             return Done()
-        except Exception:
+        except Exception:  # noqa: BLE001 - told with where, and paged
             # A fault of ours with this one message: it must not stop the others, and somebody has to know.
             _log.exception("a message could not be built", key=key)
             return await self._give_up(row) if row is not None else Done()

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from pydantic import ValidationError
 
 from bot.logs import configure_logging, keeps_payloads_out, redact, without_secrets
+from core.clarification import Clarification
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +140,15 @@ def test_default_is_json_when_stderr_is_no_terminal(
     configure_logging()
     structlog.get_logger("bot.test").info("two")
     assert "two" in capsys.readouterr().err
+
+
+def test_traceback_of_a_library_keeps_its_input_out(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", json=True)
+    try:
+        Clarification.model_validate({"id": "what the agent asked"})
+    except ValidationError:
+        structlog.get_logger("bot.test").exception("task died")
+    told = capsys.readouterr().err
+    assert "what the agent asked" not in told
+    assert "ValidationError" in told
+    assert "test_logs.py" in told
