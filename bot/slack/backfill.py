@@ -14,7 +14,7 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import SlackError, SlackRefusedError
+from bot.errors import SlackError, SlackRefusedError, SlackUnreachableError
 from bot.ports import SlackMemory, Thread
 from bot.slack.calls import Call, ask_patiently
 from bot.slack.hearing import Heard, said
@@ -25,6 +25,7 @@ _log = logging.getLogger("clarify.slack.backfill")
 FEW = 50
 MARGIN = 300.0
 _PAGE = 200
+_AGAIN_AFTER = (5.0, 15.0, 60.0)
 
 
 class Backfill:
@@ -37,26 +38,34 @@ class Backfill:
     async def run(self) -> int:
         """Take in what was missed in all open threads, in order; returns how many replies were new.
 
-        A channel that cannot be read is logged and left for the next time; the others are not held up.
+        A channel of which Slack says no is logged and left for the next time; where Slack is in trouble it is asked
+        again for some minutes, after the others.
 
         Raises:
             StorageUnavailable: what was found could not be kept.
         """
         threads = await self._memory.open_threads()
-        started = f"{self._clock.now().timestamp():.6f}"
+        channels = list(dict.fromkeys(thread.channel for thread in threads))
         found = 0
-        for channel in dict.fromkeys(thread.channel for thread in threads):
-            mine = [thread for thread in threads if thread.channel == channel]
-            try:
-                found += await self._channel(channel, mine)
-            except SlackError as error:
-                _log.warning("what was missed in %s is not known: %s", channel, error)
-                continue
-            await self._memory.set_watermark(channel, started)
+        for delay in (*_AGAIN_AFTER, None):
+            left = []
+            for channel in channels:
+                try:
+                    found += await self._channel(
+                        channel, [each for each in threads if each.channel == channel]
+                    )
+                except SlackError as error:
+                    _log.warning("what was missed in %s is not known: %s", channel, error)
+                    left += [channel] if isinstance(error, SlackUnreachableError) else []
+            channels = left
+            if not left or delay is None:
+                break
+            await self._clock.sleep(delay)
         await self._intake.idle()
         return found
 
     async def _channel(self, channel: str, threads: list[Thread]) -> int:
+        started = f"{self._clock.now().timestamp():.6f}"
         mark = await self._memory.watermark(channel)
         # Replies may have been on their way when the mark was set; taken ones are known by their ts.
         since = f"{max(0.0, float(mark) - MARGIN):.6f}" if mark else "0"
@@ -64,6 +73,7 @@ class Backfill:
             threads = await self._moved(channel, threads, since)
         missed = [heard for thread in threads for heard in await self._replies(thread, since)]
         taken = [await self._intake.take(heard) for heard in sorted(missed, key=lambda each: each.ts)]
+        await self._memory.set_watermark(channel, started)
         return sum(taken)
 
     async def _moved(self, channel: str, threads: list[Thread], since: str) -> list[Thread]:

@@ -72,7 +72,7 @@ class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`.
 
     `dispatch` handles one envelope and returns what goes with its acknowledgement, or raises Unacknowledged.
-    `on_return` runs beside it whenever a connection stands again after there was none. `jitter` gives
+    `on_return` runs beside it whenever a connection stands after a time without one, the start's tries included. `jitter` gives
     numbers in [0, 1).
     """
 
@@ -171,6 +171,7 @@ class SlackSocket:
                     ) from error
                 delay = max(self._backoff(failures), retry_after(error) or 0.0)
                 failures += 1
+                missed = missed or not self._live
                 _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
                 await self._clock.sleep(delay)
                 continue

@@ -40,10 +40,15 @@ class Surface:
 
     def react(self, click: Click, reaction: Reaction) -> None:
         """Bring a reaction to a click to the person, after the acknowledgement."""
+        view = reaction.view
         if reaction.text is not None:
-            self.tell(click.person, click.place, reaction.text)
-        if reaction.view is not None:
-            self._later.run(self._show(click, opened_from(reaction.view, click.place)), "open a modal")
+            if click.view_id is None:
+                self.tell(click.person, click.place, reaction.text)
+            else:
+                # An ephemeral would stay unseen behind the modal.
+                view = self.desk.notice(reaction.text)
+        if view is not None:
+            self._later.run(self._show(click, opened_from(view, click.place)), "open a modal")
 
     async def _show(self, click: Click, view: dict[str, Any]) -> None:
         """From a message: open. In a modal: turning pages replaces it, anything else goes on top of it."""

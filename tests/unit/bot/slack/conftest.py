@@ -22,17 +22,20 @@ async def ws() -> AsyncIterator[Workspace]:
 async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
     """Builds a bot that is not connected."""
     bots: list[Bot] = []
+    stores: list[Store] = []
 
     async def build(answerers: str = '["members"]', more: str = "") -> Bot:
         folder = tmp_path / "ledgers"
         folder.mkdir(exist_ok=True)
-        store = await Store.open(tmp_path / "clarify.db")
-        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more), store))
+        stores.append(await Store.open(tmp_path / "clarify.db"))
+        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more), stores[-1]))
         return bots[-1]
 
     yield build
     for bot in bots:
         await bot.stop()
+    for store in stores:
+        await store.close()
 
 
 @pytest.fixture

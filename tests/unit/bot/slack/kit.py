@@ -12,6 +12,7 @@ from typing import Any
 import aiosqlite
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.store import Store
 from bot.desk import Desk
@@ -131,7 +132,7 @@ class Bot:
         self.index = Index()
         self.router = Router(self.ledger, self.clock, timedelta(minutes=30), self._changed)
         self.store = store
-        self.memory = SqliteSlackMemory(store)
+        self.memory = SqliteSlackMemory(store, InFlight())
         self.people = People(self.web)
         self.gate = Gate(self.people, configured, TEAM)
         self.renderer = Renderer()
@@ -193,7 +194,6 @@ class Bot:
         if self.socket is not None:
             await self.socket.stop()
         await self.later.drain()
-        await self.store.close()
         self.ledger.close()
 
     async def open(self, **more: Any) -> Clarification:

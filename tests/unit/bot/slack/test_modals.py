@@ -150,6 +150,19 @@ async def test_list_opens_pages_and_answers_on_top(bot: Bot) -> None:
     assert not (await bot.find(records[22])).is_open
 
 
+async def test_refusal_in_a_modal_is_shown_on_top_of_it(bot: Bot) -> None:
+    records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(3)]
+    card = bot.renderer.rollup(records, len(records), None, "planner")
+    posted = await bot.web.chat_postMessage(channel=AGENTS, text=card.text, blocks=card.blocks)
+    await bot.ws.click(GIO, AGENTS, str(posted["ts"]), label="Show all")
+    await bot.ws.wait_for(lambda: bot.ws.views(GIO))
+
+    await bot.ws.click_in_view(GIO, label=f"Answer {records[1].id}")
+
+    await bot.ws.wait_for(lambda: len(bot.ws.views(GIO)) == 2)
+    assert "guest" in str(bot.ws.views(GIO)[1].payload["blocks"])
+
+
 async def test_modal_that_slack_does_not_take_is_told(bot: Bot) -> None:
     _, ts = await bot.asked(kinds=("freetext",))
     bot.ws.faults.add("views.open", "refuse:expired_trigger_id")

@@ -98,7 +98,7 @@ async def test_rejected_url_is_replaced_by_a_new_one(ws: Workspace, desk: Desk) 
         assert ws.link.refused_upgrades == 3
         assert opened(ws) == 4
         await heard(ws, desk, "one")
-    assert desk.returns == 0
+    assert desk.returns == 1
 
 
 async def test_half_open_socket_is_replaced(ws: Workspace, desk: Desk) -> None:
