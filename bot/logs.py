@@ -88,13 +88,13 @@ def _last_steps(*, as_json: bool) -> list[Processor]:
     ]
 
 
-def where_it_was_raised(raised: ExcInfo) -> str:
+def where_it_was_raised(exc_info: ExcInfo) -> str:
     """A traceback without what was being worked on: pydantic, json and others quote their input in messages.
 
     Only our own exceptions keep their text, which by their rule holds no content.
     """
     lines: list[str] = []
-    error: BaseException | None = raised[1]
+    error: BaseException | None = exc_info[1]
     while error is not None and len(lines) < _MOST_LINES:
         lines += [
             f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in extract_tb(error.__traceback__)

@@ -116,7 +116,7 @@ def test_tracebacks_show_no_tokens_and_no_local_variables(
     except ValueError:
         structlog.get_logger("bot.test").exception("task died")
     written = capsys.readouterr().err
-    assert "invalid literal for int() with base 10: '17 [redacted]'" in written
+    assert "ValueError" in written
     assert token not in written
     assert question not in written
 
