@@ -88,7 +88,7 @@ def edit_ignored(record: Clarification) -> str:
 
 def storage_failed() -> str:
     """The answer could not be made durable."""
-    return "Your answer could not be stored, so it was not taken. Please try again; on-call has been told."
+    return "Your answer could not be stored, so it was not taken. Please try again in a moment."
 
 
 def _expired(asked: Aaep) -> str:
