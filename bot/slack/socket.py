@@ -191,13 +191,14 @@ class SlackSocket:
         async with asyncio.timeout(self._timing.open):
             url = str((await self._web.apps_connections_open(app_token=self._token))["url"])
         if self._http is None or self._http.closed:
-            self._http = aiohttp.ClientSession(trust_env=True)
+            self._http = aiohttp.ClientSession()
         async with asyncio.timeout(self._timing.open):
             socket = await self._http.ws_connect(
                 url,
                 heartbeat=self._timing.ping,
                 timeout=aiohttp.ClientWSTimeout(ws_close=self._timing.close),
                 max_msg_size=0,
+                proxy=self._web.proxy,
                 ssl=self._web.ssl or True,
             )
         connection = Connection(socket, self._received, self._leaving)
