@@ -14,11 +14,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.clarification import Clarification
+from core.clarification import Aaep, Clarification
 from core.errors import NotFound
 
 _log = logging.getLogger("clarify.ledger")
 Raw = dict[str, Any]
+_OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 
 
 class Book:
@@ -90,7 +91,9 @@ def dump(record: Clarification) -> Raw:
     """A record as the ledger file holds it."""
     raw = record.model_dump(mode="json", by_alias=True)
     if raw.get("aaep") is not None:
-        raw["aaep"] = {key: value for key, value in raw["aaep"].items() if value is not None}
+        raw["aaep"] = {
+            key: value for key, value in raw["aaep"].items() if value is not None or key not in _OURS
+        }
     else:
         raw.pop("aaep", None)
     return raw

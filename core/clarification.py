@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
 from core.aaep import Choice, Kind, Response
@@ -28,7 +28,7 @@ DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     "pending": frozenset({"answered", "stale", "escalated", "abandoned"}),
     "stale": frozenset({"pending", "answered", "escalated", "abandoned"}),
-    "answered": frozenset({"pending", "resolved", "escalated", "abandoned"}),
+    "answered": frozenset({"pending", "resolved", "escalated"}),
     "escalated": frozenset({"resolved", "abandoned"}),
     "resolved": frozenset(),
     "abandoned": frozenset(),
@@ -36,7 +36,16 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 UNDELIVERED: frozenset[ReplyState] = frozenset({"sending"})
 ID = re.compile(r"CLR-(\d+)-(\d{3,})")
 
-Moment = Annotated[datetime, PlainSerializer(iso, return_type=str)]
+
+def _utc(moment: datetime) -> datetime:
+    """Others leave out the zone: then it is UTC, as the format says."""
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("a time that UTC cannot tell") from None
+
+
+Moment = Annotated[datetime, AfterValidator(_utc), PlainSerializer(iso, return_type=str)]
 
 
 class _Model(BaseModel):
@@ -140,8 +149,13 @@ class Clarification(_Model):
 
     @property
     def answer(self) -> Entry | None:
-        """The answer of the current round, if there is one."""
-        return next((e for e in self.thread if e.type == "answer" and e.round == self.round), None)
+        """The answer to the latest question, if there is one."""
+        for entry in reversed(self.thread):
+            if entry.type == "question":
+                return None
+            if entry.type == "answer" and entry.round == self.round:
+                return entry
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,17 +377,25 @@ def went_on(record: Clarification, at: datetime) -> Clarification:
     return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
 
 
-def known_token(record: Clarification, producer: str, token: str) -> bool:
-    """Whether this record holds the question behind a producer's token, in any round."""
+def is_known(record: Clarification, ask: Ask) -> bool:
+    """Whether this record holds the very question of `ask`, in any round: same session, token and words.
+
+    Some producers use a token again for another question: dropping that would leave it unseen.
+    """
     asked = record.asked
-    if asked.producer != producer:
+    if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
-    return asked.reply_token == token or any(past.get("replyToken") == token for past in asked.earlier)
+    tokens = {asked.reply_token, *(past.get("replyToken") for past in asked.earlier)}
+    return ask.reply_token in tokens and any(
+        entry.type == "question" and entry.body == ask.question for entry in record.thread
+    )
 
 
 def is_same_matter(record: Clarification, ask: Ask) -> bool:
     """Whether `ask` repeats what an answered, not yet resolved record of the same session asked."""
     if record.status != "answered" or record.asked.session_id != ask.session_id:
+        return False
+    if record.asked.reply in UNDELIVERED:  # it cannot follow up on what it was not told yet
         return False
     if record.asked.producer != ask.producer:
         return False

@@ -86,7 +86,7 @@ class FileLedger:
         work.add_done_callback(lambda _: turn.release())
         if written is not None:
             tell = written
-            work.add_done_callback(lambda done: tell() if done.exception() is None else None)
+            work.add_done_callback(lambda done: None if done.cancelled() or done.exception() else tell())
         return await asyncio.shield(work)
 
     async def read(self, issue: int) -> list[Raw]:

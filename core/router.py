@@ -22,8 +22,8 @@ from core.clarification import (
     followed_up,
     has_expired,
     is_adoptable,
+    is_known,
     is_same_matter,
-    known_token,
     opened,
     parse_id,
     reopened,
@@ -77,15 +77,12 @@ class Router:
         self._changed = changed
 
     async def open(self, issue: int, ask: Ask) -> Opened:
-        """Write down a question. Idempotent by producer and reply token."""
+        """Write down a question. Idempotent by producer, session, reply token and words."""
 
         def decide(book: Book) -> Opened:
             records = book.records
             for record in records:
-                if (
-                    known_token(record, ask.producer, ask.reply_token)
-                    and record.asked.session_id == ask.session_id
-                ):
+                if is_known(record, ask):
                     return Opened(record, "duplicate")
             now = self._clock.now()
             for record in records:
@@ -199,10 +196,12 @@ class Router:
             written.extend(book.changed)
             return result
 
-        result = await self._ledger.transact(issue, run)
-        for record in written:
-            self._changed(record)
-        return result
+        def tell() -> None:
+            for record in written:
+                self._changed(record)
+
+        # Also if the caller does not wait for the end any more: it was decided, so it has to be shown.
+        return await self._ledger.transact(issue, run, written=tell)
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:

@@ -1,0 +1,278 @@
+"""The lock of a ledger, against real processes and real files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from core import locks as locks_module
+from core.errors import LockTimeout
+from core.ledger import LOCK_TIMEOUT, Book, FileLedger
+from core.locks import AGENT, Locks
+from tests.unit.core.records import record
+
+RIVAL = Path(__file__).with_name("rival.py")
+ROOT = Path(__file__).parents[3]
+QUICK = 0.2  # how long a test waits for a lock that it must not get. Seconds.
+OURS = """
+import sys, time
+from pathlib import Path
+from core.ledger import FileLedger
+from tests.unit.core.records import record
+ledger = FileLedger(Path(sys.argv[1]))
+def add(book):
+    book.raw["counter"] = book.raw.get("counter", 0) + 1
+    book.put(record(7, book.next_seq()))
+for _ in range(int(sys.argv[2])):
+    ledger._transact(7, add, time.monotonic() + 30, 30)
+ledger.close()
+"""
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Iterator[Locks]:
+    made = Locks(tmp_path)
+    made.private.mkdir()
+    yield made
+    made.close()
+
+
+def marker(folder: Path, issue: int = 7) -> Path:
+    return folder / f"issue-{issue}.json.lock"
+
+
+def put_marker(folder: Path, agent: str | None, age: float = 0.0) -> Path:
+    """A marker of another process; None: empty, as a kill between creating and writing leaves it."""
+    path = marker(folder)
+    content = {"pid": 1, "timestamp": "2026-05-24T14:22:00Z", "agent": agent}
+    path.write_text("" if agent is None else json.dumps(content))
+    then = time.time() - age
+    os.utime(path, (then, then))
+    return path
+
+
+@contextmanager
+def rival_holds(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    holder = subprocess.Popen(
+        [sys.executable, str(RIVAL), "hold", str(folder), "7"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+    finally:
+        holder.communicate(timeout=10)
+
+
+def test_marker_says_who_holds_it_and_goes_when_let_go(locks: Locks, tmp_path: Path) -> None:
+    with locks.hold(7, 1.0):
+        held = json.loads(marker(tmp_path).read_text())
+        assert (held["pid"], held["agent"]) == (os.getpid(), AGENT)
+        assert held["timestamp"].endswith("Z")
+    assert not marker(tmp_path).exists()
+    assert list(locks.private.glob("*.json.lock.*")) == []
+
+
+def test_hold_lets_go_when_the_work_fails(locks: Locks, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), locks.hold(7, 1.0):
+        raise RuntimeError
+    with locks.hold(7, QUICK):
+        assert marker(tmp_path).exists()
+
+
+def test_hold_excludes_threads_of_the_same_process(locks: Locks) -> None:
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(20):
+            with locks.hold(7, 10.0):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+def test_hold_of_one_issue_does_not_hold_another(locks: Locks) -> None:
+    with locks.hold(7, QUICK), locks.hold(8, QUICK):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("agent", "age", "free"),
+    [
+        ("rival", 0.0, False),
+        ("rival", 29.0, False),
+        ("rival", 31.0, True),
+        (None, 0.0, False),
+        (None, 31.0, True),
+        (AGENT, 0.0, True),  # nobody of ours can live: the kernel lock was free
+        (AGENT, 31.0, True),
+    ],
+    ids=[
+        "foreign, fresh",
+        "foreign, nearly old",
+        "foreign, old",
+        "empty, fresh",
+        "empty, old",
+        "own, fresh",
+        "own, old",
+    ],
+)
+def test_hold_takes_over_only_markers_of_the_dead(
+    locks: Locks, tmp_path: Path, agent: str | None, age: float, free: bool
+) -> None:
+    left = put_marker(tmp_path, agent, age)
+    before = left.read_text()
+    if not free:
+        with pytest.raises(LockTimeout), locks.hold(7, QUICK):
+            pytest.fail("robbed")
+        assert left.read_text() == before
+        return
+    started = time.monotonic()
+    with locks.hold(7, 1.0):
+        assert json.loads(left.read_text())["pid"] == os.getpid()
+    assert time.monotonic() - started < 0.5
+    assert list(tmp_path.glob(".*orphan*")) == []
+
+
+@pytest.mark.parametrize("content", ["[]", "7", '{"agent": 5}', '{"agent"', "\xff"])
+def test_hold_respects_a_foreign_marker_of_any_content(locks: Locks, tmp_path: Path, content: str) -> None:
+    marker(tmp_path).write_bytes(content.encode("latin-1"))
+    with pytest.raises(LockTimeout, match=r"issue 7"), locks.hold(7, QUICK):
+        pytest.fail("robbed")
+
+
+def test_hold_names_the_holder(locks: Locks, tmp_path: Path) -> None:
+    put_marker(tmp_path, "rival")
+    with pytest.raises(LockTimeout, match=r"rival"), locks.hold(7, QUICK):
+        pytest.fail("robbed")
+
+
+def test_live_rival_is_never_robbed_even_if_its_marker_was_old(locks: Locks, tmp_path: Path) -> None:
+    with rival_holds(tmp_path):
+        os.utime(marker(tmp_path), (time.time() - 29, time.time() - 29))
+        with pytest.raises(LockTimeout), locks.hold(7, 0.5):
+            pytest.fail("robbed")
+    with locks.hold(7, QUICK):
+        pass
+
+
+def test_own_marker_is_refreshed_while_held(
+    locks: Locks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks_module, "_REFRESH_EVERY", 0.01)
+    with locks.hold(7, 1.0):
+        old = time.time() - 29
+        os.utime(marker(tmp_path), (old, old))
+        deadline = time.monotonic() + 5
+        while marker(tmp_path).stat().st_mtime < old + 28:
+            assert time.monotonic() < deadline, "never refreshed"
+            threading.Event().wait(0.005)
+
+
+def test_only_the_own_marker_is_removed(locks: Locks, tmp_path: Path) -> None:
+    """Robbed of its marker (say, after a long suspend), a holder leaves the robber's alone.
+
+    File systems give a freed inode number to the next file, so that the number alone tells nothing.
+    """
+    with locks.hold(7, 1.0):
+        marker(tmp_path).unlink()
+        foreign = put_marker(tmp_path, "rival")
+    assert json.loads(foreign.read_text())["agent"] == "rival"
+
+
+def test_own_marker_of_a_killed_process_is_taken_over_at_once(locks: Locks, tmp_path: Path) -> None:
+    code = "import sys, time; from pathlib import Path; from core.locks import Locks\n"
+    code += "with Locks(Path(sys.argv[1])).hold(7, 1.0):\n    print('held', flush=True)\n    sys.stdin.read()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    with pytest.raises(LockTimeout), locks.hold(7, QUICK):
+        pytest.fail("robbed a live process of ours")
+    child.kill()
+    child.communicate(timeout=10)
+    assert marker(tmp_path).exists()
+    with locks.hold(7, QUICK):
+        pass
+
+
+def test_rivals_and_processes_of_ours_lose_no_update(tmp_path: Path) -> None:
+    parties = [
+        subprocess.Popen([sys.executable, str(RIVAL), "increment", str(tmp_path), "7", "15"]),
+        subprocess.Popen([sys.executable, str(RIVAL), "increment", str(tmp_path), "7", "15"]),
+        subprocess.Popen([sys.executable, "-c", OURS, str(tmp_path), "15"], cwd=ROOT),
+        subprocess.Popen([sys.executable, "-c", OURS, str(tmp_path), "15"], cwd=ROOT),
+    ]
+    assert [party.wait(60) for party in parties] == [0, 0, 0, 0]
+    ledger = json.loads((tmp_path / "issue-7.json").read_text())
+    assert ledger["counter"] == 60
+    assert sorted(item["id"] for item in ledger["clarifications"]) == [f"CLR-7-{n:03d}" for n in range(1, 61)]
+    assert not marker(tmp_path).exists()
+
+
+async def test_transact_gives_up_after_two_seconds_and_applies_nothing_later(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    ran: list[str] = []
+
+    def add(book: Book) -> None:
+        ran.append("late")
+        book.put(record(7, book.next_seq()))
+
+    with rival_holds(tmp_path):
+        started = time.monotonic()
+        with pytest.raises(LockTimeout):
+            await ledger.transact(7, add)
+        assert LOCK_TIMEOUT - 0.1 <= time.monotonic() - started <= LOCK_TIMEOUT + 0.5
+    assert await ledger.transact(7, lambda book: len(book.records)) == 0
+    assert ran == []
+    ledger.close()
+
+
+async def test_transact_waits_its_turn_within_the_process_no_longer_than_it_may(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    let_go = threading.Event()
+    holding = asyncio.create_task(ledger.transact(7, lambda _: let_go.wait(5)))
+    await asyncio.sleep(0)
+    with pytest.raises(LockTimeout, match="this process"):
+        await ledger.transact(7, lambda book: book.put(record(7, 1)), QUICK)
+    let_go.set()
+    await holding
+    assert await ledger.read(7) == []
+    ledger.close()
+
+
+async def test_transact_of_many_issues_is_not_held_up_by_a_locked_one(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    put_marker(tmp_path, "rival")
+    blocked = asyncio.create_task(ledger.transact(7, lambda book: book.put(record(7, 1)), 1.0))
+    await asyncio.sleep(0)
+    started = time.monotonic()
+    await asyncio.gather(
+        *(ledger.transact(n, lambda book: book.put(record(book.issue, 1))) for n in range(8, 14))
+    )
+    assert time.monotonic() - started < 0.9
+    with pytest.raises(LockTimeout):
+        await blocked
+    ledger.close()
