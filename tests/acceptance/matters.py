@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from dataclasses import dataclass, field
+from functools import partial
 
 from bot.workspace.controls import ControlError
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
@@ -45,7 +45,7 @@ class Matter:
         while isinstance(self.world.agent, MinimalAgent) and not self._taken_in():
             # Nothing is replayed: an agent whose question met a dying subscriber asks again.
             connections = self.world.agent.connections
-            await self.world.until(lambda n=connections: self._taken_in() or self._reconnected(n), LONG)  # type: ignore[misc]
+            await self.world.until(partial(self._heard_or_reconnected, connections), LONG)
             if not self._taken_in():
                 await self.world.agent.ask(question(self.token, self.session))
 
@@ -72,29 +72,23 @@ class Matter:
             if outcome.ok:
                 world.tap("acknowledged")
                 return
-            await world.until(
-                lambda seen=present: (
-                    {c.id for c in link.connections} - seen  # type: ignore[misc]
-                    or not has_controls(self.card() or card)
-                ),
-                LONG,
-            )
+            await world.until(partial(self._may_try_again, present), LONG)
 
-    def _reconnected(self, connections: int) -> bool:
+    def _may_try_again(self, seen: set[str]) -> bool:
+        """Another connection stands, or the card takes no answer any more."""
+        card = self.card()
+        there = {connection.id for connection in self.world.workspace.link.connections}
+        return bool(there - seen) or (card is not None and not has_controls(card))
+
+    def _heard_or_reconnected(self, connections: int) -> bool:
         agent = self.world.agent
-        return isinstance(agent, MinimalAgent) and agent.connections > connections
+        return self._taken_in() or (isinstance(agent, MinimalAgent) and agent.connections > connections)
 
     def card(self) -> Message | None:
         return self.world.card_saying(f"with {self.token}?")
 
     def _taken_in(self) -> bool:
-        path = self.world.folder / "clarify.db"
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
-        try:
-            rows = connection.execute("select 1 from inbox where token = ?", (self.token,))
-            return rows.fetchone() is not None
-        finally:
-            connection.close()
+        return bool(self.world.rows("select 1 from inbox where token = ?", self.token))
 
     async def confirm(self) -> None:
         """The agent has its answer and goes on; the card says so."""

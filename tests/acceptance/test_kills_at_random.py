@@ -62,6 +62,10 @@ AT_START = {"started", "apps.connections.open", "conversations.replies"}
 async def killed_again_and_again(world: World, rng: random.Random) -> None:
     matters: list[Matter] = []
     talk: list[asyncio.Task[None]] = []
+    life = await Life.begin(world)
+    await life.ready()
+    await world.get_acquainted()
+    assert await life.stop() == 0
     for kill in range(KILLS):
         await one_life(world, rng, kill, matters, talk)
     life = await Life.begin(world)

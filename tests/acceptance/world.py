@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from aiohttp import web
@@ -125,7 +126,7 @@ class MinimalAgent:
         self._changed = asyncio.Condition()
         self._runner: web.AppRunner | None = None
 
-    async def __aenter__(self) -> MinimalAgent:
+    async def __aenter__(self) -> Self:
         application = web.Application()
         application.add_routes([web.get("/events", self._events), web.post("/messages", self._message)])
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
@@ -211,6 +212,20 @@ class World:
     @property
     def log(self) -> Path:
         return self.folder / "bot.log"
+
+    def rows(self, sql: str, *parameters: object) -> list[Any]:
+        """What the storage holds, read beside the process."""
+        path = self.folder / "clarify.db"
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        finally:
+            connection.close()
+
+    async def get_acquainted(self) -> None:
+        """A first event is taken in: from now on what is missed is fetched by Last-Event-ID."""
+        await self.agent.ask({"type": "aaep:agent.session.started", "session_id": "sess_0"})
+        await self.until(lambda: self.rows("select 1 from inbox"))
 
     def logged(self) -> list[dict[str, Any]]:
         """The process's log; a line that a kill cut short is left out."""

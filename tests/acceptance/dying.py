@@ -1,0 +1,126 @@
+"""`clarify run` in a process that kills itself at its n-th step.
+
+A step is a moment before or after something that others can see later: a file synced, replaced, linked or removed, a
+transaction committed, a call to Slack or to a producer, an acknowledgement. Processes are forked from a server that
+has imported everything, so that a sweep over all steps takes seconds. The code that runs is `bot.cli.main`.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import aiosqlite
+import httpx
+
+_FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Die at step `at`, counted from SIGUSR1, or from the start. The step's name goes to `epitaph`."""
+
+    config: Path
+    log: Path
+    environment: dict[str, str]
+    at: int
+    from_start: bool
+    epitaph: Path
+
+
+class Countdown:
+    def __init__(self, plan: Plan) -> None:
+        self._left = plan.at
+        self._counting = plan.from_start
+        self._epitaph = plan.epitaph
+        self._lock = threading.Lock()
+        signal.signal(signal.SIGUSR1, self._begin)
+
+    def _begin(self, *_: object) -> None:
+        self._counting = True
+
+    def step(self, name: str) -> None:
+        with self._lock:
+            if not self._counting:
+                return
+            self._left -= 1
+            if self._left <= 0:
+                with self._epitaph.open("a") as file:
+                    file.write(f"{name}\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+                signal.pause()
+
+    def around(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def counted(*args: Any, **more: Any) -> Any:
+            self.step(f"before {name}")
+            result = call(*args, **more)
+            self.step(f"after {name}")
+            return result
+
+        return counted
+
+    def around_async(
+        self, call: Callable[..., Any], name: Callable[[tuple[Any, ...]], str | None]
+    ) -> Callable[..., Any]:
+        """`name` tells from the arguments what it is; None: no step."""
+
+        @functools.wraps(call)
+        async def counted(*args: Any, **more: Any) -> Any:
+            called = name(args)
+            if called is None:
+                return await call(*args, **more)
+            self.step(f"before {called}")
+            result = await call(*args, **more)
+            self.step(f"after {called}")
+            return result
+
+        return counted
+
+
+def live(plan: Plan) -> None:
+    """In the forked process: count, and run the command."""
+    log = os.open(plan.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ.clear()
+    os.environ.update(plan.environment)
+    _install(Countdown(plan))
+    sys.argv = ["clarify", "run", "--config", str(plan.config)]
+
+    from bot.cli import main
+
+    main()
+
+
+def _install(countdown: Countdown) -> None:
+    for name in _FILE_STEPS:
+        setattr(os, name, countdown.around(getattr(os, name), name))
+    for owner, method, named in (
+        (aiosqlite.Connection, "_execute", _transaction),
+        (aiohttp.ClientSession, "_request", lambda args: f"Slack {str(args[2]).rpartition('/')[2]}"),
+        (aiohttp.ClientWebSocketResponse, "send_str", lambda _: "acknowledgement"),
+        (httpx.AsyncClient, "send", lambda args: f"producer {args[1].method} {args[1].url.path}"),
+    ):
+        setattr(owner, method, countdown.around_async(getattr(owner, method), named))
+
+
+def _transaction(args: tuple[Any, ...]) -> str | None:
+    return "commit" if args[2:] and args[2] == "commit" else None
+
+
+@functools.cache
+def forks() -> Any:
+    """Where processes are forked from; it has imported the whole bot."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bot.cli", "bot.main", "bot.logs", "aiosqlite", "httpx"])
+    return context
