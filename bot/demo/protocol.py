@@ -54,6 +54,8 @@ class Asked:
         values = tuple(str(choice["value"]) for choice in event.get("choices", ()))
         values = values or tuple(event.get("options", ()))
         kinds = event.get("accepted_response_kinds") or (["multiple_choice"] if values else ["freetext"])
+        if event.get("free_form_allowed") or event.get("multi_select"):
+            kinds = [*kinds, "freetext"]  # several labels are one string
         asked_at = datetime.fromisoformat(str(event["timestamp"]))
         return cls(
             token=str(event["reply_token"]),

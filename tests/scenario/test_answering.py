@@ -96,7 +96,7 @@ async def test_modal_answers(
         outcome = await stage.workspace.submit_view(ADE, values)
         assert outcome.ok, outcome
         assert not stage.workspace.views(ADE)
-        await stage.until(lambda: stage.record()["aaep"].get("response") == response)
+        assert (await stage.reply())["response"] == response
         await stage.now_says(card, f"<@{ADE}>")
 
 

@@ -1,0 +1,153 @@
+"""Promises P5 and P6: who may answer, under which name, and what those who may not are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
+from tests.scenario.harness import Scene, config
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        (GIO, "you are a guest"),
+        (EVA, "you are not a member of this workspace"),
+        (OTHER_BOT_USER, "bots do not answer"),
+        (GONE, "your account is deactivated"),
+    ],
+)
+async def test_p6_click_of_one_who_may_not_is_refused_aloud_and_logged(
+    stage: Scene, user: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if user == GONE:
+        stage.workspace.state.channels[AGENTS].members.append(GONE)
+    async with stage.bot():
+        card = await stage.ask()
+        assert (await stage.workspace.click(user, AGENTS, card.ts, label="Yes")).ok
+        told = await stage.whisper(user, "You cannot answer this")
+        assert why in told.text
+        assert "full members of this workspace" in told.text
+        assert stage.record()["status"] == "pending"
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+    assert any("refused" in line and user in line and why in line for line in caplog.messages)
+
+
+@pytest.mark.parametrize("user", [GIO, EVA])
+async def test_p6_thread_reply_of_one_who_may_not_is_refused_aloud(stage: Scene, user: str) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.post(user, AGENTS, "yes", thread_ts=card.ts)
+        await stage.whisper(user, "You cannot answer this")
+        assert stage.record()["status"] == "pending"
+
+
+async def test_p6_who_left_the_channel_is_refused_at_the_click(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(ADE)
+        stage.workspace.leave(ADE, AGENTS)
+        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "member_left_channel")
+        await stage.workspace.submit_view(ADE, {"Your answer": "go"})
+        told = await stage.modal(ADE)
+        assert "you are not in the channel" in str(told.payload["blocks"])
+        assert stage.record()["status"] == "pending"
+
+
+async def test_p6_guest_made_of_a_member_is_refused_from_then_on(stage: Scene) -> None:
+    async with stage.bot():
+        first = await stage.ask("rpl_1")
+        await stage.workspace.click(ADE, AGENTS, first.ts, label="Yes")
+        await stage.reply("rpl_1")
+        stage.workspace.change_user(ADE, is_restricted=True)
+        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "user_change")
+        second = await stage.ask("rpl_2", question="And now?")
+        await stage.workspace.click(ADE, AGENTS, second.ts, label="Yes")
+        await stage.whisper(ADE, "you are a guest")
+
+
+@pytest.mark.parametrize("user", [GIO, EVA])
+async def test_p6_guest_and_external_answer_when_listed_by_id(stage: Scene, user: str) -> None:
+    async with stage.bot(config(stage.producer.url, answerers=("members", user))):
+        card = await stage.ask()
+        await stage.workspace.click(user, AGENTS, card.ts, label="Yes")
+        reply = await stage.reply()
+        team = stage.workspace.state.users[user].team_id
+        assert reply["decided_by"] == f"user:slack/{team}/{user}"
+
+
+async def test_p6_only_the_listed_group_answers_and_its_changes_count_at_once(stage: Scene) -> None:
+    async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        told = await stage.whisper(FOLAKE, "you are not among those who answer this agent")
+        assert f"<!subteam^{PLATFORM}>" in told.text
+        stage.workspace.change_group(PLATFORM, [FOLAKE])
+        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "subteam_members_changed")
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+        await stage.whisper(ADE, "you are not among those who answer this agent")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+
+
+async def test_p6_unknown_who_it_is_takes_nothing_and_says_so(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.change_user(ADE, real_name="Ade B.")
+        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "user_change")
+        stage.workspace.faults.add("users.info", "refuse:internal_error", times=10)
+        outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+        assert not outcome.ok  # Slack shows an error, so nobody believes that it counted
+        await stage.whisper(ADE, "Slack did not say who you are")
+        assert stage.record()["status"] == "pending"
+
+
+IDENTITIES = f"""
+[identities]
+{FOLAKE} = "user:folake"
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "user", "decided_by"),
+    [
+        ({"more": IDENTITIES}, FOLAKE, "user:folake"),
+        ({"more": IDENTITIES}, ADE, f"user:slack/T0LOCAL/{ADE}"),
+        ({"identity": "email"}, ADE, "user:ade@local.example"),
+        ({"identity": "email", "more": IDENTITIES}, FOLAKE, "user:folake"),
+        ({"identity": "email", "answerers": (EVA,)}, EVA, f"user:slack/T0EXTERN/{EVA}"),
+    ],
+)
+async def test_p5_decided_by_is_stable_and_the_ledger_keeps_the_ids(
+    stage: Scene, settings: dict[str, Any], user: str, decided_by: str
+) -> None:
+    async with stage.bot(config(stage.producer.url, **settings)):
+        card = await stage.ask()
+        stage.workspace.change_user(user, name="somebody-else", real_name="Somebody Else")
+        await stage.workspace.click(user, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["decided_by"] == decided_by
+    team = stage.workspace.state.users[user].team_id
+    assert stage.record()["aaep"]["answeredBy"] == {"surface": "slack", "team": team, "user": user}
+    assert stage.record()["thread"][1]["from"] == decided_by
+
+
+async def test_card_in_the_fallback_channel_is_answered_by_its_members(stage: Scene) -> None:
+    stage.workspace.archive(AGENTS)
+    async with stage.bot():
+        await stage.producer.emit(
+            {
+                "type": "aaep:agent.awaiting.clarification",
+                "session_id": "sess_one",
+                "question": "Where am I?",
+                "reply_token": "rpl_1",
+                "timeout_seconds": 600,
+                "accepted_response_kinds": ["yes_no"],
+            }
+        )
+        card = await stage.card("Where am I?", FALLBACK)
+        assert (await stage.workspace.click(ONCALL, FALLBACK, card.ts, label="Yes")).ok
+        assert (await stage.reply())["decided_by"].endswith(ONCALL)

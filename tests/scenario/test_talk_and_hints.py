@@ -1,0 +1,97 @@
+"""What is said in a session's thread without being an answer, and what people are told about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from tests.scenario.harness import Scene, controls
+
+
+async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.post(ADE, AGENTS, "hm, let me think", thread_ts=card.ts)
+        hint = await stage.whisper(ADE, "could not be read as an answer")
+        assert "yes or no" in hint.text
+        await stage.workspace.post(ADE, AGENTS, "still thinking", thread_ts=card.ts)
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        assert (await stage.reply())["response"] is True
+        assert len(stage.workspace.ephemerals(ADE)) == 1
+
+
+async def test_number_with_two_readings_is_asked_back(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["numeric"])
+        await stage.workspace.post(ADE, AGENTS, "1,200", thread_ts=card.ts)
+        assert "two ways" in (await stage.whisper(ADE, "1200")).text
+        assert stage.record()["status"] == "pending"
+
+
+@pytest.mark.parametrize("talk", ["// yes, I think so", "@folake yes?", "  // no", "yes, says <@U0FOLAKE>"])
+async def test_talk_is_no_answer(stage: Scene, talk: str) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
+        await stage.workspace.post(ADE, AGENTS, talk, thread_ts=card.ts)
+        await stage.workspace.post(FOLAKE, AGENTS, "no", thread_ts=card.ts)
+        assert (await stage.reply())["response"] is False
+        assert not stage.workspace.ephemerals(ADE)
+
+
+async def test_mention_of_the_bot_itself_may_answer(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        await stage.workspace.post(ADE, AGENTS, "<@U0BOT> go ahead", thread_ts=card.ts)
+        assert (await stage.reply())["response"] == "go ahead"
+
+
+async def test_reply_with_several_open_questions_is_asked_back_and_answers_by_button(stage: Scene) -> None:
+    async with stage.bot():
+        first = await stage.ask("rpl_1", question="Deploy now?", accepted_response_kinds=["freetext"])
+        await stage.ask("rpl_2", question="Which region?", accepted_response_kinds=["freetext"])
+        await stage.workspace.post(ADE, AGENTS, "after lunch", thread_ts=first.ts)
+        asked = await stage.message("Which question is this an answer to?")
+        assert asked.thread_ts == first.ts
+        label = next(label for label in controls(asked) if "Deploy" in label)
+        await stage.workspace.click(FOLAKE, AGENTS, asked.ts, label=label)
+        await stage.whisper(FOLAKE, "Only the person who wrote the reply")
+        await stage.workspace.click(ADE, AGENTS, asked.ts, label=label)
+        reply = await stage.reply("rpl_1")
+        assert reply["response"] == "after lunch"
+        assert reply["decided_by"].endswith(ADE)
+        assert stage.record(number=1)["status"] == "pending"
+
+
+async def test_edit_and_deletion_of_the_answer_change_nothing_and_say_so(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        mine = await stage.workspace.post(ADE, AGENTS, "go on", thread_ts=card.ts)
+        await stage.reply()
+        await stage.workspace.edit(ADE, AGENTS, mine.ts, "stop")
+        said = await stage.message("Editing or deleting a reply changes nothing")
+        assert said.thread_ts == card.ts
+        assert "go on" in said.text
+        await stage.workspace.delete_message(ADE, AGENTS, mine.ts)
+        await stage.workspace.post(ADE, AGENTS, "// sorry", thread_ts=card.ts)
+    assert stage.record()["aaep"]["response"] == "go on"
+    assert len(stage.producer.replies) == 1
+
+
+async def test_p3_late_reply_in_the_thread_is_told_who_was_first(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await stage.workspace.post(ADE, AGENTS, "no", thread_ts=card.ts)
+        told = await stage.whisper(ADE, "already answered")
+        assert f"<@{FOLAKE}>" in told.text
+        assert "“Yes”" in told.text
+
+
+async def test_markup_in_a_reply_reaches_the_agent_as_plain_text(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        await stage.workspace.post(
+            ADE, AGENTS, "see #random and https://example.org/a?b=1&c=2 <3", thread_ts=card.ts
+        )
+        assert (await stage.reply())["response"] == "see #random and https://example.org/a?b=1&c=2 <3"
