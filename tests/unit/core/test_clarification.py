@@ -1,0 +1,321 @@
+"""The record's legal changes, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from core.clarification import (
+    Answer,
+    Clarification,
+    Status,
+    abandoned,
+    adopted,
+    answered,
+    followed_up,
+    has_expired,
+    is_adoptable,
+    is_known,
+    is_same_matter,
+    opened,
+    parse_id,
+    reopened,
+    reply_settled,
+    resolved,
+    went_on,
+)
+from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
+from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
+
+LATER = NOW + timedelta(minutes=5)
+YES = Answer("yes", "Yes")
+STATUSES: tuple[Status, ...] = get_args(Status)
+CHANGES: dict[str, Callable[[Clarification], Clarification]] = {
+    "answer": lambda r: answered(r, YES, ADE, LATER),
+    "follow up": lambda r: followed_up(r, ask(reply_token="rpl_2"), LATER, SLA),
+    "follow up, exhausted": lambda r: followed_up(
+        r.model_copy(update={"round": 5}), ask(reply_token="rpl_2"), LATER, SLA
+    ),
+    "resolve": lambda r: resolved(r, LATER),
+    "abandon": lambda r: abandoned(r, "expired", LATER),
+}
+LEGAL: dict[tuple[str, str], Status] = {
+    ("pending", "answer"): "answered",
+    ("stale", "answer"): "answered",
+    ("escalated", "answer"): "resolved",
+    ("answered", "follow up"): "pending",
+    ("stale", "follow up"): "pending",  # revived; the router asks only answered ones again
+    ("pending", "follow up, exhausted"): "escalated",
+    ("stale", "follow up, exhausted"): "escalated",
+    ("answered", "follow up, exhausted"): "escalated",
+    ("answered", "resolve"): "resolved",
+    ("escalated", "resolve"): "resolved",
+    ("pending", "abandon"): "abandoned",
+    ("stale", "abandon"): "abandoned",
+    ("escalated", "abandon"): "abandoned",
+}
+
+
+def with_status(status: Status) -> Clarification:
+    return record().model_copy(update={"status": status})
+
+
+@pytest.mark.parametrize(("status", "change"), list(product(STATUSES, CHANGES)))
+def test_transition_table(status: Status, change: str) -> None:
+    before = with_status(status)
+    if (status, change) in LEGAL:
+        after = CHANGES[change](before)
+        assert after.status == LEGAL[status, change]
+        assert after.revision == before.revision + 1
+        assert len(after.thread) >= len(before.thread)
+        assert (after.id, after.created) == (before.id, before.created)
+        assert before.status == status, "records do not change in place"
+        return
+    with pytest.raises((IllegalTransition, AlreadyAnswered, Closed)):
+        CHANGES[change](before)
+
+
+@pytest.mark.parametrize("status", ["pending", "stale"])
+def test_opened_answered_and_resolved_tell_who_when_and_what(status: Status) -> None:
+    after = answered(with_status(status), Answer(True, "Yes"), ADE, LATER)
+    asked = after.asked
+    assert (asked.response, asked.label, asked.decided_by) == (True, "Yes", "user:slack/T1/U1")
+    assert (asked.answered_at, asked.reply) == (LATER, "sending")
+    assert asked.answered_by is not None
+    assert (asked.answered_by.surface, asked.answered_by.team, asked.answered_by.user) == (
+        "slack",
+        "T1",
+        "U1",
+    )
+    assert after.answer is not None
+    assert (after.answer.from_, after.answer.body, after.answer.timestamp) == (
+        "user:slack/T1/U1",
+        "Yes",
+        LATER,
+    )
+    assert resolved(after, LATER).resolved_at == LATER
+
+
+def test_answer_of_an_escalated_one_resolves_it_and_is_sent() -> None:
+    after = answered(with_status("escalated"), YES, ADE, LATER)
+    assert (after.status, after.resolved_at, after.asked.reply) == ("resolved", LATER, "sending")
+
+
+@pytest.mark.parametrize(
+    ("build", "error"),
+    [
+        (lambda: answered(record(), YES, ADE, NOW), AlreadyAnswered),
+        (lambda: resolved(answered(record(), YES, ADE, NOW), NOW), AlreadyAnswered),
+        (lambda: answered(with_status("escalated"), YES, ADE, NOW), AlreadyAnswered),
+        (lambda: abandoned(record(), "cancelled", NOW), Closed),
+    ],
+)
+def test_second_answer_is_told_what_became_of_it(
+    build: Callable[[], Clarification], error: type[AlreadyAnswered | Closed]
+) -> None:
+    first = build()
+    with pytest.raises(error) as caught:
+        answered(first, Answer("no", "No"), BEA, LATER)
+    assert caught.value.record is first
+
+
+def test_abandoned_says_why() -> None:
+    after = abandoned(record(), "requester moved on", LATER)
+    assert after.thread[-1].body == "Abandoned: requester moved on."
+    assert (after.thread[-1].type, after.asked.closed, after.resolved_at) == (
+        "resolution",
+        "requester moved on",
+        LATER,
+    )
+
+
+def test_follow_up_keeps_the_round_before() -> None:
+    first = answered(record(), YES, ADE, LATER)
+    second = followed_up(first, ask(reply_token="rpl_2", question="Really?"), LATER, SLA)
+    assert (second.round, second.status, second.question) == (2, "pending", "Really?")
+    assert (second.asked.reply_token, second.asked.response, second.asked.reply) == ("rpl_2", None, None)
+    assert second.answer is None
+    assert second.asked.earlier[0]["replyToken"] == "rpl_1"
+    assert second.asked.earlier[0]["response"] == "yes"
+    third = followed_up(answered(second, YES, BEA, LATER), ask(reply_token="rpl_3"), LATER, SLA)
+    assert [past["replyToken"] for past in third.asked.earlier] == ["rpl_1", "rpl_2"]
+    assert all("earlier" not in past for past in third.asked.earlier)
+
+
+@pytest.mark.parametrize(("blocking", "rounds"), [(True, 5), (False, 6)])
+def test_rounds_run_out_and_the_question_goes_to_humans(blocking: bool, rounds: int) -> None:
+    current = record(blocking=blocking)
+    for number in range(2, rounds + 1):
+        current = followed_up(answered(current, YES, ADE, NOW), ask(reply_token=f"rpl_{number}"), LATER, SLA)
+        assert (current.status, current.round) == ("pending", number)
+    last = followed_up(answered(current, YES, ADE, NOW), ask(reply_token="rpl_x"), LATER, SLA)
+    assert (last.status, last.round) == ("escalated", rounds)
+    assert last.thread[-1].type == "escalation"
+    assert last.answer is None, "the exhausted round's old answer is not the new question's"
+    human = answered(last, Answer("stop", "stop"), BEA, LATER)
+    assert (human.status, human.asked.reply_token, human.asked.response) == ("resolved", "rpl_x", "stop")
+    assert human.answer is not None
+    assert human.answer.body == "stop"
+
+
+@pytest.mark.parametrize(
+    ("left", "nudge"),
+    [
+        (None, timedelta(minutes=30)),
+        (timedelta(hours=2), timedelta(minutes=30)),
+        (timedelta(minutes=10), timedelta(minutes=5)),
+        (timedelta(0), timedelta(0)),
+        (timedelta(minutes=-10), timedelta(0)),
+    ],
+)
+def test_first_nudge_is_at_most_at_half_of_the_timeout(left: timedelta | None, nudge: timedelta) -> None:
+    expires = NOW + left if left is not None else None
+    assert opened(42, 1, ask(expires_at=expires), NOW, SLA).stale_after == NOW + nudge
+
+
+@pytest.mark.parametrize(
+    ("status", "at", "expired"),
+    [
+        ("pending", NOW + timedelta(minutes=59, seconds=59), False),
+        ("pending", NOW + timedelta(hours=1), True),
+        ("escalated", NOW + timedelta(hours=2), True),
+        ("stale", NOW + timedelta(hours=2), True),
+        ("answered", NOW + timedelta(hours=2), False),
+        ("abandoned", NOW + timedelta(hours=2), False),
+    ],
+)
+def test_expiry_is_of_open_ones_at_their_time(status: Status, at: datetime, expired: bool) -> None:
+    assert has_expired(with_status(status), at) is expired
+    assert not has_expired(record(expires_at=None), at)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("CLR-42-001", (42, 1)), ("CLR-100001-1000", (100001, 1000)), ("CLR-42-1", None), ("clr-42-001", None),
+     ("CLR-42-001 ", None), ("", None), ("CLR--001", None)],
+)  # fmt: skip
+def test_parse_id(text: str, parsed: tuple[int, int] | None) -> None:
+    if parsed is not None:
+        assert parse_id(text) == parsed
+        return
+    with pytest.raises(BadInput):
+        parse_id(text)
+
+
+DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "same"),
+    [
+        (DELIVERED, {"topic": "db", "question": "Other words"}, True),
+        (DELIVERED, {"question": "deploy  to\nPRODUCTION?"}, True),
+        (DELIVERED, {"question": "Deploy to staging?"}, False),
+        (DELIVERED, {"session_id": "sess_2"}, False),
+        (DELIVERED, {"producer": "other"}, False),
+        (reply_settled(DELIVERED, "unconfirmed", None), {}, True),
+        (reply_settled(DELIVERED, "refused", None), {}, True),
+        (answered(record(), YES, ADE, NOW), {}, False),  # its reply is still on its way
+        (record(), {}, False),
+        (resolved(DELIVERED, NOW), {}, False),
+        (abandoned(record(), "expired", NOW), {}, False),
+    ],
+)
+def test_same_matter(first: Clarification, again: dict[str, str], same: bool) -> None:
+    assert is_same_matter(first, ask(reply_token="rpl_2", **again)) is same
+
+
+@pytest.mark.parametrize(
+    ("again", "known"),
+    [
+        ({}, True),
+        ({"event_id": "evt_9"}, True),
+        ({"reply_token": "rpl_9"}, False),
+        ({"question": "Deploy to staging?"}, False),
+        ({"session_id": "sess_2"}, False),
+        ({"producer": "other"}, False),
+    ],
+)
+def test_known_question(again: dict[str, str], known: bool) -> None:
+    assert is_known(record(), ask(**again)) is known
+    later_round = followed_up(DELIVERED, ask(reply_token="rpl_2", question="And now?"), LATER, SLA)
+    assert is_known(later_round, ask(**again)) is known
+    assert is_known(later_round, ask(reply_token="rpl_2", question="And now?"))
+
+
+def foreign_answer(
+    first: Clarification, status: Status = "answered", author: str = "architect"
+) -> Clarification:
+    """As another implementation writes an answer: status and thread, nothing else."""
+    entry = first.thread[0].model_copy(
+        update={
+            "type": "answer",
+            "from_": author,
+            "body": "Postgres",
+            "timestamp": LATER,
+            "round": first.round,
+        }
+    )
+    return first.model_copy(update={"status": status, "thread": (*first.thread, entry)})
+
+
+@pytest.mark.parametrize(
+    ("first", "adoptable"),
+    [
+        (foreign_answer(record()), True),
+        (foreign_answer(record(), "resolved"), True),
+        (foreign_answer(record(), "pending"), False),
+        (record().model_copy(update={"status": "answered"}), False),
+        (answered(record(), YES, ADE, NOW), False),
+        (DELIVERED, False),
+    ],
+)
+def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: bool) -> None:
+    assert is_adoptable(first) is adoptable
+
+
+@pytest.mark.parametrize(
+    ("author", "decided_by"),
+    [
+        ("architect", "agent:architect"),
+        ("user:folake", "user:folake"),
+        ("a" * 300, ("agent:" + "a" * 300)[:256]),
+    ],
+)
+def test_adopted_answer_is_sent_in_its_authors_name(author: str, decided_by: str) -> None:
+    first = foreign_answer(record(), author=author)
+    entry = first.answer
+    assert entry is not None
+    after = adopted(first, Answer("Postgres", "Postgres"), entry)
+    assert (after.asked.decided_by, after.asked.answered_at, after.asked.reply) == (
+        decided_by,
+        LATER,
+        "sending",
+    )
+    assert after.status == "answered"
+
+
+def test_reopened_waits_for_another_answer() -> None:
+    after = reopened(foreign_answer(record(), "resolved"), LATER)
+    assert (after.status, after.round, after.resolved_at, after.answer) == ("pending", 2, None, None)
+    assert after.question == "Deploy to production?"
+    assert not is_adoptable(after)
+    assert answered(after, YES, ADE, LATER).answer is not None
+
+
+def test_reply_state_does_not_move_the_status() -> None:
+    sent = went_on(answered(record(), YES, ADE, NOW), LATER)
+    assert (sent.status, sent.asked.went_on_at, sent.asked.reply) == ("answered", LATER, "sending")
+    assert reply_settled(sent, "refused", "no such token").asked.reply_note == "no such token"
+
+
+def test_every_error_of_core_has_a_stable_code() -> None:
+    def leaves(error: type[ClarifyError]) -> list[type[ClarifyError]]:
+        return [error, *(leaf for child in error.__subclasses__() for leaf in leaves(child))]
+
+    codes = [error.code for error in leaves(ClarifyError)]
+    assert len(set(codes)) == len(codes)

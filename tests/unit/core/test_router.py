@@ -1,0 +1,443 @@
+"""Every decision about a clarification, on real ledger files, with a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core import aaep
+from core.aaep import Choice
+from core.answers import from_free_text, from_text
+from core.clarification import (
+    Answer,
+    Clarification,
+    ReplyState,
+    abandoned,
+    answered,
+    reply_settled,
+    went_on,
+)
+from core.errors import AlreadyAnswered, AnswerRejected, BadInput, Closed, NotFound, Superseded
+from core.ledger import FileLedger, dump
+from core.router import Router, SessionNews, after_event
+from tests.clocks import ManualClock
+from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
+
+YES = Answer("yes", "Yes")
+MINUTE = timedelta(minutes=1)
+
+
+def give(answer: Answer) -> Callable[[Clarification], Answer]:
+    return lambda _: answer
+
+
+@dataclass
+class Hub:
+    ledger: FileLedger
+    router: Router
+    clock: ManualClock
+    changed: list[Clarification] = field(default_factory=list)
+
+    async def get(self, clarification: str = "CLR-42-001") -> Clarification:
+        return await self.ledger.find(clarification, 42)
+
+    async def write_as_another(self, change: Callable[[dict[str, Any]], None]) -> None:
+        path = self.ledger.path(42)
+        raw = json.loads(path.read_text())
+        change(raw["clarifications"][0])
+        path.write_text(json.dumps(raw))
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    changed: list[Clarification] = []
+    ledger, clock = FileLedger(tmp_path), ManualClock(NOW)
+    yield Hub(ledger, Router(ledger, clock, SLA, changed.append), clock, changed)
+    ledger.close()
+
+
+async def test_open_is_idempotent(hub: Hub) -> None:
+    first = await hub.router.open(42, ask())
+    again = await hub.router.open(42, ask(event_id="evt_2"))
+    assert (first.how, again.how) == ("new", "duplicate")
+    assert again.record == first.record
+    assert len(hub.changed) == 1
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    assert (await hub.router.open(42, ask())).how == "duplicate", "also once answered"
+
+
+async def test_open_race_makes_one_clarification(hub: Hub) -> None:
+    found = await asyncio.gather(*(hub.router.open(42, ask()) for _ in range(10)))
+    assert sorted(one.how for one in found) == ["duplicate"] * 9 + ["new"]
+    assert len(await hub.ledger.read(42)) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"reply_token": "rpl_2"},
+        {"session_id": "sess_2"},
+        {"producer": "writer"},
+        {"question": "And staging?"},
+    ],
+)
+async def test_open_another_question_is_another_clarification(hub: Hub, other: dict[str, str]) -> None:
+    await hub.router.open(42, ask())
+    second = await hub.router.open(42, ask(**other))
+    assert (second.how, second.record.id) == ("new", "CLR-42-002")
+
+
+async def test_open_asked_again_after_delivery_is_the_next_round(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    assert (await hub.router.open(42, ask(reply_token="rpl_2"))).how == "new", "the first reply is on its way"
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
+    third = await hub.router.open(42, ask(reply_token="rpl_3"))
+    assert (third.how, third.record.id, third.record.round) == ("follow_up", "CLR-42-001", 2)
+    assert (await hub.router.open(42, ask(reply_token="rpl_3"))).how == "duplicate"
+    assert (await hub.router.open(42, ask())).how == "duplicate", "a replay of round 1"
+
+
+async def test_first_answer_wins(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    results = await asyncio.gather(
+        *(
+            hub.router.answer("CLR-42-001", give(Answer(str(n), str(n))), ADE if n % 2 else BEA, NOW)
+            for n in range(8)
+        ),
+        return_exceptions=True,
+    )
+    won = [r for r in results if isinstance(r, Clarification)]
+    lost = [r for r in results if isinstance(r, AlreadyAnswered)]
+    assert (len(won), len(lost)) == (1, 7)
+    assert all(one.record.asked.response == won[0].asked.response for one in lost)
+    assert len(hub.changed) == 2
+
+
+RACER = """
+import asyncio, sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from core.answers import from_text
+from core.clarification import Answer, Decider
+from core.clock import SystemClock
+from core.errors import AlreadyAnswered
+from core.ledger import FileLedger
+from core.router import Router
+async def main():
+    ledger = FileLedger(Path(sys.argv[1]))
+    router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
+    me = sys.argv[2]
+    sys.stdin.readline()
+    for n in range(1, 11):
+        try:
+            await router.answer(f"CLR-42-{n:03d}", lambda _: Answer(me, me), Decider(me, "shell"), datetime.now(UTC))
+            print(n)
+        except AlreadyAnswered as error:
+            assert error.record.asked.decided_by != me
+    ledger.close()
+asyncio.run(main())
+"""
+
+
+async def test_first_answer_wins_between_processes(hub: Hub) -> None:
+    for number in range(10):
+        await hub.router.open(
+            42, ask(reply_token=f"rpl_{number}", question=f"Question {number}?", expires_at=None)
+        )
+    parties = [
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            RACER,
+            str(hub.ledger.directory),
+            name,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+        )
+        for name in ("user:os/a@h", "user:os/b@h")
+    ]
+    outputs = await asyncio.gather(*(party.communicate(b"go\n") for party in parties))
+    assert [party.returncode for party in parties] == [0, 0]
+    wins = [int(line) for out, _ in outputs for line in out.split()]
+    assert sorted(wins) == list(range(1, 11)), "each one has one winner"
+
+
+@pytest.mark.parametrize(
+    ("given_after", "processed_after", "taken"),
+    [(59, 59, True), (59, 61, True), (59.99, 600, True), (60, 60, False), (61, 61, False)],
+)
+async def test_answer_counts_from_when_it_was_given(
+    hub: Hub, given_after: float, processed_after: float, taken: bool
+) -> None:
+    await hub.router.open(42, ask())
+    hub.clock.jump(NOW + processed_after * MINUTE)
+    at = NOW + given_after * MINUTE
+    if taken:
+        assert (await hub.router.answer("CLR-42-001", give(YES), ADE, at)).asked.answered_at == at
+        return
+    with pytest.raises(Closed) as caught:
+        await hub.router.answer("CLR-42-001", give(YES), ADE, at)
+    assert caught.value.record.asked.closed == "expired"
+    assert (await hub.get()).status == "abandoned"
+    assert hub.changed[-1].status == "abandoned", "the card is told"
+
+
+async def test_answer_that_does_not_fit_changes_nothing(hub: Hub) -> None:
+    await hub.router.open(42, ask(kinds=("numeric",)))
+
+    def read(found: Clarification) -> Answer:
+        return from_text(found.asked, "soon")
+
+    with pytest.raises(AnswerRejected, match="number"):
+        await hub.router.answer("CLR-42-001", read, ADE, NOW)
+    assert (await hub.get()).status == "pending"
+
+
+async def test_answer_to_an_earlier_round_is_told_so(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
+    await hub.router.open(42, ask(reply_token="rpl_2"))
+    with pytest.raises(Superseded):
+        await hub.router.answer("CLR-42-001", give(YES), ADE, NOW, round=1)
+    await hub.router.answer("CLR-42-001", give(YES), BEA, NOW, round=2)
+    with pytest.raises(AlreadyAnswered):
+        await hub.router.answer("CLR-42-001", give(YES), ADE, NOW, round=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("CLR-42-002", NotFound), ("CLR-43-001", NotFound), ("nonsense", BadInput)]
+)
+async def test_answer_to_nothing(hub: Hub, name: str, error: type[Exception]) -> None:
+    await hub.router.open(42, ask())
+    with pytest.raises(error):
+        await hub.router.answer(name, give(YES), ADE, NOW)
+
+
+async def test_answer_is_durable_when_it_returns_and_shown_though_the_caller_left(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    task = asyncio.create_task(hub.router.answer("CLR-42-001", give(YES), ADE, NOW))
+    await asyncio.sleep(0)
+    task.cancel()
+    await hub.ledger.transact(42, lambda book: book.records)  # in its turn, after the answer
+    assert (await hub.get()).status == "answered"
+    assert hub.changed[-1].status == "answered"
+
+
+async def test_expire_is_for_what_ran_out_only(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.expire("CLR-42-001")
+    assert (await hub.get()).status == "pending"
+    hub.clock.jump(NOW + 61 * MINUTE)
+    await hub.router.expire("CLR-42-001")
+    await hub.router.expire("CLR-42-001")
+    assert (await hub.get()).asked.closed == "expired"
+    assert len(hub.changed) == 2
+
+
+# adopt: answers that another implementation wrote
+
+
+@pytest.mark.parametrize(
+    ("question", "body", "response"),
+    [
+        ({}, "Postgres", "Postgres"),
+        ({"kinds": ("yes_no",)}, "yes", True),
+        ({"kinds": ("numeric",)}, "12.5", 12.5),
+        (
+            {"kinds": ("multiple_choice",), "choices": (Choice("a", "Alpha"), Choice("b", "Beta"))},
+            "beta",
+            "b",
+        ),
+        ({"kinds": ("yes_no",)}, "perhaps", None),
+        ({"kinds": ("numeric",)}, "1,200", None),
+        (
+            {"kinds": ("multiple_choice",), "choices": (Choice("a", "Alpha"), Choice("b", "Beta"))},
+            "gamma",
+            None,
+        ),
+        ({}, "  ", None),
+    ],
+)
+async def test_adopt_sends_what_fits_and_opens_again_what_does_not(
+    hub: Hub, question: dict[str, Any], body: str, response: object
+) -> None:
+    await hub.router.open(42, ask(**question))
+
+    def answer(raw: dict[str, Any]) -> None:
+        raw["status"] = "answered"
+        raw["thread"].append(
+            {
+                "round": 1,
+                "from": "architect",
+                "type": "answer",
+                "body": body,
+                "timestamp": "2026-05-24T14:30:00Z",
+            }
+        )
+
+    await hub.write_as_another(answer)
+    await hub.router.adopt("CLR-42-001")
+    after = await hub.get()
+    await hub.router.adopt("CLR-42-001")
+    assert await hub.get() == after, "once only"
+    if response is not None:
+        assert (after.asked.response, after.asked.decided_by, after.asked.reply) == (
+            response,
+            "agent:architect",
+            "sending",
+        )
+        assert hub.changed[-1] == after
+    else:
+        assert (after.status, after.asked.response, after.asked.reply) == ("pending", None, None)
+        assert after.round == 2
+        await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+
+
+# settle_reply
+
+
+@pytest.mark.parametrize(
+    ("steps", "reply", "status"),
+    [
+        ([("delivered", False)], "delivered", "answered"),
+        ([("delivered", True)], "delivered", "resolved"),
+        ([("delivered", False), ("confirmed", True)], "confirmed", "resolved"),
+        ([("confirmed", True), ("refused", False)], "confirmed", "resolved"),
+        ([("confirmed", True), ("unconfirmed", False)], "confirmed", "resolved"),
+        ([("unconfirmed", False)], "unconfirmed", "answered"),
+        ([("refused", False)], "refused", "answered"),
+        ([("too_late", False)], "too_late", "answered"),
+    ],
+)
+async def test_settle_reply_table(
+    hub: Hub, steps: list[tuple[ReplyState, bool]], reply: str, status: str
+) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    for state, resolve in steps:
+        await hub.router.settle_reply("CLR-42-001", "rpl_1", state, "a note", resolve=resolve)
+    after = await hub.get()
+    assert (after.asked.reply, after.status) == (reply, status)
+
+
+async def test_settle_reply_of_another_token_changes_nothing(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    before = await hub.get()
+    await hub.router.settle_reply("CLR-42-001", "rpl_0", "refused")
+    assert await hub.get() == before
+
+
+@pytest.mark.parametrize(("state", "reply"), [("delivered", "confirmed"), ("unconfirmed", "confirmed"), ("refused", "refused"), ("too_late", "too_late")])  # fmt: skip
+async def test_session_seen_going_on_while_sending_is_the_proof(
+    hub: Hub, state: ReplyState, reply: str
+) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.router.session_went_on(42, news(at=NOW + MINUTE))
+    assert (await hub.get()).asked.reply == "sending", "it may have gone on because it timed out"
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", state, "a note")
+    after = await hub.get()
+    assert (after.asked.reply, after.status) == (reply, "resolved" if reply == "confirmed" else "answered")
+
+
+# after_event: the decision table
+
+
+def news(
+    type: str = aaep.TOOL_COMPLETED,  # noqa: A002 - as SessionNews has it
+    at: datetime = NOW + MINUTE,
+    sent: datetime | None = None,
+    left: bool = False,
+) -> SessionNews:
+    return SessionNews("planner", "sess_1", type, sent or at, at, left)
+
+
+def open_one(seq: int = 1, asked_at: datetime = NOW) -> Clarification:
+    return record(seq=seq, asked_at=asked_at)
+
+
+def sent_one(state: ReplyState, seq: int = 1, answered_at: datetime = NOW) -> Clarification:
+    one = answered(record(seq=seq), YES, ADE, answered_at)
+    return one if state == "sending" else reply_settled(one, state, "note")
+
+
+LEFT = news(aaep.STATE_CHANGED, left=True)
+EARLY = NOW - MINUTE
+
+
+@pytest.mark.parametrize(
+    ("records", "event", "expected"),
+    [
+        # what follows an answer confirms it
+        ([sent_one("delivered")], news(), {1: ("resolved", "confirmed")}),
+        ([sent_one("unconfirmed")], news(), {1: ("resolved", "confirmed")}),
+        ([sent_one("delivered")], LEFT, {1: ("resolved", "confirmed")}),
+        ([sent_one("delivered")], news(aaep.COMPLETED), {1: ("resolved", "confirmed")}),
+        ([sent_one("delivered")], news(aaep.ERRORED), {1: ("resolved", "confirmed")}),
+        ([sent_one("sending")], news(), {1: ("answered", "sending")}),
+        ([sent_one("refused")], news(), {}),
+        ([sent_one("too_late")], news(), {}),
+        ([sent_one("confirmed")], news(), {}),
+        # a late or replayed one says nothing
+        ([sent_one("delivered")], news(at=EARLY), {}),
+        ([went_on(sent_one("sending"), NOW)], news(), {}),
+        # leaving awaiting_input voids the one open question, and none of several
+        ([open_one()], LEFT, {1: ("abandoned", "requester moved on")}),
+        ([open_one(), open_one(2)], LEFT, {}),
+        ([open_one(), sent_one("delivered", 2)], LEFT,
+         {1: ("abandoned", "requester moved on"), 2: ("resolved", "confirmed")}),
+        ([open_one()], news(aaep.STATE_CHANGED, left=True, at=EARLY), {}),
+        ([open_one(asked_at=NOW + 2 * MINUTE)], LEFT, {}),
+        ([open_one(), open_one(2, NOW + 2 * MINUTE)], LEFT, {1: ("abandoned", "requester moved on")}),
+        ([open_one()], news(aaep.STATE_CHANGED), {}),
+        ([open_one()], news(), {}),
+        # the session's end voids all
+        ([open_one(), open_one(2)], news(aaep.COMPLETED),
+         {1: ("abandoned", "session ended"), 2: ("abandoned", "session ended")}),
+        ([open_one()], news(aaep.ERRORED), {1: ("abandoned", "session ended")}),
+        ([open_one()], news(aaep.CANCELLED), {1: ("abandoned", "cancelled")}),
+        ([open_one()], news(aaep.CANCELLED, at=EARLY), {}),
+        ([open_one().model_copy(update={"status": "escalated"})], news(aaep.CANCELLED), {1: ("abandoned", "cancelled")}),
+        ([abandoned(open_one(), "expired", NOW)], news(aaep.COMPLETED), {}),
+    ],
+)  # fmt: skip
+def test_after_event_table(
+    records: list[Clarification], event: SessionNews, expected: dict[int, tuple[str, str]]
+) -> None:
+    changed = after_event(records, event, NOW + 2 * MINUTE)
+    assert {
+        int(one.id[-3:]): (one.status, one.asked.closed or one.asked.reply) for one in changed
+    } == expected
+
+
+async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.open(42, ask(session_id="sess_2"))
+    await hub.router.open(42, ask(producer="writer"))
+    await hub.router.session_went_on(42, news(aaep.CANCELLED))
+    assert [item["status"] for item in await hub.ledger.read(42)] == ["abandoned", "pending", "pending"]
+
+
+async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
+    foreign = dump(record(seq=1).model_copy(update={"aaep": None}))
+    hub.ledger.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [foreign, "junk"]}))
+    opened = await hub.router.open(42, ask())
+    assert opened.record.id == "CLR-42-003"
+    await hub.router.session_went_on(42, news(aaep.COMPLETED))
+    items = await hub.ledger.read(42)
+    assert items[:2] == [foreign, "junk"]
+    answered_one = await hub.router.answer("CLR-42-001", lambda _: from_free_text("fine"), ADE, NOW)
+    assert (answered_one.status, answered_one.asked.reply) == ("answered", None)
