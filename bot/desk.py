@@ -118,6 +118,7 @@ class Desk:
         index: Open,
         clock: Clock,
         to_plain: Callable[[str], str],
+        refresh: Callable[[str], None],
     ) -> None:
         self._router = router
         self._records = records
@@ -127,6 +128,7 @@ class Desk:
         self._index = index
         self._clock = clock
         self._to_plain = to_plain
+        self._refresh = refresh
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
         """A control was pressed. What it does must be allowed to this person now; looking is allowed to everybody."""
@@ -135,6 +137,9 @@ class Desk:
         except BadPress as error:
             _log.warning("a control that cannot be read: %s", error)
             return Reaction(phrases.UNREADABLE_PRESS)
+        except NotOpen as error:
+            self._refresh(press.clarification)
+            return explained(error, press.clarification)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, press.clarification)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from core.router import Router, SessionNews
 
 _log = structlog.get_logger("clarify.intake")
 _RETRY = 0.5
+_REPLY_PATIENCE = 3.0
 _AT_ONCE = 32  # sessions worked off side by side
 # No clock is this wrong; a live event that says so has a broken timestamp, and was sent when it came.
 _PLAUSIBLE = timedelta(hours=26)
@@ -35,12 +37,20 @@ class Intake:
     """Implements `bot.ports.Inbox` for the producers; `run` works off what was taken in."""
 
     def __init__(
-        self, *, inbox: SqliteInbox, router: Router, index: Index, notifier: Notifier, clock: Clock
+        self,
+        *,
+        inbox: SqliteInbox,
+        router: Router,
+        index: Index,
+        notifier: Notifier,
+        replies_settled: Callable[[list[str], float], Awaitable[None]],
+        clock: Clock,
     ) -> None:
         self._inbox = inbox
         self._router = router
         self._index = index
         self._notifier = notifier
+        self._replies_settled = replies_settled
         self._clock = clock
         self._clocks: Clocks | None = None
         self._came = asyncio.Event()
@@ -180,12 +190,21 @@ class Intake:
             problems=list(event.problems),
         )
         if event.question is not None and item.issue is not None:
+            await self._answers_told(item)
             opened = await self._router.open(item.issue, ask(item))
             _log.info("clarification", id=opened.record.id, how=opened.how, event_id=event.event_id)
             if opened.how == "duplicate":
                 return
         await self._session_news(item)
         await self._notifier.event(item)
+
+    async def _answers_told(self, item: Item) -> None:
+        """Whether a question follows up on an answer shows only once it is known that the agent has that answer.
+
+        Its next question can be here before its response to our reply was read.
+        """
+        mine = self._index.of_session(item.producer, item.event.session_id)
+        await self._replies_settled([each.id for each in mine if each.reply == "sending"], _REPLY_PATIENCE)
 
     async def _session_news(self, item: Item) -> None:
         """What the event says about the other clarifications of its session."""

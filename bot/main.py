@@ -108,6 +108,7 @@ class Bot:
             renderer=self.renderer,
             index=self.index,
             teller=self.delivery,
+            refresh=self.delivery.refresh,
             clock=clock,
             rng=rng,
         )
@@ -160,6 +161,7 @@ class Bot:
             router=self.router,
             index=self.index,
             notifier=self.notifier,
+            replies_settled=self.replies.settled,
             clock=clock,
         )
 

@@ -19,7 +19,7 @@ EDITED = (
     "Editing or deleting a reply changes nothing: the answer is given as it was first sent. "
     "If it was wrong, tell the agent's owner."
 )
-STALE_CARD = "This card is out of date. The fresh one is here now; please use that."
+STALE_CARD = "This card is out of date: the question was asked again since. Please answer on its newest card."
 UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )

@@ -6,10 +6,10 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
-from datetime import timedelta
 
 import structlog
 
+from bot.delivery.fallback import Fallback
 from bot.delivery.gateway import Gateway
 from bot.delivery.lanes import Lanes, Priority
 from bot.delivery.messages import Fresh, Messages, Row
@@ -26,14 +26,11 @@ from bot.ports import Place
 from bot.settings.model import Settings
 from core.clarification import Clarification
 from core.clock import Clock
-from core.errors import ClarifyError
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
 _STORAGE_RETRY = 0.5
-# Alike troubles of one channel page once in this time: its cards are in the fallback channel meanwhile.
-_PAGE_WINDOW = timedelta(minutes=10)
 
 
 class Delivery:
@@ -63,20 +60,27 @@ class Delivery:
         self._pager = pager
         self._replies = replies
         self._clock = clock
+        self._fallback = Fallback(
+            messages=messages,
+            ledger=ledger,
+            fallback_channel=settings.slack.fallback_channel,
+            clock=clock,
+            page=self.page,
+            send=lambda target, key: self.lanes.put(target, key, (CARD, 0.0), post=True),
+        )
         self._messenger = Messenger(
             gateway=gateway,
             messages=messages,
             wishes=wishes,
             clock=clock,
-            unplaceable=self._unplaceable,
+            unplaceable=self._fallback.unplaceable,
             landed=self._landed,
         )
         self.lanes = Lanes(
             self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
         )
-        self._changed: asyncio.Queue[Summary] = asyncio.Queue()
+        self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: set[str] = set()
-        self._paged: dict[tuple[str, str], float] = {}
 
     def changed(self, record: Clarification) -> None:
         """A record was written: bring everybody in line with it."""
@@ -89,6 +93,10 @@ class Delivery:
         if summary.reply == "sending":
             self._replies.put(summary.id)
         self._changed.put_nowait(summary)
+
+    def refresh(self, clarification: str) -> None:
+        """Somebody saw controls that should be gone: say again what the cards of a clarification should say."""
+        self._changed.put_nowait(clarification)
 
     async def restore(self) -> None:
         """On start: find what was decided and not shown, from the index and the messages table."""
@@ -115,17 +123,25 @@ class Delivery:
     async def run(self) -> None:
         """Work through what changed, in batches; runs until cancelled."""
         while True:
-            batch = {_card_key(summary): summary for summary in [await self._changed.get()]}
+            came = [await self._changed.get()]
             while not self._changed.empty():
-                summary = self._changed.get_nowait()
-                batch[_card_key(summary)] = summary
+                came.append(self._changed.get_nowait())
+            batch = {_card_key(each): each for each in came if isinstance(each, Summary)}
             while True:
                 try:
+                    for clarification in {each for each in came if isinstance(each, str)}:
+                        await self._show_again(clarification)
                     await self._sort(batch.values())
                     break
                 except StorageUnavailable as error:
                     _log.warning("delivery has to wait", reason=str(error))
                     await self._clock.sleep(_STORAGE_RETRY)
+
+    async def _show_again(self, clarification: str) -> None:
+        await self._messages.forget_shown(clarification)
+        for row in await self._messages.of_clarification(clarification):
+            if row.ts is not None:
+                self.lanes.put(row.channel or row.target, row.key, (DEAD_CONTROLS, 0.0), post=False)
 
     async def _sort(self, summaries: Iterable[Summary]) -> None:
         """Put each changed clarification's card, and its agent's roll-up card, into their lanes."""
@@ -243,51 +259,6 @@ class Delivery:
                     wanted="more",
                 )
             )
-
-    async def _unplaceable(self, row: Row, code: str) -> bool:
-        """Slack will not take a message where it belongs: the fallback channel, and a page."""
-        fallback = self._settings.slack.fallback_channel
-        if row.kind in {"page", "word", "more"}:
-            _log.error("cannot be shown", key=row.key, reason=code)
-            return False
-        place = row.channel or row.target
-        movable = (
-            code != "could_not_be_built" and fallback is not None and fallback not in {place, row.target}
-        )
-        if movable and fallback is not None:
-            if row.session_id is not None:
-                await self._messages.leave_thread(row.producer or "", row.session_id)
-            await self._messages.move(row.key, fallback)
-            self.lanes.put(fallback, row.key, (CARD, 0.0), post=True)
-        await self._page_unplaceable(row, place, code, shown=movable)
-        return movable
-
-    async def _page_unplaceable(self, row: Row, place: str, code: str, *, shown: bool) -> None:
-        now = self._clock.now()
-        last = self._paged.get((place, code), 0.0)
-        if shown and now.timestamp() - last < _PAGE_WINDOW.total_seconds():
-            return
-        self._paged[place, code] = now.timestamp()
-        record, agent = await self._of(row)
-        outcome = "It is shown in the fallback channel." if shown else "It could not be shown anywhere."
-        page = Page(
-            f"unplaceable:{row.key}:{code}",
-            f"Slack refused to post in {place}: {code}. {outcome}",
-            "A card could not be posted" if row.kind == "card" else "A message could not be posted",
-            record=record,
-        )
-        await self.page(page, agent)
-
-    async def _of(self, row: Row) -> tuple[Clarification | None, str | None]:
-        """The record and the agent behind a message."""
-        if row.clarification is None:
-            return None, (row.body or {}).get("agent")
-        try:
-            record = await self._ledger.find(row.clarification, int(row.clarification.split("-")[1]))
-        except ClarifyError as error:
-            _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
-            return None, None
-        return record, record.asked.agent_id
 
 
 def _card_key(summary: Summary) -> str:

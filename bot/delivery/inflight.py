@@ -24,9 +24,9 @@ class InFlight:
     def any_in(self, channel: str) -> bool:
         return channel in self._channels.values()
 
-    async def change(self) -> None:
-        """Returns when one more outcome is known."""
-        await self._changed.wait()
+    def next_change(self) -> asyncio.Event:
+        """Set when one more outcome is known than now."""
+        return self._changed
 
     async def settled(self) -> None:
         """Returns when every outcome is known."""

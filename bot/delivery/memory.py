@@ -39,10 +39,17 @@ class SqliteSlackMemory:
         )
 
     async def thread_at(self, channel: str, ts: str) -> Thread | None:
-        row = await self._store.read_one(
-            "select * from sessions where channel = ? and thread_ts = ?", channel, ts
-        )
-        return thread(row) if row else None
+        while True:
+            # A reply can be here before it is known that the post it replies to arrived.
+            change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
+            row = await self._store.read_one(
+                "select * from sessions where channel = ? and thread_ts = ?", channel, ts
+            )
+            if row is not None:
+                return thread(row)
+            if change is None:
+                return None
+            await change.wait()
 
     async def open_threads(self) -> list[Thread]:
         rows = await self._store.read(

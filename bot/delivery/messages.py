@@ -140,6 +140,13 @@ class Messages:
             "update messages set shown = ?, final = ? where key = ?", shown, int(final), key
         )
 
+    async def forget_shown(self, clarification: str) -> None:
+        """What the cards of a clarification say is in doubt."""
+        await self._store.execute(
+            "update messages set shown = null where clarification = ? and kind = 'card' and ts is not null",
+            clarification,
+        )
+
     async def move(self, key: str, target: str) -> None:
         """It has to be posted (again), in `target`."""
         await self._store.execute(

@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from bot.delivery.fallback import NOT_BUILT
 from bot.delivery.gateway import Draft, Gateway
 from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Messages, Row
@@ -70,7 +71,7 @@ class Messenger:
     async def _give_up(self, row: Row) -> Done | Again:
         try:
             await self._messages.give_up(row.key, "could not be built")
-            await self._unplaceable(row, "could_not_be_built")
+            await self._unplaceable(row, NOT_BUILT)
         except StorageUnavailable as error:
             _log.warning("delivery has to wait", key=row.key, reason=str(error))
             return Again(_STORAGE_RETRY)

@@ -70,6 +70,12 @@ class ReplyDelivery:
         self._wake.setdefault(producer, asyncio.Event()).set()
         self._wake[producer] = asyncio.Event()
 
+    async def settled(self, clarifications: list[str], patience: float) -> None:
+        """Returns when the replies of these are settled, after `patience` seconds at the latest."""
+        tasks = [task for each in clarifications if (task := self._tasks.get(each)) is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=patience)
+
     @property
     def length(self) -> int:
         return len(self._tasks)

@@ -7,6 +7,7 @@ users are refused unless their id, or a group that they are in, is listed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from bot.errors import ConfigurationError, SlackRefusedError
 
 Reason = Literal["deactivated", "bot", "external", "guest", "not in the channel", "not listed"]
 MEMBERS = "members"
+_CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
+_log = logging.getLogger("clarify.slack")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What Slack says of a person (users.info). `team` is where they are at home."""
+    """What Slack says of a person (users.info). `team` is where they are at home; empty if Slack does not say."""
 
     id: str
     team: str
@@ -78,7 +81,7 @@ def _never_a_member(person: Profile, home_team: str) -> Reason | None:
         return "deactivated"
     if person.is_bot:
         return "bot"
-    if person.team != home_team or person.is_stranger:
+    if person.team not in {home_team, ""} or person.is_stranger:
         return "external"
     return "guest" if person.is_guest else None
 
@@ -113,6 +116,11 @@ async def check_answerers(
         try:
             somebody = await _somebody_behind(entry, channel, directory, home_team) or somebody
         except SlackRefusedError as error:
+            if entry == MEMBERS and error.code in _CHANNEL_GONE:
+                # One channel that went away must not keep all others waiting: its cards go to the fallback channel.
+                _log.warning("%s: %s cannot be used: %s", where, channel, error.code)
+                somebody = True
+                continue
             problems.append(f"{where}.answerers: {_what(entry, channel)}: Slack says {error.code or 'no'}")
     if not answerers or not (problems or somebody):
         problems.append(

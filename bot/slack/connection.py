@@ -54,17 +54,20 @@ class Connection:
         """Whether Slack sends its envelopes here: greeted, not leaving, not closed."""
         return self._hello.is_set() and not self._left and not self._socket.closed
 
-    async def greeted(self) -> None:
-        """Returns when Slack said hello.
+    async def greeted(self, patience: float) -> None:
+        """Returns when Slack said hello, or sent something else, or kept the connection `patience` seconds without.
 
         Raises:
             HelloMissing: it ended the connection first.
         """
         hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
         try:
-            await asyncio.wait({hello, self.reading}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({hello, self.reading}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hello.cancel()
+        if not self._hello.is_set() and not self._socket.closed:
+            _log.warning("no hello within %g s; taking the open connection as it is", patience)
+            self._hello.set()
         if not self.usable:
             raise HelloMissing("Slack ended a new connection before its hello")
 
@@ -109,6 +112,7 @@ class Connection:
                 self._left = True
                 self._leaving(self, str(message.get("reason")))
         elif (envelope := _envelope(message)) is not None:
+            self._hello.set()
             self._received(envelope)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -51,6 +52,7 @@ class SlackDoor:
         renderer: Renderer,
         index: Index,
         teller: Teller,
+        refresh: Callable[[str], None],
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -63,6 +65,7 @@ class SlackDoor:
         self._renderer = renderer
         self._index = index
         self._teller = teller
+        self._refresh = refresh
         self._clock = clock
         self._rng = rng
         self._later = Later()
@@ -106,7 +109,8 @@ class SlackDoor:
             modals=self._renderer,
             index=self._index,
             clock=self._clock,
-            to_plain=mrkdwn.plain,
+            to_plain=lambda text: mrkdwn.plain(text, self._people.known_name),
+            refresh=self._refresh,
         )
         self._intake = Intake(
             replies=ThreadReplies(
@@ -152,7 +156,10 @@ class SlackDoor:
         """Take clicks and replies, until `close` or until the supervision dies."""
         if self._socket is None:
             raise RuntimeError("open() before introduce()")
-        await self._socket.start()
+        try:
+            await self._socket.start()
+        except SlackRefusedError as error:
+            raise ConfigurationError([f"Slack refuses the token in SLACK_APP_TOKEN: {error.code}"]) from error
         self.ready.set()
         _log.info("ready for clicks")
         await self._socket.wait()

@@ -58,7 +58,7 @@ class Timing:
     """
 
     open: float = 10.0
-    hello: float = 10.0
+    hello: float = 3.0
     close: float = 2.0
     ping: float = 10.0
     ack: float = 3.0
@@ -205,8 +205,7 @@ class SlackSocket:
         self._live.append(connection)
         connection.reading.add_done_callback(lambda _: self._ended(connection))
         try:
-            async with asyncio.timeout(self._timing.hello):
-                await connection.greeted()
+            await connection.greeted(self._timing.hello)
         except BaseException:
             await connection.close()
             raise

@@ -138,6 +138,7 @@ class Bot:
         self.renderer = Renderer()
         self.later = Later()
         self.teller = TestTeller(self.web)
+        self.refreshed: list[str] = []
         self.desk = Desk(
             router=self.router,
             records=self.ledger,
@@ -147,6 +148,7 @@ class Bot:
             index=self.index,
             clock=self.clock,
             to_plain=lambda text: mrkdwn.plain(text, self.people.known_name),
+            refresh=self.refreshed.append,
         )
         self.replies = ThreadReplies(
             desk=self.desk,

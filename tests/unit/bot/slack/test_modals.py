@@ -78,6 +78,7 @@ async def test_modal_of_a_round_that_is_over_is_told(bot: Bot) -> None:
     await open_answer(bot, ADE, ts)
     await open_answer(bot, FOLAKE, ts)
     await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
+    await bot.router.settle_reply(record.id, (await bot.find(record)).asked.reply_token or "", "delivered")
     again = await bot.router.open(ISSUE, ask(kinds=("freetext",)))
     assert again.how == "follow_up"
 

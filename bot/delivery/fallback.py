@@ -1,0 +1,89 @@
+"""What cannot be shown where it belongs: the fallback channel, and a page, so that a human sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import structlog
+
+from bot.delivery.messages import Messages, Row
+from bot.delivery.pages import Page
+from core.clarification import Clarification
+from core.clock import Clock
+from core.errors import ClarifyError
+from core.ledger import FileLedger
+
+_log = structlog.get_logger("clarify.delivery")
+NOT_BUILT = "could_not_be_built"
+# Alike troubles of one channel page once in this time: its cards are in the fallback channel meanwhile.
+_PAGE_WINDOW = timedelta(minutes=10)
+
+
+class Fallback:
+    """`page(page, agent)` pages an agent's people on call; `send(channel, key)` has a message posted."""
+
+    def __init__(
+        self,
+        *,
+        messages: Messages,
+        ledger: FileLedger,
+        fallback_channel: str | None,
+        clock: Clock,
+        page: Callable[[Page, str | None], Awaitable[None]],
+        send: Callable[[str, str], None],
+    ) -> None:
+        self._messages = messages
+        self._ledger = ledger
+        self._channel = fallback_channel
+        self._clock = clock
+        self._page = page
+        self._send = send
+        self._paged: dict[tuple[str, str], float] = {}
+
+    async def unplaceable(self, row: Row, code: str) -> bool:
+        """A message cannot be shown where it belongs, for the reason `code`; whether it got another place.
+
+        Raises:
+            StorageUnavailable: nothing was decided.
+        """
+        if row.kind in {"page", "word", "more"}:
+            _log.error("cannot be shown", key=row.key, reason=code)
+            return False
+        place = row.channel or row.target
+        movable = code != NOT_BUILT and self._channel is not None and self._channel not in {place, row.target}
+        if movable and self._channel is not None:
+            if row.session_id is not None:
+                await self._messages.leave_thread(row.producer or "", row.session_id)
+            await self._messages.move(row.key, self._channel)
+            self._send(self._channel, row.key)
+        await self._tell(row, place, code, shown=movable)
+        return movable
+
+    async def _tell(self, row: Row, place: str, code: str, *, shown: bool) -> None:
+        now = self._clock.now().timestamp()
+        if shown and now - self._paged.get((place, code), 0.0) < _PAGE_WINDOW.total_seconds():
+            return
+        self._paged[place, code] = now
+        record, agent = await self._of(row)
+        what = (
+            "a fault in clarify-bot, see the log"
+            if code == NOT_BUILT
+            else f"Slack refused to post in {place}: {code}"
+        )
+        outcome = "It is shown in the fallback channel." if shown else "It could not be shown anywhere."
+        title = "A card could not be posted" if row.kind == "card" else "A message could not be posted"
+        await self._page(
+            Page(f"unplaceable:{row.key}:{code}", f"{what}. {outcome}", title, record=record), agent
+        )
+
+    async def _of(self, row: Row) -> tuple[Clarification | None, str | None]:
+        """The record and the agent behind a message."""
+        if row.clarification is None:
+            return None, (row.body or {}).get("agent")
+        try:
+            record = await self._ledger.find(row.clarification, int(row.clarification.split("-")[1]))
+        except ClarifyError as error:
+            _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
+            return None, None
+        return record, record.asked.agent_id
