@@ -208,7 +208,7 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
     """The records of one session that an event changes (pure).
 
     An answered one is confirmed by anything that follows its answer. An open one is void when the session ended, or
-    when it left `awaiting_input` and exactly one was open: with several nobody can tell which.
+    when it left `awaiting_input` and exactly one was open at that time: with several nobody can tell which.
     """
     changed = [
         _went_on(record, news, now)
@@ -219,7 +219,7 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
     if news.type in aaep.SESSION_ENDS:
         reason: CloseReason = "cancelled" if news.type == aaep.CANCELLED else "session ended"
         changed += [abandoned(record, reason, now) for record in waiting]
-    elif news.left_awaiting and len(waiting) == 1:
+    elif news.left_awaiting and len(waiting) == 1 and not any(_answered_since(r, news) for r in records):
         changed.append(abandoned(waiting[0], "requester moved on", now))
     return changed
 
@@ -242,6 +242,11 @@ def _settled(
 def _follows(record: Clarification, news: SessionNews) -> bool:
     answered_at = record.asked.answered_at
     return answered_at is not None and news.at >= answered_at
+
+
+def _answered_since(record: Clarification, news: SessionNews) -> bool:
+    answered_at = record.asked.answered_at
+    return answered_at is not None and answered_at > news.at and _asked_before(record, news)
 
 
 def _asked_before(record: Clarification, news: SessionNews) -> bool:
