@@ -1,0 +1,266 @@
+"""What producers send and do, and what people see of it: standard dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
+from tests.scenario.harness import HurriedClock, Scene, config, controls, question, said, scene
+
+LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}
+
+
+async def test_p2_duplicate_event_and_token_make_one_card(stage: Scene) -> None:
+    async with stage.bot():
+        event = await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
+        await stage.producer.emit(event)
+        await stage.producer.emit({**event, "event_id": "evt_another"})
+        stage.producer.drop_connections()
+        await stage.ask("rpl_2", question="Something else?")
+        assert len(stage.cards()) == 2
+    assert len(stage.ledger(100001)["clarifications"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("broken", "shown"),
+    [
+        ({"reply_token": None, "question": "Who hears me?"}, "Who hears me?"),
+        ({"type": "aaep:agent.volcano.erupted", "summary_normal": "Lava!"}, "Lava!"),
+        ({"type": "aaep:agent.awaiting.confirmation", "action": "Delete it all"}, "Delete it all"),
+    ],
+    ids=["no token", "unknown type", "confirmation"],
+)
+async def test_p1_critical_event_that_no_card_can_show_is_shown_generically(
+    stage: Scene, broken: dict[str, Any], shown: str
+) -> None:
+    async with stage.bot():
+        await stage.producer.emit(
+            {key: value for key, value in (question("rpl_1") | broken).items() if value is not None}
+        )
+        notice = await stage.message(shown)
+        assert not [label for label in controls(notice) if label in {"Yes", "No", "Answer…"}]
+
+
+@pytest.mark.parametrize(
+    ("odd", "labels"),
+    [
+        ({"timeout_seconds": "soon"}, ["Answer…"]),
+        ({"question": None, "summary_normal": "Shall I go on?"}, ["Answer…"]),
+        ({"timeout_seconds": 600.5, "accepted_response_kinds": "yes_no"}, ["Yes", "No"]),
+        ({"accepted_response_kinds": ["multiple_choice"]}, ["Answer…"]),
+        ({"choices": [{"label": "A"}, {"value": 7}, {}, "C"]}, ["A", "7", "C"]),
+        ({"urgency": "normal", "accepted_response_kinds": ["yes_no", "telepathy"]}, ["Yes", "No"]),
+        ({"event_id": None, "timestamp": "yesterday", "accepted_response_kinds": ["yes_no"]}, ["Yes", "No"]),
+    ],
+)
+async def test_p1_question_that_breaks_its_schema_still_gets_its_card(
+    stage: Scene, odd: dict[str, Any], labels: list[str]
+) -> None:
+    async with stage.bot():
+        whole = question("rpl_1") | {
+            "@context": "https://aaep-protocol.org/context/v1",
+            "event_id": "evt_1",
+            "producer": {"agent_id": "planner-agent"},
+            "timestamp": stage.clock.now().isoformat(),
+        }
+        body = {key: value for key, value in (whole | odd).items() if value is not None}
+        await stage.producer.emit_raw(json.dumps(body), event_id="evt_1")
+        assert controls(await stage.card("Shall I go on?")) == labels
+
+
+async def test_p1_garbage_and_oversize_page_somebody_and_stop_nothing(stage: Scene) -> None:
+    async with stage.bot():
+        huge = json.dumps(question("rpl_1", context="x" * (1 << 21)))
+        await stage.producer.emit_raw(huge, event_id="evt_huge")
+        await stage.producer.emit_raw('{"type": "aaep:agent.session.errored", oops', event_id="evt_torn")
+        await stage.producer.emit_raw("[1, 2]", event_id="evt_list")
+        await stage.producer.emit_raw("\x00\x01", event_id="evt_bytes")
+        assert (await stage.workspace.click(FOLAKE, AGENTS, (await stage.ask("rpl_2")).ts, label="Yes")).ok
+        await stage.reply("rpl_2")
+        await stage.page("larger than 1 MiB")
+        await stage.page("could not be read")
+        await stage.message("larger than 1 MiB", FALLBACK)
+
+
+async def test_p4_answer_given_while_the_producer_is_down_is_delivered_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    clock = HurriedClock(40)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        card = await stage.ask()
+        await stage.producer.down()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.now_says(card, "Sending to the agent")
+        given = stage.record()["aaep"]["answeredAt"]
+        await clock.sleep(120)  # a producer that is away for minutes
+        await stage.producer.up()
+        reply = await stage.reply()
+        assert reply["timestamp"] == given
+        await stage.now_says(card, "Delivered")
+
+
+@pytest.mark.parametrize("status", [401, 408, 429, 500, 503])
+async def test_p4_reply_is_tried_again_with_the_same_words(stage: Scene, status: int) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.producer.refuse_next(status, times=2)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        reply = await stage.reply()
+        record = stage.record()["aaep"]
+        assert reply["timestamp"] == record["answeredAt"]
+        assert reply["decided_by"] == record["decidedBy"]
+        await stage.now_says(card, "Delivered")
+
+
+async def test_p4_refused_reply_is_shown_and_pages(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.producer.refuse_next(400)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        shown = await stage.now_says(card, "refused")
+        assert f"<@{FOLAKE}>" in said(shown)
+        assert "the answer was refused" in said(await stage.page("refused"))
+        await stage.message("the answer was refused", FALLBACK)
+
+
+async def test_p4_refusal_after_a_lost_response_is_no_refusal(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.producer.lose_next_response()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.now_says(card, "Sent, not confirmed")
+        assert len(stage.producer.replies) == 1
+        assert not stage.workspace.direct("U0ONCALL")
+        await stage.says("state.changed", **LEFT)
+        await stage.now_says(card, "confirmed: the agent went on")
+    assert stage.record()["status"] == "resolved"
+
+
+async def test_session_that_goes_on_confirms_the_answer(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.now_says(card, "Delivered")
+        await stage.says("state.changed", **LEFT)
+        shown = await stage.now_says(card, "confirmed: the agent went on")
+        assert f"<@{FOLAKE}>" in said(shown)
+
+
+async def test_session_that_leaves_awaiting_voids_its_only_open_question(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.says("state.changed", **LEFT)
+        shown = await stage.now_says(card, "the agent moved on without an answer")
+        assert not controls(shown)
+        assert stage.record()["status"] == "abandoned"
+
+
+async def test_session_that_leaves_awaiting_voids_none_of_several(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_1", question="First?")
+        second = await stage.ask("rpl_2", question="Second?")
+        await stage.says("state.changed", **LEFT)
+        await stage.workspace.click(
+            FOLAKE, AGENTS, second.ts, label="Yes"
+        )  # maybe before that event is worked off
+        await stage.reply("rpl_2")
+        await stage.ask("rpl_3", question="Third?")
+        assert stage.record()["status"] == "pending"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("session.cancelled", "Cancelled: the agent needs no answer any more"),
+        ("session.completed", "Closed: the agent's session ended"),
+        ("session.errored", "Closed: the agent's session ended"),
+    ],
+)
+async def test_end_of_a_session_voids_what_is_open(stage: Scene, kind: str, words: str) -> None:
+    async with stage.bot():
+        first = await stage.ask("rpl_1", question="First?")
+        second = await stage.ask("rpl_2", question="Second?")
+        other = await stage.ask("rpl_3", session="sess_two", question="Third?")
+        await stage.says(kind, urgency="critical")
+        for card in (first, second):
+            assert not controls(await stage.now_says(card, words))
+        assert controls(stage.workspace.message(AGENTS, other.ts)) == ["Yes", "No"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        (
+            {"default_response": "Wait till Monday"},
+            "Expired; the agent was told to assume “Wait till Monday”",
+        ),
+        ({}, "Expired; the agent had no default to assume"),
+    ],
+)
+async def test_expired_question_says_what_the_agent_assumes(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    clock = HurriedClock(60)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        card = await stage.ask(timeout_seconds=60, **fields)
+        shown = await stage.now_says(card, words)
+        assert not controls(shown)
+        blocks, shown.blocks = shown.blocks, card.blocks
+        shown.blocks = blocks
+        assert stage.record()["status"] == "abandoned"
+        assert stage.record()["aaep"]["closed"] == "expired"
+
+
+async def test_p4_answer_that_reaches_the_producer_too_late_says_so(tmp_path: Path) -> None:
+    clock = HurriedClock(60)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        card = await stage.ask(timeout_seconds=120)
+        await stage.producer.down()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        shown = await stage.now_says(card, "Too late: the agent no longer waited")
+        assert f"<@{FOLAKE}>" in said(shown)
+        assert not stage.producer.replies
+
+
+@pytest.mark.parametrize("skew", [timedelta(hours=-2), timedelta(minutes=7)], ids=["behind", "ahead"])
+async def test_producer_with_a_wrong_clock_keeps_its_questions_open(tmp_path: Path, skew: timedelta) -> None:
+    wrong = HurriedClock(1)
+    wrong.ahead = skew
+    async with scene(tmp_path, producer_clock=wrong) as stage, stage.bot() as bot:
+        async with asyncio.timeout(
+            10
+        ):  # what comes in a connection's first second may be a backlog: it says nothing
+            while abs(bot.producers.offset("planner")) < timedelta(minutes=1):
+                await stage.says("session.started")
+                await asyncio.sleep(0.3)
+        card = await stage.ask(timeout_seconds=300)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await stage.now_says(card, "Delivered")
+
+
+async def test_p10_questions_asked_while_the_bot_was_down_are_asked_when_it_is_back(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_1")
+    await stage.producer.emit(
+        question("rpl_2", question="Are you there?", accepted_response_kinds=["yes_no"])
+    )
+    async with stage.bot():
+        card = next(card for card in stage.cards() if "Are you there?" in said(card))  # before any click
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply("rpl_2")
+    assert len(stage.cards()) == 2
+
+
+async def test_one_producer_in_trouble_does_not_touch_another(stage: Scene) -> None:
+    nowhere = '\n[[producers]]\nname = "nobody"\nurl = "http://127.0.0.1:9"\n'
+    async with stage.bot(config(stage.producer.url, more=nowhere)):
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
