@@ -1,0 +1,139 @@
+"""A bot's past: ledgers and storage as they are after a long time, written at once."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from bot.delivery.store import Store
+from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
+from bot.workspace.state import Message
+from core.clarification import Answer, Ask, Clarification, Decider, answered, opened, reply_settled, resolved
+from core.index import summarize
+from core.ledger import dump
+from tests.bench.stage import Stage, configured
+
+PRODUCER = "planner"
+_FIRST, _FIRST_ARCHIVED = 200_001, 300_001
+_PER_AGENT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """`size` characters of question each."""
+
+    open: int
+    archived: int = 0
+    size: int = 1000
+
+
+async def seed(on: Stage, past: Seed) -> None:
+    """One session, ledger and posted card per clarification, as for sessions that name no issue."""
+    configured(on)
+    ledgers, archive = on.folder / "ledgers", on.folder / "ledgers" / "archive"
+    archive.mkdir()
+    storage = on.folder / "clarify.db"
+    await (await Store.open(storage)).close()
+    with sqlite3.connect(storage) as db:
+        db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
+        for record in _open(past):
+            _write(ledgers, record)
+            _remember(db, record, final=False)
+            _show(on, record)
+        for record in _archived(past):
+            _write(archive, record)
+            _remember(db, record, final=True)
+    db.close()
+
+
+def _open(past: Seed) -> Iterator[Clarification]:
+    now = datetime.now(UTC)
+    for number in range(past.open):
+        yield opened(_FIRST + number, 1, _ask(number, past.size, now), now, timedelta(hours=4))
+
+
+def _archived(past: Seed) -> Iterator[Clarification]:
+    now = datetime.now(UTC) - timedelta(days=40)
+    who = Decider("user:slack/T0LOCAL/U0ADE", "slack", "T0LOCAL", "U0ADE")
+    for number in range(past.archived):
+        ask = _ask(past.open + number, past.size, now)
+        record = opened(_FIRST_ARCHIVED + number, 1, ask, now, timedelta(hours=4))
+        record = answered(record, Answer(response=True, label="Yes"), who, now)
+        yield resolved(reply_settled(record, "confirmed", None), now)
+
+
+def _ask(number: int, size: int, now: datetime) -> Ask:
+    words = random.Random(number)  # noqa: S311 - the same words in every run
+    text = " ".join(f"{words.getrandbits(24):06x}" for _ in range(size // 7 + 1))[:size]
+    return Ask(
+        producer=PRODUCER,
+        agent_id=f"seeded-{number // _PER_AGENT}",
+        agent_name=None,
+        session_id=f"seeded-session-{number}",
+        event_id=f"evt_seeded_{number}",
+        reply_token=f"seeded-token-{number}",
+        correlation_id=None,
+        asked_at=now,
+        received_at=now,
+        expires_at=now + timedelta(days=1),
+        question=text,
+        kinds=("yes_no",),
+        choices=(),
+        multi_select=False,
+        context=None,
+        default_response=None,
+        summary_terse=None,
+        summary_detailed=None,
+        to="human",
+        topic=None,
+        blocking=True,
+    )
+
+
+def _write(folder: Path, record: Clarification) -> None:
+    ledger = {"issueNumber": record.issue_number, "clarifications": [dump(record)]}
+    (folder / f"issue-{record.issue_number}.json").write_text(json.dumps(ledger, indent=2), encoding="utf-8")
+
+
+def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> None:
+    asked, at, ts = record.asked, record.created.timestamp(), _ts(record)
+    session = (PRODUCER, asked.session_id)
+    db.execute(
+        """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
+           values (?, ?, ?, ?, ?, ?, ?, ?, 1, 'done')""",
+        (PRODUCER, asked.event_id, asked.session_id, record.issue_number, asked.reply_token, "w", at, at),
+    )
+    db.execute(
+        "insert into sessions values (?, ?, ?, null, ?, ?, ?, 0)",
+        (*session, asked.agent_id, record.issue_number, AGENTS, ts),
+    )
+    db.execute(
+        """insert into messages (key, kind, clarification, round, producer, session_id, target, channel, ts, shown, final)
+           values (?, 'card', ?, 1, ?, ?, ?, ?, ?, ?, ?)""",
+        (
+            f"card:{record.id}:1",
+            record.id,
+            *session,
+            AGENTS,
+            AGENTS,
+            ts,
+            summarize(record).digest,
+            int(final),
+        ),
+    )
+
+
+def _show(on: Stage, record: Clarification) -> None:
+    """The card in the workspace, so that what the bot looks up there is found."""
+    on.workspace.channel(AGENTS).messages[_ts(record)] = Message(
+        channel=AGENTS, ts=_ts(record), user=BOT_USER, text=record.id, bot_id=BOT_ID
+    )
+
+
+def _ts(record: Clarification) -> str:
+    return f"{record.created.timestamp() - 3600 + record.issue_number / 1e6:.6f}"

@@ -1,0 +1,172 @@
+"""Streams of output that nobody is shown: the bot's subscription against a bare httpx-sse loop.
+
+`python -m tests.bench.skimming PORT EVENTS` is the producer: a process of its own, minimal dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+from httpx_sse import EventSource
+
+from bot.ports import Incoming, Trouble
+from bot.producers.config import ProducerConfig
+from bot.producers.hub import Producers
+from core.clock import SystemClock
+from tests.bench.stage import process
+from tests.bench.table import Row, median, spread
+
+_CHUNK = 20  # events per write, as a fast model's tokens come bundled by the network
+_MEGABYTE = 1 << 20
+
+
+async def skimmed(_folder: Path, rounds: int, events: int) -> list[Row]:
+    """The same stream, read to its end by either, in turn."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ours, bare, grown = [], [], []
+    memory = psutil.Process().memory_info
+    async with process([sys.executable, "-m", "tests.bench.skimming", str(port), str(events)], {}):
+        url = f"http://127.0.0.1:{port}"
+        await _listens(url)
+        for number in range(-1, rounds):
+            theirs = await _bare(url, events)
+            before = memory().rss
+            mine = await _ours(url, events)
+            if number >= 0:
+                ours.append(events / mine)
+                bare.append(events / theirs)
+                grown.append((memory().rss - before) / _MEGABYTE)
+    ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
+    return [
+        Row(
+            f"output.streaming skimmed, {events} events, against bare httpx-sse",
+            median(ratios),
+            "{:.2f}×",
+            f"{median(ours):.0f}/s (ratio {spread(ratios)})",
+            f"{median(bare):.0f}/s ({spread(bare, '{:.0f}')})",
+            goal=0.5,
+            better="more",
+        ),
+        Row("… memory grown meanwhile", max(grown), "{:.1f} MB", f"worst of {rounds} rounds", goal=5.0),
+    ]
+
+
+async def _bare(url: str, events: int) -> float:
+    seen, began = 0, time.perf_counter()
+    async with httpx.AsyncClient(timeout=None) as client, client.stream("GET", f"{url}/events") as response:  # noqa: S113 - the stream may be quiet
+        async for _ in EventSource(response).aiter_sse():
+            seen += 1
+            if seen > events:
+                break
+    return time.perf_counter() - began
+
+
+class _Last:
+    """An inbox that waits for the one event that is kept, the last."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+
+    async def put(self, incoming: Incoming) -> None:
+        self.came.set()
+
+    async def cursor(self, producer: str) -> str | None:
+        return None
+
+
+async def _ours(url: str, events: int) -> float:
+    async def tell_trouble(trouble: Trouble) -> None:
+        raise RuntimeError(trouble.summary)
+
+    inbox = _Last()
+    producers = Producers(
+        [ProducerConfig("streaming", url, None, "minimal")],
+        inbox=inbox,
+        clock=SystemClock(),
+        rng=random.Random(1),  # noqa: S311 - jitter
+        tell_trouble=tell_trouble,
+        on_connected=lambda _name: None,
+    )
+    began = time.perf_counter()
+    await producers.start()
+    await asyncio.wait_for(inbox.came.wait(), 120)
+    took = time.perf_counter() - began
+    if (skimmed := producers.status()["streaming"]["skimmed"]) != events:
+        raise RuntimeError(f"{skimmed} events were skimmed, expected {events}")
+    await producers.stop(())
+    return took
+
+
+async def _listens(url: str) -> None:
+    async with asyncio.timeout(30), httpx.AsyncClient() as client:
+        while True:
+            try:
+                await client.get(f"{url}/healthz")
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+def _event(number: int, kind: str) -> dict[str, object]:
+    return {
+        "@context": "https://aaep-protocol.org/context/v1",
+        "type": f"aaep:agent.{kind}",
+        "event_id": f"evt_{number:016x}",
+        "session_id": "sess_2c91a7b4d23f1e88",
+        "sequence_number": number,
+        "timestamp": "2026-05-24T14:22:23.140Z",
+        "producer": {"agent_id": "retirement-planner", "agent_version": "1.4.2"},
+        "urgency": "normal",
+        "chunk": "Your retirement plan should target a monthly contribution of $1,200.",
+        "position": number,
+        "complete": False,
+    }
+
+
+def _chunks(events: int) -> list[bytes]:
+    frames = [
+        f"data: {json.dumps(_event(number, 'output.streaming'))}\n\n".encode() for number in range(events)
+    ]
+    frames.append(f"data: {json.dumps(_event(events, 'session.completed'))}\n\n".encode())
+    bodies = [b"".join(frames[start : start + _CHUNK]) for start in range(0, len(frames), _CHUNK)]
+    return [b"%x\r\n%b\r\n" % (len(body), body) for body in bodies]
+
+
+async def _serve(port: int, events: int) -> None:
+    chunks = _chunks(events)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            if not head.startswith(b"GET /events"):
+                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                return
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+            for chunk in chunks:
+                writer.write(chunk)
+                await writer.drain()
+            await reader.read()
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", port) as server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2])))

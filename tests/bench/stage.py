@@ -1,0 +1,98 @@
+"""The parties of a measurement: workspace and producer here, the bot in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bot.demo.producer import DemoProducer
+from bot.workspace import Options, Workspace
+from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN
+from bot.workspace.state import Message
+from tests.scenario.harness import config, question
+
+UNPACED = 10_000.0
+ROOT = Path(__file__).parents[2]
+YES_NO = {"accepted_response_kinds": ["yes_no"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    folder: Path
+    workspace: Workspace
+    producer: DemoProducer
+
+    async def ask(self, token: str, *, session: str, agent: str = "agent-0", **fields: Any) -> None:
+        """Emit a question whose card says its token."""
+        event = question(token, session=session, question=f"May I go on with step {token}?", **fields)
+        await self.producer.emit(
+            event | YES_NO | {"producer": {"agent_id": agent, "agent_name": agent.title()}}
+        )
+
+    async def card(self, token: str) -> Message:
+        """The card that asks `token`, once it is there."""
+        mark, posts = f"step {token}?", self.workspace.channel(AGENTS).messages
+        found = await self.workspace.wait_for(
+            lambda: [m for m in reversed(posts.values()) if mark in m.text], 30
+        )
+        return found[0]
+
+
+@asynccontextmanager
+async def stage(folder: Path, options: Options | None = None) -> AsyncIterator[Stage]:
+    await asyncio.to_thread(folder.mkdir)
+    async with Workspace(options=options) as workspace, DemoProducer("agent", keep=100_000) as producer:
+        yield Stage(folder, workspace, producer)
+
+
+def configured(on: Stage, *, pace: float = UNPACED) -> Path:
+    """Write clarify.toml, make the folders; returns the file."""
+    (on.folder / "ledgers").mkdir(exist_ok=True)
+    file = on.folder / "clarify.toml"
+    file.write_text(config(on.producer.url, dialect="standard", pace=pace), encoding="utf-8")
+    return file
+
+
+@asynccontextmanager
+async def bot(on: Stage, *, pace: float = UNPACED, wait: float = 120.0) -> AsyncIterator[int]:
+    """`clarify run` in a process of its own, taking clicks; its pid."""
+    file = configured(on, pace=pace)
+    command = [sys.executable, "-m", "bot.cli", "run", "--config", str(file), "--log-level", "warning"]
+    tokens = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
+    async with process(command, tokens | {"SLACK_API_URL": on.workspace.api_url}) as pid:
+        await connected(on.workspace, wait)
+        await on.producer.wait_for_subscriber(wait)
+        yield pid
+
+
+async def connected(workspace: Workspace, wait: float = 30.0) -> None:
+    """Returns when a Socket Mode connection stands."""
+    await workspace.wait_for(lambda: workspace.link.connections, wait)
+
+
+@asynccontextmanager
+async def process(command: list[str], more: Mapping[str, str]) -> AsyncIterator[int]:
+    """A child process; it is ended in order, and must end well."""
+    child = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, env={**os.environ, **more}, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield child.pid
+    finally:
+        if child.returncode is None:
+            child.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(child.wait(), 60)
+
+
+async def until(predicate: Callable[[], bool], *, every: float, wait: float) -> None:
+    """Look again and again, for what tells nobody of its changes."""
+    async with asyncio.timeout(wait):
+        while not predicate():  # noqa: ASYNC110 - files and other processes have no events
+            await asyncio.sleep(every)
