@@ -41,6 +41,8 @@ _CORE_TYPE = re.compile(
     r"^(?:aaep:|https?://(?:www\.)?aaep-protocol\.org/[^ ]*?)(agent\.[a-z_]+(?:\.[a-z_]+)*)$"
 )
 _TIMEOUT_LIMIT = 366 * 86400
+_FIRST_YEAR, _LAST_YEAR = 1971, 9000
+_LONE = re.compile("[\ud800-\udfff]")
 _T = TypeVar("_T")
 
 
@@ -200,7 +202,7 @@ def _question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
 
 def _choices(obj: Mapping[str, Any], problems: list[str]) -> tuple[Choice, ...]:
     source = obj.get("choices")
-    if not isinstance(source, list):
+    if not isinstance(source, list) or not source:
         source = obj.get("options")
     if not isinstance(source, list):
         return ()
@@ -236,14 +238,12 @@ def _kinds(obj: Mapping[str, Any], choices: tuple[Choice, ...], problems: list[s
 
 
 def _timeout(value: object, problems: list[str]) -> int | None:
-    seconds: float | None = None
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = value
-    elif isinstance(value, str):
-        try:
-            seconds = float(value)
-        except ValueError:
-            seconds = None
+    try:
+        seconds = float(value) if isinstance(value, str) else value
+    except ValueError:
+        seconds = None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        seconds = None
     if seconds is None or not 0 < seconds < _TIMEOUT_LIMIT:
         problems.append("timeout_seconds missing or impossible")
         return None
@@ -262,10 +262,12 @@ def _timestamp(value: object) -> datetime | None:
     if not isinstance(value, str):
         return None
     try:
-        moment = datetime.fromisoformat(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        read = datetime.fromisoformat(value)
+        moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+    # At either end of time a deadline or an offset could not be added to it.
+    return moment if _FIRST_YEAR <= moment.year <= _LAST_YEAR else None
 
 
 def _word(value: object) -> str | None:
@@ -278,11 +280,20 @@ def _text(value: object) -> str | None:
     """A string that says something; lone surrogates, which no UTF-8 can carry, become U+FFFD."""
     if not isinstance(value, str) or not value.strip():
         return None
-    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return whole_characters(value)
+
+
+def whole_characters(text: str) -> str:
+    """`text` with lone surrogates, which no UTF-8 can carry, as U+FFFD."""
+    return _LONE.sub("\ufffd", text)
 
 
 def _digest(obj: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(obj, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    try:
+        text = json.dumps(obj, sort_keys=True, default=str)
+    except RecursionError:
+        raise NotAnEvent("nested too deeply") from None
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _note(problems: list[str], problem: str, stand_in: _T) -> _T:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from core.aaep import Response
+from core.aaep import Response, whole_characters
 from core.clarification import Aaep, Answer
 from core.errors import AnswerRejected
 
@@ -22,7 +22,7 @@ TEXT_LIMIT = 16_384
 _YES = frozenset(["yes", "y", "yep", "yeah", "ok", "okay", "sure", "true", "👍", ":+1:", ":thumbsup:"])
 _NO = frozenset(["no", "n", "nope", "nah", "false", "👎", ":-1:", ":thumbsdown:"])
 _PLAIN = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
-_GROUPED = re.compile(r"[+-]?\d{1,3}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
 _INDEX = re.compile(r"[#(]?(\d{1,2})[.)]?")
@@ -53,6 +53,7 @@ def from_free_text(text: str) -> Answer:
     """
     if not text.strip():
         raise AnswerRejected("The answer is empty.")
+    text = whole_characters(text)
     if len(text) > TEXT_LIMIT:
         raise AnswerRejected(f"The answer has {len(text)} characters; an agent takes at most {TEXT_LIMIT}.")
     return Answer(text, text)
@@ -69,6 +70,10 @@ def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
         raise AnswerRejected("That choice is not part of the question.")
     if asked.multi_select:
         joined = ", ".join(asked.choices[index].label for index in picked)
+        if len(joined) > TEXT_LIMIT:
+            raise AnswerRejected(
+                f"These choices together have {len(joined)} characters; an agent takes at most {TEXT_LIMIT}."
+            )
         return Answer(joined, joined)
     if len(picked) > 1:
         raise AnswerRejected("Only one choice can be made.")
@@ -101,7 +106,7 @@ def hint(asked: Aaep) -> str:
         ways.append("a number (1200 or 12.5)")
     if "freetext" in asked.kinds:
         ways.append("your answer in your own words")
-    return "Reply with " + ", or ".join(ways) + "."
+    return "Reply with " + ", or ".join(ways or ["your answer in your own words"]) + "."
 
 
 def number(text: str) -> int | float | None:
@@ -125,9 +130,9 @@ def number(text: str) -> int | float | None:
     return None
 
 
-def _value(digits: str) -> int | float | None:
+def _value(digits: str) -> int | float:
     if len(digits) > 60:
-        return None
+        raise AnswerRejected("The number has too many digits: use at most 60, or a form like 1.5e30.")
     if re.fullmatch(r"[+-]?\d+", digits):
         return int(digits)
     return float(digits)
@@ -182,9 +187,8 @@ def _pick(asked: Aaep, words: str) -> int | None:
         )
     found = named | (numbered if bare or not named else set())
     if len(found) > 1:
-        raise AnswerRejected(
-            f"“{words[:40]}” names more than one choice: reply with the full label of the one you mean."
-        )
+        ways = " or ".join(f"#{i + 1} for “{asked.choices[i].label[:60]}”" for i in sorted(found)[:5])
+        raise AnswerRejected(f"“{words[:40]}” names more than one choice: reply {ways}.")
     return found.pop() if found else None
 
 
