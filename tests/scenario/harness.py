@@ -200,6 +200,12 @@ class Scene:
         )
         return found
 
+    async def heard(self, kind: str, timeout: float = 10.0) -> None:
+        """Returns once the bot acknowledged an envelope of type `kind`."""
+        await self.until(
+            lambda: any(ack.payload_type == kind and ack.ok for ack in self.workspace.acks), timeout
+        )
+
     async def modal(self, user: str, timeout: float = 10.0) -> View:
         """The modal that is on top of what `user` sees, once there is one."""
         found: View = await self.until(lambda: next(iter(self.workspace.views(user)[-1:]), None), timeout)

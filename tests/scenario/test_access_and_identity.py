@@ -51,7 +51,7 @@ async def test_p6_who_left_the_channel_is_refused_at_the_click(stage: Scene) -> 
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
         await stage.modal(ADE)
         stage.workspace.leave(ADE, AGENTS)
-        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "member_left_channel")
+        await stage.heard("member_left_channel")
         await stage.workspace.submit_view(ADE, {"Your answer": "go"})
         told = await stage.modal(ADE)
         assert "you are not in the channel" in str(told.payload["blocks"])
@@ -64,7 +64,7 @@ async def test_p6_guest_made_of_a_member_is_refused_from_then_on(stage: Scene) -
         await stage.workspace.click(ADE, AGENTS, first.ts, label="Yes")
         await stage.reply("rpl_1")
         stage.workspace.change_user(ADE, is_restricted=True)
-        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "user_change")
+        await stage.heard("user_change")
         second = await stage.ask("rpl_2", question="And now?")
         await stage.workspace.click(ADE, AGENTS, second.ts, label="Yes")
         await stage.whisper(ADE, "you are a guest")
@@ -87,7 +87,7 @@ async def test_p6_only_the_listed_group_answers_and_its_changes_count_at_once(st
         told = await stage.whisper(FOLAKE, "you are not among those who answer this agent")
         assert f"<!subteam^{PLATFORM}>" in told.text
         stage.workspace.change_group(PLATFORM, [FOLAKE])
-        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "subteam_members_changed")
+        await stage.heard("subteam_members_changed")
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
         await stage.whisper(ADE, "you are not among those who answer this agent")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
@@ -98,7 +98,7 @@ async def test_p6_unknown_who_it_is_takes_nothing_and_says_so(stage: Scene) -> N
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.change_user(ADE, real_name="Ade B.")
-        await stage.until(lambda: stage.workspace.acks[-1].payload_type == "user_change")
+        await stage.heard("user_change")
         stage.workspace.faults.add("users.info", "refuse:internal_error", times=10)
         outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
         assert not outcome.ok  # Slack shows an error, so nobody believes that it counted

@@ -1,0 +1,304 @@
+"""Promises P1, P2, P4 and P10 while Slack misbehaves: lost responses, refusals, limits, dead places."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.slack.socket import SlackSocket, Timing
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
+from tests.scenario.harness import HurriedClock, Scene, controls, question, said, scene
+
+YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
+
+
+@pytest.mark.parametrize(
+    "fault", ["accept_then_drop", "accept_then_error:internal_error", "accept_then_error:fatal_error"]
+)
+async def test_p2_post_that_was_accepted_with_its_response_lost_is_one_card(stage: Scene, fault: str) -> None:
+    async with stage.bot() as bot:
+        stage.workspace.faults.add("chat.postMessage", fault)
+        card = await stage.ask()
+        await bot.messages.in_flight.settled()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await stage.now_says(card, f"<@{FOLAKE}>")
+        assert len(stage.cards()) == 1
+        assert stage.calls("chat.postMessage", ok=False) == 1
+
+
+@pytest.mark.parametrize("fault", ["drop", "refuse:internal_error", "5xx:503"])
+async def test_p1_post_that_never_arrived_is_posted_once_after_the_landing_margin(
+    tmp_path: Path, fault: str
+) -> None:
+    clock = HurriedClock(20)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        stage.workspace.faults.add("chat.postMessage", fault)
+        await stage.ask()
+        first, second = (call for call in stage.workspace.calls if call.method == "chat.postMessage")
+        assert second.time - first.time >= 5.0
+        assert len(stage.cards()) == 1
+        assert stage.calls("conversations.history") >= 1
+
+
+@pytest.mark.parametrize(("fault", "wait"), [("429:1", 1.0), ("429:1.5", 1.5), ("429", 0.0)])
+async def test_p1_rate_limited_post_waits_as_told_and_is_made_once(
+    tmp_path: Path, fault: str, wait: float
+) -> None:
+    clock = HurriedClock(5)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        stage.workspace.faults.add("chat.postMessage", fault)
+        await stage.ask()
+        first, second = (call for call in stage.workspace.calls if call.method == "chat.postMessage")
+        assert second.time - first.time >= wait
+        assert len(stage.cards()) == 1
+
+
+async def test_p1_question_of_an_archived_channel_goes_to_the_fallback_and_pages(stage: Scene) -> None:
+    stage.workspace.archive(AGENTS)
+    async with stage.bot():
+        await stage.producer.emit(question("rpl_1", **YES_NO))
+        card = await stage.card("Shall I go on?", FALLBACK)
+        assert f"<#{AGENTS}>" in said(card)
+        assert "is_archived" in said(await stage.page("could not be posted"))
+        await stage.workspace.click(ONCALL, FALLBACK, card.ts, label="Yes")
+        await stage.reply()
+        await stage.now_says(card, f"<@{ONCALL}>")
+
+
+async def test_p1_question_of_a_channel_that_the_bot_was_removed_from_moves_on(stage: Scene) -> None:
+    async with stage.bot():
+        first = await stage.ask("rpl_1")
+        stage.workspace.leave(BOT_USER, AGENTS)
+        await stage.producer.emit(question("rpl_2", question="And now?", **YES_NO))
+        await stage.card("And now?", FALLBACK)
+        await stage.page("could not be posted")
+        assert first.ts in {card.ts for card in stage.cards()}
+
+
+async def test_p1_channel_archived_while_a_question_is_open_leaves_it_answerable(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_1")
+        stage.workspace.archive(AGENTS)
+        await stage.producer.emit(question("rpl_2", question="And now?", **YES_NO))
+        second = await stage.card("And now?", FALLBACK)
+        await stage.workspace.click(ADE, FALLBACK, second.ts, label="No")
+        assert (await stage.reply("rpl_2"))["response"] is False
+
+
+async def test_p1_card_that_somebody_deleted_while_it_is_open_is_posted_again_at_its_next_change(
+    stage: Scene,
+) -> None:
+    async with stage.bot():
+        root = await stage.ask("rpl_1", question="First?")
+        second = await stage.ask("rpl_2", question="Second?")
+        stage.workspace.board.delete(second)
+        await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=root.ts)
+        again = await stage.message("Which question is this an answer to?")
+        label = next(label for label in controls(again) if "Second" in label)
+        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label=label)
+        assert (await stage.reply("rpl_2"))["response"] is True
+
+
+async def test_p1_thread_whose_root_was_deleted_still_shows_the_next_question(stage: Scene) -> None:
+    async with stage.bot():
+        root = await stage.ask("rpl_1", question="First?")
+        stage.workspace.board.delete(root)
+        second = await stage.ask("rpl_2", question="Second?")
+        await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
+        await stage.reply("rpl_2")
+
+
+async def test_p3_updates_do_not_overtake_each_other(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.faults.add("chat.update", "delay:0.3", times=1)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await stage.says("state.changed", from_state="awaiting_input", to_state="thinking")
+        shown = await stage.now_says(card, "confirmed: the agent went on")
+        assert f"<@{FOLAKE}>" in said(shown)
+        assert not controls(shown)
+
+
+@pytest.mark.parametrize("fault", ["accept_then_drop", "drop", "5xx:500", "429:0.1", "refuse:internal_error"])
+async def test_p3_update_that_fails_is_made_again(stage: Scene, fault: str) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.faults.add("chat.update", fault, times=2)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        shown = await stage.now_says(card, "Delivered")
+        assert f"<@{FOLAKE}>" in said(shown)
+        assert not controls(shown)
+        assert len(stage.cards()) == 1
+
+
+async def test_p4_click_in_flight_when_the_socket_is_cut_counts_once(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.change_user(FOLAKE, real_name="Folake A.")
+        await stage.heard("user_change")
+        stage.workspace.faults.add("users.info", "delay:0.3")
+        click = asyncio.create_task(stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes"))
+        await stage.until(lambda: not stage.workspace.faults.pending())  # the bot is asking who it is
+        stage.workspace.cut_sockets()
+        assert (await click).ok  # acknowledged over the next connection
+        assert (await stage.reply())["response"] is True
+        await stage.now_says(card, f"<@{FOLAKE}>")
+    assert len(stage.producer.replies) == 1
+
+
+async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_answer(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.reject_wss()
+        stage.workspace.cut_sockets()
+        await stage.until(lambda: not stage.workspace.link.connections)
+        assert not (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+        await connected(stage)
+        assert stage.record()["status"] == "pending"
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+
+
+async def test_half_open_socket_is_found_out_and_replaced(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.slack.door.SlackSocket", partial(SlackSocket, timing=Timing(ping=0.3)))
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.half_open()
+        await stage.until(
+            lambda: (
+                stage.workspace.link.connections
+                and not any(connection.half_open for connection in stage.workspace.link.connections)
+            )
+        )
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+        await stage.reply()
+
+
+async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is_back(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        card = await stage.ask()
+        stage.workspace.link.reject(2)
+        stage.workspace.cut_sockets()
+        await stage.until(lambda: not stage.workspace.link.connections)
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        assert (await stage.reply())["response"] is True
+        assert stage.workspace.link.refused_upgrades == 2
+        assert bot.door.connected
+
+
+async def test_rejected_wss_url_is_asked_for_anew(stage: Scene) -> None:
+    stage.workspace.reject_wss(2)
+    async with stage.bot():
+        card = await stage.ask()
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+        assert stage.calls("apps.connections.open") == 3
+
+
+async def test_refreshed_connection_loses_no_click(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.disconnect_sockets("refresh_requested")
+        await connected(stage)
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+        await stage.reply()
+
+
+async def connected(stage: Scene) -> None:
+    await stage.until(
+        lambda: [c for c in stage.workspace.link.connections if not c.leaving and not c.socket.closed]
+    )
+
+
+async def test_p10_replies_made_while_the_bot_was_down_come_before_newer_clicks(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+    await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+    async with stage.bot():
+        if controls(stage.workspace.message(AGENTS, card.ts)):
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        reply = await stage.reply()
+        assert reply["response"] is True
+        assert reply["decided_by"].endswith(ADE)
+
+
+async def test_p10_reply_given_in_time_before_an_outage_wins_over_the_timer(tmp_path: Path) -> None:
+    clock = HurriedClock(60)
+    async with scene(tmp_path, clock=clock) as stage:
+        async with stage.bot():
+            card = await stage.ask(timeout_seconds=240)
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        await clock.sleep(240)
+        async with stage.bot():
+            await stage.now_says(card, f"<@{ADE}>")
+        assert stage.record()["aaep"]["response"] is True
+
+
+async def test_p2_event_that_slack_delivers_again_after_a_restart_changes_nothing(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        mine = await stage.workspace.post(ADE, AGENTS, "go", thread_ts=card.ts)
+        await stage.reply()
+    async with stage.bot():
+        second = await stage.ask("rpl_2", question="And then?", accepted_response_kinds=["freetext"])
+        stage.workspace.emit(
+            {
+                "type": "message",
+                "channel": AGENTS,
+                "user": ADE,
+                "text": "go",
+                "ts": mine.ts,
+                "thread_ts": card.ts,
+                "team": "T0LOCAL",
+                "event_ts": mine.ts,
+                "channel_type": "channel",
+            }
+        )
+        await stage.workspace.post(FOLAKE, AGENTS, "stop", thread_ts=card.ts)
+        assert (await stage.reply("rpl_2"))["response"] == "stop"
+        await stage.now_says(second, f"<@{FOLAKE}>")
+
+
+async def test_p10_slack_that_is_away_at_the_start_and_for_minutes(tmp_path: Path) -> None:
+    clock = HurriedClock(20)
+    async with scene(tmp_path, clock=clock) as stage:
+        await stage.workspace.refuse_connections()
+        starting = asyncio.create_task(start_and_answer(stage))
+        await stage.producer.wait_for_subscriber(10)
+        await stage.producer.emit(question("rpl_1", **YES_NO))
+        await clock.sleep(50)  # Slack is away for a minute
+        await stage.workspace.accept_connections()
+        await starting
+        assert len(stage.cards()) == 1
+
+
+async def start_and_answer(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.card("Shall I go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+
+
+async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> None:
+    clock = HurriedClock(20)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        first = await stage.ask("rpl_1", question="First?")
+        await stage.workspace.refuse_connections()
+        await stage.producer.emit(question("rpl_2", session="sess_two", question="Second?", **YES_NO))
+        await stage.until((stage.folder / "ledgers" / "issue-100002.json").exists)
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=first.ts)
+        await clock.sleep(50)  # nearly a minute without Slack
+        await stage.workspace.accept_connections()
+        second = await stage.card("Second?")
+        assert (await stage.reply("rpl_1"))["response"] is True
+        await connected(stage)
+        await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
+        await stage.reply("rpl_2")
+        assert len(stage.cards()) == 2
