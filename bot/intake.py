@@ -157,7 +157,7 @@ class Intake:
             except LedgerUnreadable as error:
                 # Set aside: the next try starts a new file. Somebody has to know of the old one.
                 _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
-                await self._notifier.ledger_unreadable(error, item.event.agent_id)
+                await self._page_unreadable(error, item)
                 await self._clock.sleep(_RETRY if error.aside is None else 0)
             except Exception:  # noqa: BLE001 - told with where, and paged
                 # A fault of ours with this one event: it must neither stop the others nor come back on every start.
@@ -166,6 +166,14 @@ class Intake:
                 return
             else:
                 return
+
+    async def _page_unreadable(self, error: LedgerUnreadable, item: Item) -> None:
+        while True:
+            try:
+                return await self._notifier.ledger_unreadable(error, item.event.agent_id)
+            except StorageUnavailable as problem:
+                _log.warning("a page has to wait", issue=error.issue, reason=str(problem))
+                await self._clock.sleep(_RETRY)
 
     async def _give_up(self, item: Item) -> None:
         while True:
@@ -209,7 +217,10 @@ class Intake:
     async def _session_news(self, item: Item) -> None:
         """What the event says about the other clarifications of its session."""
         event = item.event
+        known = self._index.of_session(item.producer, event.session_id)
         left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
+        # A session can have questions in several ledgers: with several open nobody can tell which is void.
+        left = left and len({summary.issue for summary in known if summary.is_open}) == 1
         news = SessionNews(
             producer=item.producer,
             session_id=event.session_id,
@@ -218,7 +229,7 @@ class Intake:
             at=item.received_at if item.live else item.at,
             left_awaiting=event.type == aaep.STATE_CHANGED and left,
         )
-        for issue in {s.issue for s in self._index.of_session(item.producer, event.session_id)}:
+        for issue in {summary.issue for summary in known}:
             await self._router.session_went_on(issue, news)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

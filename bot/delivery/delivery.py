@@ -26,6 +26,7 @@ from bot.ports import Place
 from bot.settings.model import Settings
 from core.clarification import Clarification
 from core.clock import Clock
+from core.errors import ClarifyError
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 
@@ -119,6 +120,15 @@ class Delivery:
             if row.kind == "rollup" and row.body is not None:
                 self._rollups.begin(row.body["agent"], row.key)
             self.send(row.target, row.key, post=row.ts is None)
+        await self._page_refused_again()
+
+    async def _page_refused_again(self) -> None:
+        """Killed between a refusal and its page, the page is still owed; sent before, it is not sent again."""
+        for clarification in [summary.id for summary in self._index if summary.reply == "refused"]:
+            try:
+                await self.page_refused(clarification)
+            except ClarifyError as error:
+                _log.warning("a page goes without its clarification", id=clarification, reason=str(error))
 
     async def run(self) -> None:
         """Work through what changed, in batches; runs until cancelled."""

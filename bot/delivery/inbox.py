@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-
-import aiosqlite
 
 from bot.delivery.store import Store
 from bot.ports import Incoming
@@ -40,10 +39,10 @@ class SqliteInbox:
     async def put(self, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
         """Take an event in, move the cursor, find its ledger; False for a duplicate."""
 
-        async def work(db: aiosqlite.Connection) -> bool:
-            fresh = await _insert(db, incoming, at, expires_at)
+        def work(db: sqlite3.Connection) -> bool:
+            fresh = _insert(db, incoming, at, expires_at)
             if incoming.cursor is not None:
-                await db.execute(
+                db.execute(
                     "insert into cursors values (?, ?) on conflict (producer) do update set cursor = excluded.cursor",
                     (incoming.producer, incoming.cursor),
                 )
@@ -80,8 +79,8 @@ class SqliteInbox:
     async def _close(self, ids: list[int], state: str) -> None:
         keep = "body" if state == "failed" else "null"
 
-        async def work(db: aiosqlite.Connection) -> None:
-            await db.executemany(
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
                 f"update inbox set state = ?, body = {keep} where id = ?",  # noqa: S608 - one of two constants
                 [(state, number) for number in ids],
             )
@@ -89,17 +88,15 @@ class SqliteInbox:
         await self._store.write(work)
 
 
-async def _insert(
-    db: aiosqlite.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None
-) -> bool:
+def _insert(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
     event = incoming.event
-    seen = await _rows(
+    seen = _rows(
         db, "select 1 from inbox where producer = ? and event_id = ?", incoming.producer, event.event_id
     )
     token = event.question.reply_token if event.question else None
     words = _words(event)
     if not seen and token is not None:
-        seen = await _rows(
+        seen = _rows(
             db,
             "select 1 from inbox where producer = ? and token = ? and words = ?",
             incoming.producer,
@@ -108,8 +105,8 @@ async def _insert(
         )
     if seen:
         return False
-    issue = await _issue(db, incoming)
-    await db.execute(
+    issue = _issue(db, incoming)
+    db.execute(
         """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, expires_at, live, body)
            values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
         (
@@ -123,16 +120,16 @@ async def _insert(
             at.timestamp(),
             expires_at.timestamp() if expires_at else None,
             int(incoming.live),
-            json.dumps(event.raw),
+            _body(event),
         ),
     )
     return True
 
 
-async def _issue(db: aiosqlite.Connection, incoming: Incoming) -> int | None:
+def _issue(db: sqlite3.Connection, incoming: Incoming) -> int | None:
     """The ledger of an event: as its extension says, else its session's; a question without one gets a new one."""
     event = incoming.event
-    known = await _rows(
+    known = _rows(
         db,
         "select issue from sessions where producer = ? and session_id = ?",
         incoming.producer,
@@ -140,14 +137,14 @@ async def _issue(db: aiosqlite.Connection, incoming: Incoming) -> int | None:
     )
     issue = declared_issue(event) or (known[0]["issue"] if known else None)
     if issue is None and event.question is not None:
-        rows = await _rows(
+        rows = _rows(
             db,
             """insert into counters values ('issue', ?) on conflict (name) do update set value = value + 1
                returning value""",
             FIRST_RESERVED_ISSUE,
         )
         issue = int(rows[0]["value"])
-    await db.execute(
+    db.execute(
         """insert into sessions (producer, session_id, agent_id, agent_name, issue) values (?, ?, ?, ?, ?)
            on conflict (producer, session_id) do update set issue = coalesce(sessions.issue, excluded.issue),
              agent_name = coalesce(sessions.agent_name, excluded.agent_name)""",
@@ -164,6 +161,15 @@ def declared_issue(event: Event) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < FIRST_RESERVED_ISSUE:
         return value
     return None
+
+
+def _body(event: Event) -> str:
+    try:
+        return json.dumps(event.raw)
+    except RecursionError:  # it could just be read, but not be written: what is said is never that deep
+        return json.dumps(
+            {key: value for key, value in event.raw.items() if isinstance(value, (str, int, float))}
+        )
 
 
 def _words(event: Event) -> str | None:
@@ -186,5 +192,5 @@ def _item(row: Any) -> Item:
     )
 
 
-async def _rows(db: aiosqlite.Connection, sql: str, *parameters: object) -> list[Any]:
-    return list(await db.execute_fetchall(sql, parameters))
+def _rows(db: sqlite3.Connection, sql: str, *parameters: object) -> list[Any]:
+    return list(db.execute(sql, parameters))

@@ -144,6 +144,9 @@ class Lanes:
         return None, (0, 0.0)
 
     def _put_later(self, seconds: float, channel: str, key: str, priority: Priority, *, post: bool) -> None:
+        if self._closed:
+            return
+
         async def wait() -> None:
             await self._clock.sleep(seconds * self._rng.uniform(1.0, 1.2))
             self.put(channel, key, priority, post=post)

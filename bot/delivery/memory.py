@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-
-import aiosqlite
+import sqlite3
 
 from bot.delivery.inflight import InFlight
 from bot.delivery.messages import thread
@@ -71,8 +70,8 @@ class SqliteSlackMemory:
         return await self._store.execute("insert into onces values (?) on conflict do nothing", key) > 0
 
     async def keep_text(self, text_id: str, body: dict[str, object]) -> None:
-        async def work(db: aiosqlite.Connection) -> None:
-            await db.execute(
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
                 "insert into texts values (?, ?) on conflict (id) do update set body = excluded.body",
                 (text_id, json.dumps(body)),
             )

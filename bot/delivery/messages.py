@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import aiosqlite
-
 from bot.delivery.inflight import InFlight
 from bot.delivery.store import Store
 from bot.ports import Thread
@@ -74,8 +72,8 @@ class Messages:
             for f in fresh
         ]
 
-        async def work(db: aiosqlite.Connection) -> None:
-            await db.executemany(
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
                 """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted)
                    values (?, ?, ?, ?, ?, ?, ?, ?, ?)
                    on conflict (key) do update set body = excluded.body, wanted = excluded.wanted, final = 0
@@ -121,13 +119,13 @@ class Messages:
     ) -> None:
         """It is there. `opens_thread`: the session's thread starts with it."""
 
-        async def work(db: aiosqlite.Connection) -> None:
-            await db.execute(
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
                 "update messages set channel = ?, ts = ?, shown = ?, final = ?, intent_at = null where key = ?",
                 (channel, ts, shown, int(final), row.key),
             )
             if opens_thread:
-                await db.execute(
+                db.execute(
                     "update sessions set channel = ?, thread_ts = ? where producer = ? and session_id = ?",
                     (channel, ts, row.producer, row.session_id),
                 )

@@ -116,8 +116,9 @@ class Messenger:
         found = await self._gateway.find(row.channel or "", row.thread_ts, begun - 60.0, wish.matches, taken)
         if isinstance(found, Sent):
             _log.info("found a post whose outcome was unknown", key=row.key)
-            await self._landed(row, wish, found)
-            return Again(0.0) if wish.needed or not wish.final else Done()
+            await self._landed(row, wish, found, certain=False)
+            current = await self._messages.get(row.key)
+            return await self._bring(current) if current is not None else Done()
         if isinstance(found, Never):
             return None if found.what in {"place", "message"} else Again(_APP_RETRY)
         if found is not None:
@@ -125,10 +126,11 @@ class Messenger:
         left = begun + LANDING - self._clock.now().timestamp()
         return Again(min(left, _LOOK_AGAIN)) if 0 < left <= LANDING else None
 
-    async def _landed(self, row: Row, wish: Wish, sent: Sent) -> None:
-        thread_opened = wish.opens_thread
+    async def _landed(self, row: Row, wish: Wish, sent: Sent, *, certain: bool = True) -> None:
+        """It is there. A post that was found may say what was true when it was tried: it is brought up to date."""
+        shown, final = (wish.digest, wish.final) if certain else ("", False)
         await self._messages.landed(
-            row, sent.channel, sent.ts, wish.digest, final=wish.final, opens_thread=thread_opened
+            row, sent.channel, sent.ts, shown, final=final, opens_thread=wish.opens_thread
         )
         _log.info("posted", key=row.key, channel=sent.channel)
         await self._on_landed(row, wish)
@@ -167,9 +169,10 @@ class Messenger:
         if outcome.what == "content" and row.key not in self._plain:
             self._plain.add(row.key)
             return Again(0.0)
-        if outcome.what == "message":
-            if wish.thread_ts and row.session_id is not None and row.ts is None:
-                await self._messages.leave_thread(row.producer or "", row.session_id)
+        in_thread = wish.thread_ts is not None and row.session_id is not None
+        if outcome.what == "message" and (row.ts is not None or in_thread):
+            if row.ts is None:
+                await self._messages.leave_thread(row.producer or "", row.session_id or "")
             await self._messages.move(row.key, row.target)
             return Again(0.0)
         if await self._unplaceable(row, outcome.code):

@@ -32,9 +32,8 @@ class Pace:
     def refused(self, now: float, retry_after: float | None) -> None:
         """Slack said "later": wait as told, else longer each time, up to a minute."""
         self.failures += 1
-        self.paused_until = now + (
-            retry_after if retry_after is not None else min(60.0, 0.5 * 2**self.failures)
-        )
+        wait = retry_after if retry_after is not None else min(60.0, 0.5 * 2 ** min(self.failures, 10))
+        self.paused_until = max(self.paused_until, now + wait)
 
     def went_well(self) -> None:
         self.failures = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Awaitable, Callable
 
-import aiosqlite
 import structlog
 
 from bot.delivery.reply_policy import Settle, after_try
@@ -149,15 +149,15 @@ class ReplyDelivery:
     async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
         """Note a try before it is made: killed in the middle of it, its outcome is unknown."""
 
-        async def work(db: aiosqlite.Connection) -> tuple[int, bool]:
+        def work(db: sqlite3.Connection) -> tuple[int, bool]:
             rows = list(
-                await db.execute_fetchall(
+                db.execute(
                     "select attempts, uncertain from replies where clarification = ? and token = ?",
                     (clarification, token),
                 )
             )
             attempts, uncertain = (int(rows[0][0]), bool(rows[0][1])) if rows else (0, False)
-            await db.execute(
+            db.execute(
                 """insert into replies values (?, ?, ?, 1) on conflict (clarification, token)
                    do update set attempts = excluded.attempts, uncertain = 1""",
                 (clarification, token, attempts + 1),
@@ -177,7 +177,15 @@ class ReplyDelivery:
                 await self._clock.sleep(_RETRY)
         _log.info("reply settled", clarification=record.id, state=step.state)
         if step.state == "refused":
-            await self._on_refused(record.id)
+            await self._tell_refused(record.id)
+
+    async def _tell_refused(self, clarification: str) -> None:
+        while True:
+            try:
+                return await self._on_refused(clarification)
+            except _NOT_NOW as error:
+                _log.warning("a page has to wait", clarification=clarification, reason=str(error))
+                await self._clock.sleep(_RETRY)
 
     async def _pause(self, seconds: float, producer: str | None) -> None:
         """Wait, but not when the producer comes back before."""

@@ -1,15 +1,17 @@
 """The SQLite file: one writer with group commit, one reader, migrations, one instance per file.
 
 WAL with synchronous=FULL: what `write` returned from is on disk. All work of concurrent callers that is waiting goes
-into one transaction, each part in its own savepoint, so that many small durable writes cost one sync.
+into one transaction, each part in its own savepoint, so that many small durable writes cost one sync; and all of it
+runs in the connection's thread at one go, since going there and back costs more than most statements.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +22,7 @@ from filelock import FileLock, Timeout
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
 
 _T = TypeVar("_T")
-Work = Callable[[aiosqlite.Connection], Awaitable[_T]]
+Work = Callable[[sqlite3.Connection], _T]
 _BATCH = 256
 _BUSY_MS = 2000
 
@@ -28,7 +30,7 @@ _BUSY_MS = 2000
 class Store:
     """Open with `Store.open`; `write` and `read` raise StorageUnavailable when nothing could be done."""
 
-    def __init__(self, writer: aiosqlite.Connection, reader: aiosqlite.Connection, lock: FileLock) -> None:
+    def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock) -> None:
         self._writer = writer
         self._reader = reader
         self._lock = lock
@@ -52,21 +54,21 @@ class Store:
             ) from None
         except OSError as error:
             raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
-        try:
-            writer = await _connect(path)
-            await _migrate(writer, path)
-            return cls(writer, await _connect(path), lock)
-        except sqlite3.Error as error:
-            lock.release()
-            raise StorageError(f"{path} cannot be used as storage: {error}.") from error
-        except StorageError:
-            lock.release()
-            raise
+        async with AsyncExitStack() as undo:
+            undo.callback(lock.release)
+            try:
+                writer = await _connect(path, undo)
+                await _migrate(writer, path)
+                store = cls(writer, await _connect(path, undo), lock)
+            except sqlite3.Error as error:
+                raise StorageError(f"{path} cannot be used as storage: {error}.") from error
+            undo.pop_all()
+        return store
 
     async def write(self, work: Work[_T]) -> _T:
         """Run `work` in a transaction; when this returns, its effect is durable.
 
-        An exception of `work` undoes what it did, and only that.
+        `work` runs in the connection's thread. An exception of it undoes what it did, and only that.
         """
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((work, done))
@@ -75,8 +77,8 @@ class Store:
     async def execute(self, sql: str, *parameters: object) -> int:
         """One statement as a transaction; returns the number of rows it changed."""
 
-        async def work(db: aiosqlite.Connection) -> int:
-            return (await db.execute(sql, parameters)).rowcount
+        def work(db: sqlite3.Connection) -> int:
+            return db.execute(sql, parameters).rowcount
 
         return await self.write(work)
 
@@ -112,19 +114,16 @@ class Store:
                 await commit
                 raise
 
-    async def _commit(self, batch: Iterable[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
-        results: list[tuple[asyncio.Future[Any], object, Exception | None]] = []
+    async def _commit(self, batch: list[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
+        results: list[tuple[object, Exception | None]]
         try:
-            await self._writer.execute("begin immediate")
-            for work, done in batch:
-                results.append((done, *await self._run(work)))
+            results = await self._writer.run(partial(_run_all, [work for work, _ in batch]))
             await self._writer.execute("commit")
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
                 await self._writer.execute("rollback")
-            failure = StorageUnavailable(f"Nothing was stored: {error}.")
-            results = [(done, None, failure) for _, done in batch]
-        for done, result, problem in results:
+            results = [(None, StorageUnavailable(f"Nothing was stored: {error}."))] * len(batch)
+        for (_, done), (result, problem) in zip(batch, results, strict=True):
             self._queue.task_done()
             if done.cancelled():
                 continue
@@ -133,22 +132,40 @@ class Store:
             else:
                 done.set_exception(problem)
 
-    async def _run(self, work: Work[Any]) -> tuple[object, Exception | None]:
-        await self._writer.execute("savepoint part")
-        try:
-            result = await work(self._writer)
-        except sqlite3.OperationalError:
-            raise  # the disk or a lock: the whole transaction is at stake
-        except Exception as error:  # noqa: BLE001 - handed to the caller whose work it was
-            await self._writer.execute("rollback to part")
-            await self._writer.execute("release part")
-            return None, error
-        await self._writer.execute("release part")
-        return result, None
+
+class _Connection(aiosqlite.Connection):
+    """A connection that also runs several statements in one visit to its thread."""
+
+    async def run(self, work: Work[_T]) -> _T:
+        result: _T = await self._execute(work, self._conn)
+        return result
 
 
-async def _connect(path: Path) -> aiosqlite.Connection:
-    connection = await aiosqlite.connect(path, isolation_level=None)
+def _run_all(works: list[Work[Any]], db: sqlite3.Connection) -> list[tuple[object, Exception | None]]:
+    """Each work's result, or its exception. Begins a transaction and leaves it open."""
+    db.execute("begin immediate")
+    return [_run(work, db) for work in works]
+
+
+def _run(work: Work[Any], db: sqlite3.Connection) -> tuple[object, Exception | None]:
+    db.execute("savepoint part")
+    try:
+        result = work(db)
+    except sqlite3.OperationalError:
+        raise  # the disk or a lock: the whole transaction is at stake
+    except Exception as error:  # noqa: BLE001 - handed to the caller whose work it was
+        db.execute("rollback to part")
+        db.execute("release part")
+        return None, error
+    db.execute("release part")
+    return result, None
+
+
+async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
+    """A connection is a thread, which would keep the process alive: `undo` ends it if opening fails later."""
+    connection = _Connection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
+    await connection
+    undo.push_async_callback(connection.close)
     connection.row_factory = sqlite3.Row
     await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
     await connection.execute("pragma journal_mode = wal")
