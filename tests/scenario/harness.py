@@ -241,6 +241,14 @@ def controls(message: Message | View) -> list[str]:
     ]
 
 
+async def eventually(predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
+    """The first truthy value of what no change of the workspace tells of."""
+    async with asyncio.timeout(timeout):
+        while not (value := predicate()):
+            await asyncio.sleep(0.02)
+        return value
+
+
 class HurriedClock:
     """The time of day at `speed` times its pace, for what takes seconds or minutes. Also the workspace's and the
     producer's clock in such a scene, so that all of them agree.

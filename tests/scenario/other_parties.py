@@ -1,0 +1,128 @@
+"""What shares files with the bot: other implementations of the Clarification Protocol, other programs, a full disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.scenario.harness import Scene, config, environment
+
+Json = dict[str, Any]
+
+
+@contextmanager
+def marker(stage: Scene, issue: int) -> Iterator[Path]:
+    """Hold a ledger as the protocol has it: whoever creates the marker file exclusively is its writer."""
+    path = stage.folder / "ledgers" / f"issue-{issue}.json"
+    lock = path.with_name(f"{path.name}.lock")
+    handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    os.write(handle, json.dumps({"pid": os.getpid(), "timestamp": "now", "agent": "architect"}).encode())
+    os.close(handle)
+    try:
+        yield path
+    finally:
+        lock.unlink()
+
+
+async def another_writes(stage: Scene, change: Callable[[Json], None], issue: int = 100001) -> None:
+    """Another implementation changes the first record, in place, and counts no revision."""
+    while True:
+        try:
+            with marker(stage, issue) as path:
+                ledger = json.loads(path.read_text())
+                change(ledger["clarifications"][0])
+                path.write_text(json.dumps(ledger))
+                return
+        except FileExistsError:  # the bot is writing; the protocol says: try again
+            await asyncio.sleep(0.01)
+
+
+def answers(body: str, *, role: str = "architect") -> Callable[[Json], None]:
+    """The change that another implementation's `answer` makes."""
+
+    def change(record: Json) -> None:
+        record["status"] = "answered"
+        entry = {"round": record["round"], "from": role, "type": "answer", "body": body}
+        record["thread"].append(entry | {"timestamp": "2026-11-21T10:00:00.000Z"})
+
+    return change
+
+
+@contextmanager
+def database_locked(stage: Scene) -> Iterator[None]:
+    """Another program has the bot's database to itself."""
+    other = sqlite3.connect(stage.folder / "clarify.db", isolation_level=None)
+    other.execute("begin exclusive")
+    try:
+        yield
+    finally:
+        other.execute("rollback")
+        other.close()
+
+
+class Process:
+    """The real bot in a process of its own; `lines` is what it logged."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._more = asyncio.Condition()
+        self.reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            async with self._more:
+                self.lines.append(line.decode())
+                self._more.notify_all()
+
+    async def logged(self, text: str, timeout: float = 20.0) -> str:
+        """The first line of the log that holds `text`, once it is there."""
+        async with asyncio.timeout(timeout), self._more:
+            await self._more.wait_for(lambda: any(text in line for line in self.lines))
+        return next(line for line in self.lines if text in line)
+
+    @contextmanager
+    def full_disk(self, room: int = 600) -> Iterator[None]:
+        """No file of this process can grow beyond `room` bytes: writes fail as they do on a full disk."""
+        before = resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            yield
+        finally:
+            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, before)
+
+
+@asynccontextmanager
+async def bot_process(stage: Scene, text: str | None = None) -> AsyncIterator[Process]:
+    """`clarify run` on a scene, ready for clicks; ended by SIGTERM, which must end it with exit code 0."""
+    file = stage.folder / "clarify.toml"
+    file.write_text(text or config(stage.producer.url))
+    process = Process(
+        await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "bot.cli", "run", "--config", str(file)),
+            env=os.environ | environment(stage.workspace),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    )
+    try:
+        await process.logged("ready for clicks")
+        yield process
+        process.process.terminate()
+        async with asyncio.timeout(20):
+            assert await process.process.wait() == 0, process.lines
+    finally:
+        if process.process.returncode is None:
+            process.process.kill()
+            await process.process.wait()
+        await process.reader

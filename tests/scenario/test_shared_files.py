@@ -1,0 +1,180 @@
+"""Ledgers and storage that others hold, write, break or fill up; and clocks that jump."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from tests.scenario.harness import HurriedClock, Scene, controls, eventually, question, said, scene
+from tests.scenario.other_parties import another_writes, answers, bot_process, database_locked, marker
+
+Json = dict[str, Any]
+
+
+async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        await another_writes(stage, answers("yes"))
+        reply = await stage.reply()
+        assert reply["response"] is True
+        assert reply["decided_by"] == "agent:architect"
+        shown = await stage.now_says(card, "agent:architect")
+        assert not controls(shown)
+    assert len(stage.producer.replies) == 1
+
+
+async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+    await another_writes(stage, answers("no"))
+    async with stage.bot():
+        assert (await stage.reply())["response"] is False
+        await stage.now_says(card, "agent:architect")
+
+
+async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_question_open(
+    stage: Scene,
+) -> None:
+    async with stage.bot():
+        await stage.ask()
+        await another_writes(stage, answers("whenever you like"))
+        await stage.until(lambda: stage.record()["round"] == 2)
+        again = await stage.until(
+            lambda: next((card for card in stage.cards() if controls(card) == ["Yes", "No"]), None)
+        )
+        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
+        assert (await stage.reply())["decided_by"].endswith(FOLAKE)
+
+
+async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(stage: Scene) -> None:
+    def escalated(record: Json) -> None:
+        record["status"] = "escalated"
+
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.board.delete(card)
+        await another_writes(stage, escalated)
+        again = await stage.card("escalated")
+        assert again.ts != card.ts
+        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
+        await stage.reply()
+    assert stage.record()["status"] == "resolved"
+
+
+async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_later(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        with marker(stage, 100001):
+            outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            assert not outcome.ok  # Slack shows an error as well: nobody believes that it counted
+            assert "try again" in (await stage.whisper(FOLAKE, "Busy")).text
+            await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=card.ts)
+            await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+    async with stage.bot():
+        assert stage.record()["aaep"]["response"] is False
+    assert len(stage.producer.replies) == 1
+
+
+async def test_p1_question_for_a_held_ledger_is_shown_when_it_is_free(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_1")
+        with marker(stage, 100001):
+            await stage.producer.emit(question("rpl_2", question="And now?"))
+            other = await stage.ask("rpl_3", session="sess_two", question="Elsewhere?")
+            await stage.workspace.click(FOLAKE, AGENTS, other.ts, label="Yes")  # others do not wait for it
+            await stage.reply("rpl_3")
+        await stage.card("And now?")
+
+
+async def test_p1_corrupted_ledger_is_set_aside_with_a_page_and_the_bot_lives(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask()
+        path = stage.folder / "ledgers" / "issue-100001.json"
+        path.write_text('{"issueNumber": 100001, "clarif')
+        await stage.page("cannot be read")
+        await stage.until(lambda: list(path.parent.glob("issue-100001.json.unreadable-*")))
+        second = await stage.ask("rpl_2", question="And now?")
+        await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
+        await stage.reply("rpl_2")
+    assert stage.record()["id"] == "CLR-100001-002"  # its number is not given out again
+
+
+async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        first = await stage.ask("rpl_1")
+        with database_locked(stage):
+            await stage.producer.emit(question("rpl_2", session="sess_two", question="And now?"))
+            await eventually(lambda: bot.producers.status()["planner"]["backlog"] == 1)
+            assert len(stage.cards()) == 1
+        await stage.card("And now?")
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.reply("rpl_1")
+
+
+async def test_p4_click_while_the_database_is_locked_is_in_the_ledger_before_its_ack(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        with database_locked(stage):
+            outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            assert outcome.ok
+            assert stage.record()["aaep"]["response"] is True
+        assert (await stage.reply())["response"] is True
+        await stage.now_says(card, "Delivered")
+
+
+async def test_p4_full_disk_takes_nothing_and_says_so(stage: Scene) -> None:
+    async with bot_process(stage) as bot:
+        card = await stage.ask()
+        before = (stage.folder / "ledgers" / "issue-100001.json").read_bytes()
+        with bot.full_disk():
+            outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            assert not outcome.ok
+            await stage.whisper(FOLAKE, "could not be stored")
+            assert "could not be written" in await bot.logged("nothing was recorded")
+            await stage.producer.emit(question("rpl_2", session="sess_two", question="And now?"))
+            await bot.logged("storage refuses")
+            assert len(stage.cards()) == 1
+        assert (stage.folder / "ledgers" / "issue-100001.json").read_bytes() == before
+        await stage.card("And now?", timeout=20)
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+
+
+async def test_clock_that_jumps_ahead_expires_what_ran_out_and_nothing_else(tmp_path: Path) -> None:
+    clock = HurriedClock(30)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        short = await stage.ask("rpl_1", question="Short?", timeout_seconds=3000)
+        long = await stage.ask("rpl_2", question="Long?", timeout_seconds=80000)
+        clock.ahead += timedelta(hours=1)
+        await stage.now_says(short, "Expired")
+        await stage.workspace.click(FOLAKE, AGENTS, long.ts, label="Yes")
+        await stage.reply("rpl_2")
+
+
+async def test_clock_that_jumps_back_loses_nothing(tmp_path: Path) -> None:
+    clock = HurriedClock(1)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        first = await stage.ask("rpl_1", question="First?")
+        clock.ahead -= timedelta(minutes=30)
+        second = await stage.ask("rpl_2", session="sess_two", question="Second?")
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.workspace.post(ADE, AGENTS, "no", thread_ts=second.ts)
+        assert (await stage.reply("rpl_1"))["response"] is True
+        assert (await stage.reply("rpl_2"))["response"] is False
+        assert f"<@{FOLAKE}>" in said(await stage.now_says(first, "Delivered"))
+
+
+async def test_p10_timer_that_ran_out_while_the_bot_was_down_closes_the_card_at_the_start(
+    tmp_path: Path,
+) -> None:
+    clock = HurriedClock(1)
+    async with scene(tmp_path, clock=clock) as stage:
+        async with stage.bot():
+            card = await stage.ask()
+        clock.ahead += timedelta(hours=1)
+        async with stage.bot():
+            assert not controls(await stage.now_says(card, "Expired"))
