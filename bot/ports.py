@@ -115,7 +115,9 @@ class Teller(Protocol):
         """Say something to one person only, there and then (ephemeral). A failure is logged, not raised."""
         ...
 
-    async def say(self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None) -> None:
+    async def say(
+        self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> None:
         """Say something to everybody in a thread, once per `key`, durable: survives a restart."""
         ...
 
@@ -165,3 +167,7 @@ class SlackMemory(Protocol):
         ...
 
     async def set_watermark(self, channel: str, ts: str) -> None: ...
+
+    async def channel_renamed(self, old: str, new: str) -> None:
+        """A channel got another id: its messages and threads are found under the new one."""
+        ...

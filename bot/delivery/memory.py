@@ -95,3 +95,12 @@ class SqliteSlackMemory:
             channel,
             ts,
         )
+
+    async def channel_renamed(self, old: str, new: str) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            db.execute("update sessions set channel = ? where channel = ?", (new, old))
+            db.execute("update messages set channel = ? where channel = ?", (new, old))
+            db.execute("update messages set target = ? where target = ?", (new, old))
+            db.execute("update or replace watermarks set channel = ? where channel = ?", (new, old))
+
+        await self._store.write(work)

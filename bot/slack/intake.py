@@ -60,6 +60,14 @@ class Intake:
         self._enqueue(heard)
         return True
 
+    async def channel_renamed(self, old: str, new: str) -> None:
+        """Slack gave a channel another id.
+
+        Raises:
+            StorageUnavailable: it was not noted.
+        """
+        await self._memory.channel_renamed(old, new)
+
     async def resume(self) -> None:
         """At the start: handle what was kept and not finished when the process ended."""
         left = [

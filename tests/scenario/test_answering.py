@@ -204,3 +204,19 @@ async def test_click_on_a_stale_card_of_an_answered_question_gets_a_clear_word(s
         assert f"<@{FOLAKE}>" in (await stage.whisper(ADE, "already answered")).text
         assert (await stage.reply())["response"] is True
     assert len(stage.producer.replies) == 1
+
+
+async def test_channel_with_a_new_id_keeps_its_threads(stage: Scene) -> None:
+    """slack.md: ids change (channel_id_changed); a reply in the thread is still an answer."""
+    async with stage.bot() as bot:
+        await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
+        card = await stage.card("Shall I go on?")
+        await bot.messages.in_flight.settled()
+        stage.workspace.emit(
+            {"type": "channel_id_changed", "old_channel_id": AGENTS, "new_channel_id": "C0NEW"}
+        )
+        await stage.until(
+            lambda: any(ack.payload_type == "channel_id_changed" for ack in stage.workspace.acks)
+        )
+        assert (await bot.store.read("select channel, thread_ts from sessions"))[0]["channel"] == "C0NEW"
+        assert (await bot.store.read("select channel, ts from messages"))[0]["ts"] == card.ts

@@ -31,7 +31,14 @@ def register(app: AsyncApp, surface: Surface) -> None:
         surface.people.forget_group(str(event.get("subteam_id") or (changed or {}).get("id")))
         await ack()
 
+    async def renamed(ack: AsyncAck, event: dict[str, Any]) -> None:
+        await surface.intake.channel_renamed(
+            str(event.get("old_channel_id")), str(event.get("new_channel_id"))
+        )
+        await ack()
+
     app.event("message")(message)
+    app.event("channel_id_changed")(renamed)
     for kind in ("member_joined_channel", "member_left_channel"):
         app.event(kind)(membership)
     app.event("user_change")(person)
