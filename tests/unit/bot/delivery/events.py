@@ -1,0 +1,44 @@
+"""Events as they come in, with what a test does not care about filled in."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from bot.ports import Incoming
+from core.aaep import parse_event
+from tests.clocks import START
+
+QUESTION: dict[str, Any] = {
+    "type": "aaep:agent.awaiting.clarification",
+    "event_id": "evt_1",
+    "session_id": "sess_1",
+    "timestamp": "2026-11-21T09:00:00Z",
+    "producer": {"agent_id": "planner", "agent_name": "Planner"},
+    "urgency": "critical",
+    "question": "Deploy to production?",
+    "reply_token": "rpl_1",
+    "timeout_seconds": 300,
+    "accepted_response_kinds": ["yes_no"],
+}
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    return QUESTION | changes
+
+
+def other(kind: str, **changes: Any) -> dict[str, Any]:
+    """An event that asks nothing."""
+    event = {k: v for k, v in QUESTION.items() if k in {"session_id", "timestamp", "producer"}}
+    return event | {"type": f"aaep:agent.{kind}", "event_id": f"evt_{kind}"} | changes
+
+
+def incoming(
+    event: dict[str, Any] | None = None,
+    *,
+    producer: str = "planner",
+    cursor: str | None = None,
+    at: datetime = START,
+    live: bool = True,
+) -> Incoming:
+    return Incoming(producer, parse_event(event or QUESTION, at), at, cursor, live)
