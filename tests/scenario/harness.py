@@ -244,7 +244,7 @@ def controls(message: Message | View) -> list[str]:
 async def eventually(predicate: Callable[[], Any], timeout: float = 10.0) -> Any:
     """The first truthy value of what no change of the workspace tells of."""
     async with asyncio.timeout(timeout):
-        while not (value := predicate()):
+        while not (value := predicate()):  # noqa: ASYNC110 - files and the bot's inside tell nobody
             await asyncio.sleep(0.02)
         return value
 

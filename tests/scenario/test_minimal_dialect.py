@@ -1,0 +1,115 @@
+"""Producers of the minimal dialect: the real `aaep-minimal-producer`, and one that replays its buffer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from tests.scenario.harness import Scene, config, controls, question, said
+from tests.scenario.minimal_producer import Replayer, replayer
+from tests.unit.bot.producers.parties import Agent
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[Agent]:
+    made = await Agent.start()
+    yield made
+    await made.kill()
+
+
+@pytest.fixture
+async def producer() -> AsyncIterator[Replayer]:
+    async with replayer() as made:
+        yield made
+
+
+def asks(token: str, **fields: Any) -> dict[str, Any]:
+    return question(token, **({"accepted_response_kinds": ["yes_no"]} | fields))
+
+
+async def real_asks(stage: Scene, agent: Agent, token: str, **fields: Any) -> None:
+    envelope = {
+        "@context": "https://aaep-protocol.org/context/v1",
+        "event_id": f"evt_{token}",
+        "timestamp": stage.clock.now().isoformat(),
+        "producer": {"agent_id": "planner-agent"},
+    }
+    async with httpx.AsyncClient() as client:
+        (await client.post(f"{agent.url}/emit", json=envelope | asks(token, **fields))).raise_for_status()
+
+
+@pytest.mark.parametrize("dialect", ["auto", "minimal"])
+async def test_answer_to_the_real_minimal_producer_is_confirmed_by_its_next_event(
+    stage: Scene, agent: Agent, dialect: str
+) -> None:
+    async with stage.bot(config(agent.url, dialect=dialect)):
+        await real_asks(stage, agent, "rpl_1")
+        card = await stage.card("Shall I go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        shown = await stage.now_says(card, "confirmed: the agent went on")
+        assert f"<@{FOLAKE}>" in said(shown)
+    assert stage.record()["status"] == "resolved"
+
+
+async def test_p4_real_minimal_producer_that_restarts_still_gets_the_answer(
+    stage: Scene, agent: Agent
+) -> None:
+    async with stage.bot(config(agent.url, dialect="minimal")):
+        await real_asks(stage, agent, "rpl_1")
+        card = await stage.card("Shall I go on?")
+        await agent.kill()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.now_says(card, "Sending to the agent")
+        again = await Agent.start(agent.port)
+        await stage.now_says(card, "Delivered")
+        await again.kill()
+
+
+async def test_p2_replayed_backlog_with_answered_questions_changes_nothing(
+    stage: Scene, producer: Replayer
+) -> None:
+    async with stage.bot(config(producer.url)):
+        await producer.emit(asks("rpl_1"), stage.clock.now().isoformat())
+        card = await stage.card("Shall I go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await producer.reply("rpl_1")
+        producer.cut()
+        await producer.emit(
+            asks("rpl_2", session="sess_two", question="Else?"), stage.clock.now().isoformat()
+        )
+        await stage.card("Else?")
+    async with stage.bot(config(producer.url)):
+        assert producer.connections >= 3
+        await producer.emit(
+            asks("rpl_3", session="sess_three", question="More?"), stage.clock.now().isoformat()
+        )
+        await stage.card("More?")
+    assert len(stage.cards()) == 3
+    assert len([reply for reply in producer.replies if reply["reply_token"] == "rpl_1"]) == 1
+
+
+async def test_same_words_again_are_the_next_round_in_the_same_thread(
+    stage: Scene, producer: Replayer
+) -> None:
+    async with stage.bot(config(producer.url)):
+        await producer.emit(asks("rpl_1"), stage.clock.now().isoformat())
+        first = await stage.card("Shall I go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.now_says(first, "Delivered")
+        await producer.emit(asks("rpl_2"), stage.clock.now().isoformat())
+        second = await stage.card("round 2")
+        assert second.thread_ts == first.ts
+        assert controls(second) == ["Yes", "No"]
+        old = await stage.now_says(first, f"<@{FOLAKE}>")
+        assert not controls(old)
+        await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
+        assert (await producer.reply("rpl_2"))["response"] is False
+        await stage.now_says(second, f"<@{ADE}>")
+    record = stage.record()
+    assert record["round"] == 2
+    assert [entry["type"] for entry in record["thread"]] == ["question", "answer", "question", "answer"]
+    assert len(stage.ledger(100001)["clarifications"]) == 1
