@@ -137,7 +137,7 @@ class _Connection(aiosqlite.Connection):
     """A connection that also runs several statements in one visit to its thread."""
 
     async def run(self, work: Work[_T]) -> _T:
-        result: _T = await self._execute(work, self._conn)
+        result: _T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]  # aiosqlite leaves it bare
         return result
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.inflight import InFlight
@@ -215,8 +215,8 @@ class Bot:
         return ts
 
     async def thread(self, session: str, ts: str) -> None:
-        async def work(db: aiosqlite.Connection) -> None:
-            await db.execute(
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
                 "insert or replace into sessions (producer, session_id, agent_id, issue, channel, thread_ts)"
                 " values (?, ?, ?, ?, ?, ?)",
                 (PRODUCER, session, AGENT, ISSUE, AGENTS, ts),
@@ -249,8 +249,8 @@ class Bot:
         return message.text, message.blocks
 
     async def _shown(self, record: Clarification, ts: str) -> None:
-        async def work(db: aiosqlite.Connection) -> None:
-            await db.execute(
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
                 "insert into messages (key, kind, clarification, round, producer, session_id, target, channel, ts)"
                 " values (?, 'card', ?, ?, ?, ?, ?, ?, ?)",
                 (
