@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -128,4 +129,4 @@ def _retry_after(error: SlackApiError) -> float | None:
         seconds = float(str(value[0] if isinstance(value, list) else value))
     except (ValueError, IndexError):
         return None
-    return max(0.0, min(seconds, 3600.0))
+    return max(0.0, min(seconds, 3600.0)) if math.isfinite(seconds) else None

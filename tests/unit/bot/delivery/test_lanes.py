@@ -1,0 +1,194 @@
+"""Lanes: order, pace and pauses, with a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bot.delivery.lanes import Again, Done, Lanes
+from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE
+from tests.clocks import START, ManualClock
+
+POSTED = Done(posted=True)
+
+
+class Wire:
+    """Delivers by script: each key's results in turn, then a post that went well; notes when."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.script: dict[str, list[Done | Again | Exception]] = {}
+        self.sent: list[tuple[str, float]] = []
+        self.hold: asyncio.Event | None = None
+
+    async def deliver(self, key: str) -> Done | Again:
+        self.sent.append((key, self.elapsed()))
+        if self.hold is not None:
+            await self.hold.wait()
+        todo = self.script.get(key)
+        result = todo.pop(0) if todo else POSTED
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def elapsed(self) -> float:
+        return (self.clock.now() - START).total_seconds()
+
+    @property
+    def order(self) -> list[str]:
+        return [key for key, _ in self.sent]
+
+
+@pytest.fixture
+def wire(clock: ManualClock) -> Wire:
+    return Wire(clock)
+
+
+@pytest.fixture
+async def lanes(wire: Wire, clock: ManualClock) -> AsyncIterator[Lanes]:
+    made = Lanes(wire.deliver, clock, wire.elapsed, 1.0, random.Random(1))  # noqa: S311 - jitter
+    yield made
+    await made.close()
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith(("lane", "later"))] == []
+
+
+async def test_posts_go_in_the_order_of_sending_at_the_channels_pace(
+    lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    lanes.put("C1", "first", (NOTICE, 0.0), post=True)
+    await clock.advance(0)
+    lanes.put("C1", "notice", (NOTICE, 0.0), post=True)
+    lanes.put("C1", "never expires", (CARD, float("inf")), post=True)
+    lanes.put("C1", "late card", (CARD, 200.0), post=True)
+    lanes.put("C1", "urgent card", (CARD, 100.0), post=True)
+    lanes.put("C1", "dead", (DEAD_CONTROLS, 0.0), post=True)
+    lanes.put("C1", "page", (PAGE, 0.0), post=True)
+    await clock.advance(10)
+    assert wire.order == ["first", "page", "dead", "urgent card", "late card", "never expires", "notice"]
+    assert [at for _, at in wire.sent] == pytest.approx([0, 1, 2, 3, 4, 5, 6])
+
+
+async def test_a_page_overtakes_while_the_lane_waits_for_its_slot(
+    lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    for number in range(3):
+        lanes.put("C1", f"card {number}", (CARD, float(number)), post=True)
+    await clock.advance(0.5)
+    lanes.put("C1", "page", (PAGE, 0.0), post=True)
+    await clock.advance(5)
+    assert wire.order == ["card 0", "page", "card 1", "card 2"]
+
+
+async def test_an_update_never_waits_behind_paced_posts(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    for number in range(10):
+        lanes.put("C1", f"card {number}", (CARD, float(number)), post=True)
+    await clock.advance(0.1)
+    wire.script["dead"] = [Done()]
+    lanes.put("C1", "dead", (DEAD_CONTROLS, 0.0), post=False)
+    await clock.advance(0)
+    assert wire.sent[-1] == ("dead", pytest.approx(0.1))
+
+
+async def test_channels_do_not_wait_for_each_other(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    for channel in ("C1", "C2", "C3"):
+        lanes.put(channel, channel, (CARD, 0.0), post=True)
+    await clock.advance(0)
+    assert sorted(wire.sent) == [("C1", 0), ("C2", 0), ("C3", 0)]
+
+
+async def test_what_posts_nothing_uses_no_slot(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    wire.script = {"a": [Done()], "b": [Done()]}
+    for key in "abc":
+        lanes.put("C1", key, (CARD, 0.0), post=True)
+    await clock.advance(0)
+    assert wire.sent == [("a", 0), ("b", 0), ("c", 0)]
+
+
+@pytest.mark.parametrize(("told", "wait"), [(30.0, 30.0), (1.5, 1.5), (None, 1.0)])
+async def test_a_rate_limit_pauses_the_whole_lane_and_tries_the_same_first(
+    lanes: Lanes, wire: Wire, clock: ManualClock, told: float | None, wait: float
+) -> None:
+    wire.script = {"a": [Again(told, pause=True)], "u": [Done()]}
+    lanes.put("C1", "a", (CARD, 0.0), post=True)
+    lanes.put("C1", "b", (CARD, 1.0), post=True)
+    await clock.advance(0)
+    lanes.put("C1", "u", (DEAD_CONTROLS, 0.0), post=False)
+    lanes.put("C2", "elsewhere", (CARD, 0.0), post=True)
+    await clock.advance(wait + 5)
+    assert wire.sent[:2] == [("a", 0), ("elsewhere", 0)]
+    assert sorted(wire.sent[2:4]) == [("a", wait), ("u", wait)]
+    assert wire.sent[4][0] == "b"
+
+
+async def test_one_that_has_to_wait_does_not_hold_up_the_lane(
+    lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    wire.script = {"a": [Again(3.0)]}
+    lanes.put("C1", "a", (CARD, 0.0), post=True)
+    lanes.put("C1", "b", (CARD, 1.0), post=True)
+    await clock.advance(10)
+    assert wire.order == ["a", "b", "a"]
+    assert wire.sent[1][1] == 0
+    assert 3 <= wire.sent[2][1] <= 3.6
+
+
+async def test_a_key_waits_once_at_its_best_priority(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    lanes.put("C1", "first", (PAGE, 0.0), post=True)
+    await clock.advance(0)
+    for priority in ((NOTICE, 0.0), (CARD, 5.0), (NOTICE, 0.0)):
+        lanes.put("C1", "x", priority, post=True)
+    lanes.put("C1", "y", (CARD, 9.0), post=True)
+    assert lanes.length == 2
+    await clock.advance(10)
+    assert wire.order == ["first", "x", "y"]
+    lanes.put("C1", "x", (NOTICE, 0.0), post=True)
+    await clock.advance(10)
+    assert wire.order[-1] == "x"
+
+
+async def test_put_while_being_sent_is_sent_again(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    wire.hold = asyncio.Event()
+    lanes.put("C1", "x", (CARD, 0.0), post=False)
+    await clock.advance(0)
+    lanes.put("C1", "x", (CARD, 0.0), post=False)
+    wire.hold.set()
+    await clock.advance(0)
+    assert wire.order == ["x", "x"]
+
+
+async def test_100_posts_take_as_long_as_the_pace_says(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    for number in range(100):
+        lanes.put("C1", str(number), (CARD, float(number)), post=True)
+    await clock.advance(99)
+    assert wire.order == [str(number) for number in range(100)]
+    assert wire.sent[-1][1] <= 99 * 1.05
+
+
+async def test_a_fault_is_told(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    wire.script = {"x": [RuntimeError("fault")]}
+    lanes.put("C1", "x", (CARD, 0.0), post=True)
+    await clock.advance(0)
+    with pytest.raises(RuntimeError):
+        await lanes.failed
+
+
+@pytest.mark.parametrize("result", [POSTED, Again(5.0), Again(5.0, pause=True)])
+async def test_close_lets_the_one_being_sent_finish(
+    lanes: Lanes, wire: Wire, clock: ManualClock, result: Done | Again
+) -> None:
+    wire.hold = asyncio.Event()
+    wire.script = {"x": [result]}
+    lanes.put("C1", "x", (CARD, 0.0), post=True)
+    lanes.put("C1", "y", (CARD, 1.0), post=True)
+    await clock.advance(0)
+    closing = asyncio.create_task(lanes.close())
+    await clock.advance(0)
+    assert not closing.done()
+    wire.hold.set()
+    await closing
+    assert wire.order == ["x"]
+    lanes.put("C1", "z", (CARD, 0.0), post=True)
+    assert lanes.length == 0

@@ -1,0 +1,171 @@
+"""Pure decisions of delivery: what a failure means, how fast, what after a reply's try, who gets a card."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+from slack_sdk.errors import SlackApiError, SlackClientError
+
+from bot.delivery.outcomes import APP, MESSAGE, PLACE, Later, Never, Unknown, failure
+from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, Pace, card_priority
+from bot.delivery.reply_policy import LONGEST_WAIT, Settle, Wait, after_try
+from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
+from tests.clocks import START
+
+
+class Response:
+    def __init__(self, status: int, data: Any, headers: dict[str, Any] | None = None) -> None:
+        self.status_code, self.data, self.headers = status, data, headers or {}
+
+
+def refusal(code: str, status: int = 200, **headers: Any) -> SlackApiError:
+    data = {"ok": False, "error": code}
+    return SlackApiError(code, Response(status, data, {k.replace("_", "-"): v for k, v in headers.items()}))
+
+
+CONNECTION_KEY: Any = None
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (refusal("ratelimited", 429, Retry_After="30"), Later("ratelimited", 30.0)),
+        (refusal("ratelimited", 429, retry_after="1.5"), Later("ratelimited", 1.5)),
+        (refusal("ratelimited", 429, Retry_After=["7"]), Later("ratelimited", 7.0)),
+        (refusal("ratelimited", 429), Later("ratelimited", None)),
+        (refusal("ratelimited", 429, Retry_After="soon"), Later("ratelimited", None)),
+        (refusal("ratelimited", 429, Retry_After="-5"), Later("ratelimited", 0.0)),
+        (refusal("ratelimited", 429, Retry_After="999999"), Later("ratelimited", 3600.0)),
+        (refusal("ratelimited", 429, Retry_After="nan"), Later("ratelimited", None)),
+        (refusal("ratelimited", 429, Retry_After="inf"), Later("ratelimited", None)),
+        (refusal("rate_limited"), Later("rate_limited", None)),
+        (refusal("service_unavailable", 503), Later("service_unavailable", None)),
+        (SlackApiError("x", Response(429, "too many")), Later("ratelimited", None)),
+        (refusal("internal_error"), Unknown("internal_error")),
+        (refusal("fatal_error"), Unknown("fatal_error")),
+        (refusal("request_timeout"), Unknown("request_timeout")),
+        (SlackApiError("x", Response(502, "<html>")), Unknown("HTTP 502")),
+        (SlackApiError("x", Response(200, b"??")), Unknown("HTTP 200")),
+        (refusal("invalid_blocks"), Never("invalid_blocks", "content")),
+        (refusal("msg_blocks_too_long"), Never("msg_blocks_too_long", "content")),
+        (refusal("a_new_code"), Never("a_new_code", "content")),
+        (TimeoutError(), Unknown("TimeoutError")),
+        (ConnectionResetError(), Unknown("ConnectionResetError")),
+        (aiohttp.ServerDisconnectedError(), Unknown("ServerDisconnectedError")),
+        (aiohttp.ClientPayloadError(), Unknown("ClientPayloadError")),
+        (SlackClientError("x"), Unknown("SlackClientError")),
+        (aiohttp.ClientConnectorError(CONNECTION_KEY, OSError()), Later("Slack is unreachable (ClientConnectorError)")),
+        *((refusal(code), Never(code, "place")) for code in sorted(PLACE)),
+        *((refusal(code), Never(code, "message")) for code in sorted(MESSAGE)),
+        *((refusal(code), Never(code, "app")) for code in sorted(APP)),
+    ],
+)  # fmt: skip
+def test_failure_table(error: BaseException, outcome: Later | Unknown | Never) -> None:
+    assert failure(error) == outcome
+
+
+@pytest.mark.parametrize("error", [ValueError(), asyncio.CancelledError(), KeyError()])
+def test_failure_of_our_own_is_raised(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        failure(error)
+
+
+def test_pace_keeps_posts_apart_and_updates_free() -> None:
+    pace = Pace(2.0)
+    assert pace.wait(10.0, post=True) == 0
+    pace.posted(10.0)
+    assert pace.wait(10.0, post=True) == 0.5
+    assert pace.wait(10.4, post=True) == pytest.approx(0.1)
+    assert pace.wait(10.0, post=False) == 0
+    assert pace.wait(11.0, post=True) == 0
+
+
+@pytest.mark.parametrize(("retry_after", "wait"), [(30.0, 30.0), (1.5, 1.5), (0.0, 0.0), (None, 1.0)])
+def test_pace_pauses_posts_and_updates_when_refused(retry_after: float | None, wait: float) -> None:
+    pace = Pace(1.0)
+    pace.refused(10.0, retry_after)
+    assert (pace.wait(10.0, post=True), pace.wait(10.0, post=False)) == (wait, wait)
+
+
+def test_pace_backs_off_to_a_minute_and_recovers() -> None:
+    pace = Pace(1.0)
+    waits = []
+    now = 0.0
+    for _ in range(2000):
+        pace.refused(now, None)
+        waits.append(pace.wait(now, post=False))
+        now += waits[-1]
+    assert waits[:4] == [1, 2, 4, 8]
+    assert max(waits) == waits[-1] == 60
+    pace.went_well()
+    pace.refused(now, None)
+    assert pace.wait(now, post=False) == 1
+
+
+def test_pace_is_not_shortened_by_a_second_refusal() -> None:
+    pace = Pace(1.0)
+    pace.refused(10.0, 30.0)
+    pace.refused(11.0, 1.0)
+    assert pace.wait(11.0, post=True) == 29
+
+
+def test_order_of_sending() -> None:
+    keys = [
+        (NOTICE, 0.0),
+        card_priority(None),
+        card_priority(2e9),
+        card_priority(1e9),
+        (DEAD_CONTROLS, 0.0),
+        (PAGE, 0.0),
+    ]
+    assert sorted(keys) == keys[::-1]
+    assert card_priority(None)[0] == CARD
+
+
+SURE, MAYBE = TryAgain("down", may_have_arrived=False), TryAgain("timeout", may_have_arrived=True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "uncertain", "late", "step"),
+    [
+        (Accepted(proof=True), False, False, Settle("delivered", resolve=True)),
+        (Accepted(proof=False), False, False, Settle("delivered")),
+        (Accepted(proof=True), True, True, Settle("delivered", resolve=True)),
+        (Refused("no such token"), False, False, Settle("refused", "no such token")),
+        (Refused("no such token"), True, False, Settle("unconfirmed", "no such token")),
+        (Refused("no such token"), True, True, Settle("unconfirmed", "no such token")),
+        (SURE, False, True, Settle("too_late", "down")),
+        (SURE, True, True, Settle("unconfirmed", "down")),
+        (MAYBE, False, True, Settle("unconfirmed", "timeout")),
+    ],
+)
+def test_reply_settles(outcome: ReplyOutcome, uncertain: bool, late: bool, step: Settle) -> None:
+    expires = START + timedelta(seconds=0 if late else 60)
+    assert after_try(
+        outcome, uncertain=uncertain, attempts=3, now=START, expires_at=expires, jitter=0.5
+    ) == step  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attempts", "jitter", "left", "retry_after", "seconds"),
+    [
+        (1, 1.0, None, None, 0.25), (1, 0.0, None, None, 0.125), (2, 1.0, None, None, 0.5), (5, 1.0, None, None, 4.0),
+        (50, 1.0, None, None, LONGEST_WAIT), (50, 0.0, None, None, LONGEST_WAIT / 2),
+        (1, 1.0, None, 7.0, 7.0), (50, 1.0, None, 7.0, LONGEST_WAIT),
+        (50, 1.0, 3.0, None, 3.0), (1, 1.0, 3.0, 60.0, 3.0), (50, 1.0, 0.001, None, 0.05),
+    ],
+)  # fmt: skip
+def test_reply_waits(
+    attempts: int, jitter: float, left: float | None, retry_after: float | None, seconds: float
+) -> None:
+    expires = START + timedelta(seconds=left) if left is not None else None
+    for may_have_arrived in (True, False):
+        again = TryAgain("x", may_have_arrived, retry_after)
+        step = after_try(
+            again, uncertain=False, attempts=attempts, now=START, expires_at=expires, jitter=jitter
+        )
+        assert step == Wait(pytest.approx(seconds))
