@@ -102,7 +102,7 @@ class Process:
 
 
 @asynccontextmanager
-async def bot_process(stage: Scene, text: str | None = None) -> AsyncIterator[Process]:
+async def bot_process(stage: Scene, text: str | None = None, **variables: str) -> AsyncIterator[Process]:
     """`clarify run` on a scene, ready for clicks; ended by SIGTERM, which must end it with exit code 0."""
     file = stage.folder / "clarify.toml"
     file.write_text(text or config(stage.producer.url))
@@ -110,7 +110,7 @@ async def bot_process(stage: Scene, text: str | None = None) -> AsyncIterator[Pr
         await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "bot.cli", "run", "--config", str(file)),
-            env=os.environ | environment(stage.workspace),
+            env=os.environ | environment(stage.workspace) | variables,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
@@ -118,7 +118,8 @@ async def bot_process(stage: Scene, text: str | None = None) -> AsyncIterator[Pr
     try:
         await process.logged("ready for clicks")
         yield process
-        process.process.terminate()
+        if process.process.returncode is None:
+            process.process.terminate()
         async with asyncio.timeout(20):
             assert await process.process.wait() == 0, process.lines
     finally:

@@ -1,0 +1,173 @@
+"""Many questions at once, and questions that are too large for one message (promise P8)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from bot.workspace.controls import controls as found_controls
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from bot.workspace.state import Message, View
+from tests.scenario.harness import Scene, controls, question, said
+
+LIMIT = 20
+
+
+def open_cards(stage: Scene) -> list[Message]:
+    return [card for card in stage.cards() if controls(card)]
+
+
+def rollup(stage: Scene) -> Message | None:
+    return next((m for m in stage.workspace.messages(AGENTS) if "Show all" in controls(m)), None)
+
+
+async def flood(stage: Scene, count: int) -> None:
+    for n in range(count):
+        await stage.producer.emit(
+            question(
+                f"rpl_{n}",
+                session=f"sess_{n}",
+                question=f"Question number {n:02d}?",
+                timeout_seconds=5000 - n,
+                accepted_response_kinds=["yes_no"],
+            )
+        )
+    await stage.until(lambda: len(open_cards(stage)) == LIMIT and rollup(stage))
+    await stage.until(lambda: f"{count - LIMIT} open questions" in said(rollup(stage) or stage.cards()[0]))
+
+
+async def test_p1_fifty_questions_are_twenty_cards_and_one_roll_up(stage: Scene) -> None:
+    async with stage.bot():
+        await flood(stage, 50)
+        card = rollup(stage)
+        assert card is not None
+        assert "30 open questions" in card.text
+        assert "<!date^" in said(card)
+        assert controls(card).count("Answer…") == 5
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Show all")
+        view = await stage.modal(FOLAKE)
+        seen = listed(view)
+        assert "50 open questions · page 1 of 3" in json.dumps(view.payload, ensure_ascii=False)
+        for page in (2, 3):
+            await stage.workspace.click_in_view(FOLAKE, label="Next")
+            view = await stage.until(
+                lambda page=page: next(  # type: ignore[misc]
+                    (v for v in stage.workspace.views(FOLAKE) if f"page {page} of 3" in str(v.payload)), None
+                )
+            )
+            seen += listed(view)
+        assert sorted(seen) == [f"Question number {n:02d}?" for n in range(50)]
+
+
+def listed(view: View) -> list[str]:
+    texts = [str(block.get("text", {}).get("text", "")) for block in view.payload["blocks"]]
+    return [text.split(": ", 1)[1] for text in texts if "Question number" in text]
+
+
+async def test_p1_question_in_the_roll_up_is_answered_from_it_and_its_place_is_filled(stage: Scene) -> None:
+    async with stage.bot():
+        await flood(stage, 23)
+        card = rollup(stage)
+        assert card is not None
+        await answer_first_row(stage, card)
+        shown = await stage.until(lambda: "2 open questions" in said(rollup(stage) or card) and rollup(stage))
+        assert len(open_cards(stage)) == LIMIT
+        first = open_cards(stage)[0]
+        await stage.workspace.click(ADE, AGENTS, first.ts, label="Yes")
+        await stage.now_says(first, f"<@{ADE}>")
+        await stage.until(lambda: "1 open question" in said(stage.workspace.message(AGENTS, shown.ts)))
+        await stage.until(lambda: len(open_cards(stage)) == LIMIT)
+
+
+async def answer_first_row(stage: Scene, card: Message) -> None:
+    button = next(c for c in found_controls(card.blocks) if c.element["text"]["text"] == "Answer…")
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, button.action_id)
+    await stage.modal(FOLAKE)
+    assert (await stage.workspace.submit_view(FOLAKE, {"Yes or no": "Yes"})).ok
+    await stage.until(lambda: len(stage.producer.replies) == 1)
+
+
+async def test_p2_flood_survives_a_restart_without_another_card(stage: Scene) -> None:
+    async with stage.bot():
+        await flood(stage, 24)
+    before = [message.ts for message in stage.workspace.messages(AGENTS)]
+    async with stage.bot():
+        assert [message.ts for message in stage.workspace.messages(AGENTS)] == before
+        card = rollup(stage)
+        assert card is not None
+        assert "4 open questions" in said(card)
+        for shown in open_cards(stage):
+            await stage.workspace.click(FOLAKE, AGENTS, shown.ts, label="No")
+        await stage.until(lambda: len(open_cards(stage)) == 4)
+        await stage.until(lambda: "no open questions" in said(stage.workspace.message(AGENTS, card.ts)))
+        for shown in open_cards(stage):
+            await stage.workspace.click(FOLAKE, AGENTS, shown.ts, label="No")
+        await stage.until(lambda: len(stage.producer.replies) == 24)
+
+
+LONG = " ".join(f"word{n:05d}" for n in range(1638)) + " end!"  # 16384 characters
+CHOICES = [{"value": f"value-{n}", "label": f"Choice {n} " + "of long words " * 9} for n in range(32)]
+
+
+async def test_p8_largest_question_is_read_in_full_and_answered(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.producer.emit(
+            question(
+                "rpl_1",
+                question=LONG,
+                choices=CHOICES,
+                accepted_response_kinds=["multiple_choice", "freetext"],
+            )
+        )
+        card = await stage.card("word00000")
+        await stage.until(
+            lambda: "end!" in told(stage, card) and CHOICES[-1]["label"].strip() in told(stage, card)
+        )
+        in_thread = told(stage, card)
+        assert [word for word in LONG.split() if word not in in_thread] == []
+        assert all(choice["label"].strip() in in_thread for choice in CHOICES)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="View full")
+        view = json.dumps((await stage.modal(FOLAKE)).payload)
+        assert all(word in view for word in LONG.split())
+        menu = next(c for c in found_controls(card.blocks) if c.kind == "static_select")
+        option = menu.element["options"][31]["text"]["text"]
+        await stage.workspace.select(FOLAKE, AGENTS, card.ts, "Choose an answer", option)
+        assert (await stage.reply())["response"] == "value-31"
+        assert "Choice 31" in said(await stage.now_says(card, f"<@{FOLAKE}>"))
+
+
+def told(stage: Scene, card: Message) -> str:
+    """All that a thread says as text."""
+    return "".join(message.text for message in stage.workspace.thread(AGENTS, card.ts))
+
+
+async def test_p8_text_of_an_agent_is_inert_everywhere(stage: Scene) -> None:
+    live = "<!channel> <@U0ADE> <https://evil.example|click> *bold* `code` & @here #random"
+    fields: dict[str, Any] = {
+        "question": live,
+        "context": live,
+        "default_response": live,
+        "choices": [{"value": "a", "label": live}, {"value": "b", "label": "Plain"}],
+        "accepted_response_kinds": ["multiple_choice", "freetext"],
+    }
+    async with stage.bot():
+        await stage.producer.emit(question("rpl_1", **fields))
+        card = await stage.until(lambda: next(iter(stage.cards()), None))
+        await stage.says("session.errored", urgency="critical", summary_normal=live, remediation_hint=live)
+        await stage.message("stopped with an error")
+        await stage.page("ended with an error")
+        everything = [*stage.workspace.messages(AGENTS), *stage.workspace.direct("U0ONCALL")]
+        for message in everything:
+            assert "<!channel>" not in message.text
+            assert "<https://evil" not in message.text
+            assert not message.mrkdwn
+            assert not list(live_parts(message.blocks))
+        assert card
+
+
+def live_parts(item: Any) -> list[str]:
+    """Markup objects that hold what the agent said."""
+    if isinstance(item, dict):
+        own = [item["text"]] if item.get("type") == "mrkdwn" and "evil" in str(item.get("text")) else []
+        return own + [found for value in item.values() for found in live_parts(value)]
+    return [found for each in item for found in live_parts(each)] if isinstance(item, list) else []

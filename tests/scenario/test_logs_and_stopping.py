@@ -1,0 +1,89 @@
+"""Promise P9, and the order of stopping, with the real process."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, FOLAKE, GIO
+from tests.scenario.harness import Scene, config, question
+from tests.scenario.other_parties import bot_process
+
+SECRETS = (
+    "Zanzibar",
+    "quetzal",
+    "rpl_hidden",
+    "marzipan",
+    "kumquat",
+    BOT_TOKEN,
+    APP_TOKEN,
+    "bearer-of-planner",
+)
+
+
+async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metadata(stage: Scene) -> None:
+    text = config(stage.producer.url).replace(
+        'dialect = "auto"', 'dialect = "auto"\ntoken_env = "PLANNER_TOKEN"'
+    )
+    async with bot_process(stage, text, PLANNER_TOKEN="bearer-of-planner") as bot:
+        kinds = ["yes_no", "freetext"]
+        await stage.producer.emit(
+            question("rpl_hidden_1", question="Zanzibar?", context="quetzal", accepted_response_kinds=kinds)
+        )
+        card = await stage.card("Zanzibar?")
+        await stage.workspace.post(GIO, AGENTS, "marzipan from a guest", thread_ts=card.ts)
+        await stage.whisper(GIO, "cannot answer")
+        stage.producer.refuse_next(500)
+        stage.producer.lose_next_response()
+        await stage.workspace.post(ADE, AGENTS, "marzipan, please", thread_ts=card.ts)
+        await stage.reply("rpl_hidden_1")
+        await stage.now_says(card, "Sent, not confirmed")
+        await stage.producer.emit_raw(
+            '{"type": "aaep:agent.session.errored", "x": "kumquat', event_id="evt_bad"
+        )
+        await stage.page("could not be read")
+        await stage.producer.emit(
+            question(
+                "rpl_hidden_2",
+                question="Zanzibar again?",
+                session="sess_two",
+                accepted_response_kinds=["kumquat"],
+            )
+        )
+        second = await stage.card("Zanzibar again?")
+        stage.producer.refuse_next(400)
+        await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Answer…")
+        await stage.modal(FOLAKE)
+        await stage.workspace.submit_view(FOLAKE, {"Your answer": "marzipan"})
+        await stage.now_says(second, "refused")
+    log = "".join(bot.lines)
+    assert "clarification" in log
+    assert [secret for secret in SECRETS if secret in log] == []
+    metadata = [str(message.metadata) for message in stage.workspace.messages(AGENTS)]
+    assert [secret for secret in SECRETS for each in metadata if secret in each] == []
+    files = "".join(path.read_text() for path in (stage.folder / "ledgers").glob("issue-*.json"))
+    assert [token for token in (BOT_TOKEN, APP_TOKEN, "bearer-of-planner") if token in files] == []
+
+
+async def test_p4_click_in_flight_at_sigterm_is_finished_and_acknowledged(stage: Scene) -> None:
+    async with bot_process(stage) as bot:
+        card = await stage.ask()
+        stage.workspace.change_user(FOLAKE, real_name="Folake A.")
+        await stage.heard("user_change")
+        stage.workspace.faults.add("users.info", "delay:0.5")
+        click = asyncio.create_task(stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes"))
+        await stage.until(lambda: not stage.workspace.faults.pending())
+        bot.process.terminate()
+        assert (await click).ok
+        assert (await stage.reply())["response"] is True
+        await stage.now_says(card, f"<@{FOLAKE}>")
+
+
+async def test_stopped_bot_leaves_its_subscription_open_while_a_question_waits(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        assert len(stage.producer.subscriptions) == 1
+    assert len(stage.producer.subscriptions) == 1
+    async with stage.bot():
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply()
+        await stage.now_says(card, "Delivered")
