@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -41,13 +42,7 @@ class Matter:
 
     async def ask(self) -> None:
         self.world.tap("asked")
-        await self.world.agent.ask(question(self.token, self.session))
-        while isinstance(self.world.agent, MinimalAgent) and not self._taken_in():
-            # Nothing is replayed: an agent whose question met a dying subscriber asks again.
-            connections = self.world.agent.connections
-            await self.world.until(partial(self._heard_or_reconnected, connections), LONG)
-            if not self._taken_in():
-                await self.world.agent.ask(question(self.token, self.session))
+        await self._tell(question(self.token, self.session), self._taken_in)
 
     async def answer(self, rng: random.Random) -> None:
         world, link = self.world, self.world.workspace.link
@@ -80,10 +75,6 @@ class Matter:
         there = {connection.id for connection in self.world.workspace.link.connections}
         return bool(there - seen) or (card is not None and not has_controls(card))
 
-    def _heard_or_reconnected(self, connections: int) -> bool:
-        agent = self.world.agent
-        return self._taken_in() or (isinstance(agent, MinimalAgent) and agent.connections > connections)
-
     def card(self) -> Message | None:
         return self.world.card_saying(f"with {self.token}?")
 
@@ -93,8 +84,22 @@ class Matter:
     async def confirm(self) -> None:
         """The agent has its answer and goes on; the card says so."""
         await self.world.until(lambda: self.world.agent.honoured(self.token))
-        await self.world.agent.ask(went_on(self.session))
-        await self.world.until(lambda: "the agent went on" in said(self.card()))  # type: ignore[arg-type]
+        await self._tell(went_on(self.session), self._is_confirmed)
+        await self.world.until(self._is_confirmed)
+
+    async def _tell(self, event: dict[str, object], heard: Callable[[], bool]) -> None:
+        """Where nothing is replayed, an agent that met a dying subscriber says it again."""
+        agent = self.world.agent
+        await agent.ask(event)
+        while isinstance(agent, MinimalAgent) and not heard():
+            connections = agent.connections
+            await self.world.until(lambda n=connections: heard() or agent.connections > n, LONG)  # type: ignore[misc]
+            if not heard():
+                await agent.ask(event)
+
+    def _is_confirmed(self) -> bool:
+        card = self.card()
+        return card is not None and "the agent went on" in said(card)
 
     def check(self) -> None:
         """One question, one card, one answer, one and the same reply."""

@@ -35,11 +35,17 @@ class Doomed:
         self.world = world
         plan = Plan(world.config, world.log, environment(world), at, from_start, world.folder / "epitaph.txt")
         self.process: Any = forks().Process(target=live, args=(plan,))
-        self.end: asyncio.Future[None] | None = None
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def begin(self) -> None:
-        await asyncio.to_thread(self.process.start)
-        self.end = asyncio.ensure_future(asyncio.to_thread(self.process.join))
+    def begin(self) -> None:
+        """In this thread, as its end is noticed: multiprocessing takes an exit code once, whoever asks."""
+        self.process.start()
+        asyncio.get_running_loop().add_reader(self.process.sentinel, self._ended)
+
+    def _ended(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.process.sentinel)
+        self.process.join()
+        self.end.set_result(None)
 
     async def ready(self) -> None:
         await self.world.until(lambda: self.world.workspace.link.connections or self.ended)
@@ -50,18 +56,16 @@ class Doomed:
 
     @property
     def ended(self) -> bool:
-        return self.end is not None and self.end.done()
+        return self.end.done()
 
     async def died_before(self, work: asyncio.Task[None]) -> bool:
         """Wait for the end of either; True if the process died first, as planned."""
-        assert self.end is not None
         async with asyncio.timeout(60):
             await asyncio.wait({self.end, work}, return_when=asyncio.FIRST_COMPLETED)
         if not self.end.done():
             work.result()
             return False
         assert self.process.exitcode == -signal.SIGKILL, self._last_words()
-        await self.world.until(lambda: not self.world.workspace.link.connections)
         return True
 
     async def survived(self) -> bool:
@@ -69,7 +73,7 @@ class Doomed:
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGTERM)
         async with asyncio.timeout(20):
-            await self.end  # type: ignore[misc]
+            await self.end
         assert self.process.exitcode in {0, -signal.SIGKILL}, self._last_words()
         return bool(self.process.exitcode == 0)
 
@@ -81,13 +85,14 @@ class Doomed:
 @asynccontextmanager
 async def doomed(world: World, at: int, *, from_start: bool = False) -> AsyncIterator[Doomed]:
     life = Doomed(world, at, from_start=from_start)
-    await life.begin()
+    life.begin()
     try:
         yield life
     finally:
         with suppress(ProcessLookupError):
             os.kill(life.process.pid, signal.SIGKILL)
-        await life.end  # type: ignore[misc]
+        await life.end
+        await world.until(lambda: not world.workspace.link.connections)
 
 
 @asynccontextmanager
@@ -116,7 +121,7 @@ async def sweep(world: World, first: int, stride: int) -> int:
         async with doomed(world, at) as life:
             await life.ready()
             if work is not None:
-                await asyncio.wait_for(work, 60)
+                assert not await life.died_before(work)
             matter = Matter(world, f"rpl-{at}", f"sess_{at}")
             matters.append(matter)
             life.arm()
