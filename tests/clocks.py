@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -66,3 +67,10 @@ class ManualClock:
 async def _let_run() -> None:
     for _ in range(_TURNS):
         await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Returns once `condition()` holds; fails after `seconds` of real time. For what threads and processes do."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.002)

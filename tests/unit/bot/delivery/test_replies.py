@@ -1,0 +1,220 @@
+"""Replies on their way: at least once, always the same, settled in the ledger, across kills."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.delivery.replies import ReplyDelivery
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
+from core.clarification import Answer, Clarification
+from core.ledger import FileLedger
+from core.router import Router
+from tests.clocks import START, ManualClock, until
+from tests.unit.core.records import ADE, SLA, ask
+
+ID = "CLR-42-001"
+OK, PROOF, NO = Accepted(proof=False), Accepted(proof=True), Refused("no such token")
+SURE, MAYBE = TryAgain("down", may_have_arrived=False), TryAgain("timeout", may_have_arrived=True)
+
+
+@dataclass
+class Producer:
+    """Gives the scripted outcomes in turn, the last one for ever."""
+
+    script: list[ReplyOutcome] = field(default_factory=lambda: [OK])
+    got: list[Reply] = field(default_factory=list)
+    hang: asyncio.Event | None = None
+
+    async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
+        self.got.append(reply)
+        if self.hang is not None:
+            await self.hang.wait()
+        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+
+@dataclass
+class World:
+    producer: Producer
+    clock: ManualClock
+    router: Router
+    ledger: FileLedger
+    store: Store
+    replies: ReplyDelivery
+    paged: list[str]
+    page_troubles: list[Exception]
+
+    async def answer(self, **question: object) -> None:
+        await self.router.open(42, ask(**({"expires_at": START + timedelta(minutes=5)} | question)))
+        await self.router.answer(ID, lambda _: Answer("yes", "Yes"), ADE, START)
+
+    async def settle(self, seconds: float = 600) -> Clarification:
+        self.replies.put(ID)
+        for _ in range(int(seconds * 4)):
+            if not self.replies.length:
+                break
+            await self.clock.advance(0.25)
+            await self.ledger.transact(42, lambda _: None)  # real threads catch up with the clock
+            await asyncio.sleep(0.001)
+        return await self.ledger.find(ID, 42)
+
+
+def delivery(producer: Producer, paged: list[str], troubles: list[Exception], **parts: Any) -> ReplyDelivery:
+    async def page(clarification: str) -> None:
+        if troubles:
+            raise troubles.pop()
+        paged.append(clarification)
+
+    made = ReplyDelivery(rng=random.Random(1), on_refused=page, **parts)  # noqa: S311 - jitter
+    made.use(producer)
+    return made
+
+
+@pytest.fixture
+async def world(store: Store, clock: ManualClock, tmp_path: Path) -> AsyncIterator[World]:
+    ledger, producer = FileLedger(tmp_path), Producer()
+    router = Router(ledger, clock, SLA, lambda _: None)
+    paged: list[str] = []
+    troubles: list[Exception] = []
+    replies = delivery(producer, paged, troubles, store=store, clock=clock, router=router, ledger=ledger)
+    yield World(producer, clock, router, ledger, store, replies, paged, troubles)
+    await replies.close(grace=1)
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "expected", "tries", "paged"),
+    [
+        ([OK], ("delivered", "answered"), 1, False),
+        ([PROOF], ("delivered", "resolved"), 1, False),
+        ([NO], ("refused", "answered"), 1, True),
+        ([SURE, SURE, OK], ("delivered", "answered"), 3, False),
+        ([MAYBE, OK], ("delivered", "answered"), 2, False),
+        ([MAYBE, NO], ("unconfirmed", "answered"), 2, False),  # the token may be used up by the first try
+        ([SURE, NO], ("refused", "answered"), 2, True),
+        ([SURE, MAYBE, SURE, NO], ("unconfirmed", "answered"), 4, False),
+    ],
+)
+async def test_reply_table(
+    world: World, script: list[ReplyOutcome], expected: tuple[str, str], tries: int, paged: bool
+) -> None:
+    world.producer.script = script
+    await world.answer()
+    after = await world.settle()
+    assert (after.asked.reply, after.status) == expected
+    assert len(world.producer.got) == tries
+    assert world.paged == ([ID] if paged else [])
+
+
+async def test_reply_is_the_same_on_every_try(world: World) -> None:
+    world.producer.script = [SURE, MAYBE, SURE, OK]
+    await world.answer(correlation_id="corr")
+    await world.settle()
+    assert set(world.producer.got) == {Reply("rpl_1", "yes", START, "user:slack/T1/U1", "corr")}
+
+
+@pytest.mark.parametrize(("outcome", "state"), [(SURE, "too_late"), (MAYBE, "unconfirmed")])
+async def test_reply_is_tried_until_its_time_is_over(world: World, outcome: TryAgain, state: str) -> None:
+    world.producer.script = [outcome]
+    await world.answer(expires_at=START + timedelta(seconds=20))
+    after = await world.settle()
+    assert after.asked.reply == state
+    assert 20 <= (world.clock.now() - START).total_seconds() <= 22
+    assert 5 <= len(world.producer.got) <= 12
+    assert world.paged == []
+
+
+async def test_settled_reply_is_not_sent_again(world: World) -> None:
+    await world.answer()
+    await world.settle()
+    await world.settle()
+    assert len(world.producer.got) == 1
+
+
+async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
+    world: World, tmp_path: Path
+) -> None:
+    """The producer has it, but we died before we knew: its refusal of the repeat is no refusal."""
+    world.producer.hang = asyncio.Event()
+    await world.answer()
+    world.replies.put(ID)
+    await until(lambda: world.producer.got)
+    await world.replies.close(grace=0)  # the task dies in the middle of the call, as with SIGKILL
+    again = Producer([NO])
+    parts = {"store": world.store, "clock": world.clock, "router": world.router, "ledger": world.ledger}
+    second = delivery(again, world.paged, [], **parts)
+    world.replies = second
+    after = await world.settle()
+    assert (after.asked.reply, world.paged) == ("unconfirmed", [])
+    assert again.got == world.producer.got
+
+
+async def test_certain_failure_leaves_no_doubt(world: World) -> None:
+    world.producer.script = [SURE]
+    await world.answer()
+    world.replies.put(ID)
+    async with asyncio.timeout(5):
+        while True:
+            row = await world.store.read_one("select attempts, uncertain from replies")
+            if row is not None and not row["uncertain"]:
+                break
+    assert row["attempts"] == 1
+
+
+async def test_producer_that_is_back_gets_it_at_once(world: World) -> None:
+    world.producer.script = [SURE, OK]
+    await world.answer()
+    world.replies.put(ID)
+    await until(lambda: world.clock.sleeping)
+    world.replies.connected("another")
+    await asyncio.sleep(0.01)
+    assert len(world.producer.got) == 1
+    world.replies.connected("planner")
+    await until(lambda: not world.replies.length)
+    assert len(world.producer.got) == 2
+
+
+async def test_page_of_a_refusal_outlives_a_locked_storage(world: World) -> None:
+    world.producer.script = [NO]
+    world.page_troubles.extend([StorageUnavailable(), StorageUnavailable()])
+    await world.answer()
+    await world.settle()
+    assert world.paged == [ID]
+
+
+async def test_storage_locked_means_no_try_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A try that is not noted could not be told from none after a kill."""
+    await world.answer()
+    with monkeypatch.context() as locked:
+
+        async def fail(*_: object) -> None:
+            raise StorageUnavailable from sqlite3.OperationalError("locked")
+
+        locked.setattr(world.store, "write", fail)
+        world.replies.put(ID)
+        await world.clock.advance(0)
+        await asyncio.sleep(0.05)
+        assert world.producer.got == []
+    assert (await world.settle()).asked.reply == "delivered"
+
+
+async def test_question_asked_again_gets_its_own_reply(world: World) -> None:
+    await world.answer()
+    await world.settle()
+    await world.router.open(42, ask(reply_token="rpl_2", expires_at=START + timedelta(minutes=5)))
+    await world.router.answer(ID, lambda _: Answer("no", "No"), ADE, START)
+    await world.settle()
+    assert [(reply.reply_token, reply.response) for reply in world.producer.got] == [
+        ("rpl_1", "yes"),
+        ("rpl_2", "no"),
+    ]

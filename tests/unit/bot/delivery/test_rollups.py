@@ -1,0 +1,102 @@
+"""Floods: at most twenty cards of an agent, the others in one roll-up, promoted as places get free."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from bot.delivery.rollups import LIMIT, Rollups
+from core.clarification import Answer, answered
+from core.index import Index, Summary, summarize
+from tests.unit.core.records import ADE, NOW, record
+
+AGENT = "retirement-planner"
+
+
+class World:
+    def __init__(self) -> None:
+        self.index = Index()
+        self.rollups = Rollups(self.index)
+
+    def ask(self, seq: int, agent: str = AGENT) -> Summary:
+        made = record(seq=seq, agent_id=agent).model_copy(update={"created": NOW + timedelta(seconds=seq)})
+        return self.take(summarize(made))
+
+    def answer(self, seq: int) -> Summary:
+        return self.take(summarize(answered(record(seq=seq), Answer("x", "x"), ADE, NOW)))
+
+    def take(self, summary: Summary) -> Summary:
+        self.index.put(summary)
+        self.rollups.update(summary)
+        return summary
+
+    def carded(self, last: int) -> list[int]:
+        return [n for n in range(1, last + 1) if self.rollups.may_have_card(f"CLR-42-{n:03d}")]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_limit_is_the_issues() -> None:
+    assert LIMIT == 20
+
+
+def test_the_21st_question_is_held(world: World) -> None:
+    for seq in range(1, 24):
+        world.ask(seq)
+    assert world.carded(23) == list(range(1, 21))
+    assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-021", "CLR-42-022", "CLR-42-023"]
+    assert world.rollups.next_card(AGENT) is None
+
+
+def test_a_place_that_gets_free_goes_to_the_oldest_held(world: World) -> None:
+    for seq in range(1, 24):
+        world.ask(seq)
+    world.carded(23)
+    world.answer(5)
+    promoted = world.rollups.next_card(AGENT)
+    assert promoted is not None
+    assert promoted.id == "CLR-42-021"
+    assert world.rollups.may_have_card("CLR-42-021")
+    assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-022", "CLR-42-023"]
+    assert world.rollups.next_card(AGENT) is None
+
+
+def test_held_one_that_is_answered_in_the_rollup_leaves_it(world: World) -> None:
+    for seq in range(1, 23):
+        world.ask(seq)
+    world.carded(22)
+    world.answer(21)
+    assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-022"]
+    assert world.rollups.may_have_card("CLR-42-021"), "a closed one is shown as it ended"
+
+
+def test_agents_do_not_take_each_others_places(world: World) -> None:
+    for seq in range(1, 21):
+        world.ask(seq)
+    world.carded(20)
+    world.ask(21, agent="other")
+    assert world.rollups.may_have_card("CLR-42-021")
+    assert world.rollups.held("other") == []
+
+
+def test_after_a_restart_those_with_cards_keep_their_places(world: World) -> None:
+    """Cards 4 to 23 are posted, as 1 to 3 were answered long ago; the index comes in any order."""
+    summaries = [world.ask(seq) for seq in range(30, 3, -1)]
+    for summary in summaries:
+        if int(summary.id[-3:]) <= 23:
+            world.rollups.has_card(summary)
+    assert world.carded(30) == [1, 2, 3, *range(4, 24)]  # 1 to 3 are not open
+    assert [held.id[-3:] for held in world.rollups.held(AGENT)] == [f"{n:03d}" for n in range(24, 31)]
+
+
+def test_key_of_the_rollup_lasts_while_it_is_needed(world: World) -> None:
+    assert world.rollups.key_of(AGENT) is None
+    world.rollups.begin(AGENT, "rollup:x")
+    assert world.rollups.key_of(AGENT) == "rollup:x"
+    world.rollups.end(AGENT)
+    world.rollups.end(AGENT)
+    assert world.rollups.key_of(AGENT) is None
