@@ -232,8 +232,10 @@ class Bot:
         """Take nothing more, finish what is in work, close. What is left is found again on the next start."""
         _log.info("stopping")
         await self.door.close()
-        open_on = {summary.producer for summary in self.index if summary.is_open and summary.producer}
-        await self.producers.stop(open_on)
+        await self.replies.close()  # of the last clicks, while producers can be reached
+        # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
+        waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.reply == "sending")}
+        await self.producers.stop(waiting)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -277,8 +279,9 @@ class Bot:
         await self.alarm.run()
 
     def _changed(self, record: Clarification) -> None:
-        self.alarm.note(summarize(record))
-        self.delivery.changed(record)
+        summary = summarize(record)
+        self.alarm.note(summary)
+        self.delivery.note(summary)
 
     async def _refused(self, clarification: str) -> None:
         await self.delivery.page_refused(clarification)
