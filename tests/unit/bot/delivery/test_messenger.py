@@ -68,7 +68,7 @@ class Slack:
         return self.dm
 
     async def find(
-        self, channel: str, thread_ts: str | None, oldest: float, matches: Mapping[str, Any], known: set[str]
+        self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
     ) -> Outcome | None:
         self.calls.append(f"find {channel}")
         if self.lookup is not None:

@@ -58,14 +58,12 @@ class World:
         await self.router.open(42, ask(**({"expires_at": START + timedelta(minutes=5)} | question)))
         await self.router.answer(ID, lambda _: Answer("yes", "Yes"), ADE, START)
 
-    async def settle(self, seconds: float = 600) -> Clarification:
+    async def settle(self) -> Clarification:
+        """Have the reply sent until it is settled; the clock moves only while it is waited for."""
         self.replies.put(ID)
-        for _ in range(int(seconds * 4)):
-            if not self.replies.length:
-                break
+        while self.replies.length:
+            await until(lambda: self.clock.sleeping or not self.replies.length)
             await self.clock.advance(0.25)
-            await self.ledger.transact(42, lambda _: None)  # real threads catch up with the clock
-            await asyncio.sleep(0.001)
         return await self.ledger.find(ID, 42)
 
 
