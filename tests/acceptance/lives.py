@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 import subprocess
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from tests.acceptance.world import World
 
 
-def environment(world: World) -> dict[str, str]:
+def environment(world: World, **instead: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return kept | {
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_APP_TOKEN": APP_TOKEN,
         "SLACK_API_URL": world.workspace.api_url,
+        **instead,
     }
 
 
@@ -33,10 +34,8 @@ class Life:
         self._killed = False
 
     @classmethod
-    async def begin(
-        cls, world: World, *, before: Callable[[], None] | None = None, largest_file: int | None = None
-    ) -> Life:
-        """Start `clarify run`; `largest_file` in bytes is all that a file of its may grow to."""
+    async def begin(cls, world: World, *, before: Callable[[], None] | None = None, **instead: str) -> Life:
+        """Start `clarify run`; `instead` changes its environment. `before` is called just before."""
         if before is not None:
             before()
         with world.log.open("ab") as log:
@@ -47,14 +46,24 @@ class Life:
                 "run",
                 "--config",
                 str(world.config),
-                env=environment(world),
+                env=environment(world, **instead),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_limited(largest_file) if largest_file is not None else None,
             )
         world.tap("started")
         return cls(world, process)
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, world: World, **instead: str) -> AsyncIterator[Life]:
+        """A process that takes clicks; killed at the end, where it still lives."""
+        life = await cls.begin(world, **instead)
+        try:
+            await life.ready()
+            yield life
+        finally:
+            await life.end()
 
     async def ready(self, timeout: float = 30.0) -> None:
         """It takes clicks."""
@@ -88,14 +97,8 @@ class Life:
         if not self.ended:
             self.process.kill()
             await self.process.wait()
+        await self.world.until(lambda: not self.world.workspace.link.connections)
 
     def last_words(self) -> str:
         lines = self.world.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join([f"ended with {self.process.returncode}", *lines[-15:]])
-
-
-def _limited(largest_file: int) -> Callable[[], None]:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
-
-    return limit

@@ -1,0 +1,71 @@
+"""How the process ends, and what it says then."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from bot.workspace.seed import AGENTS
+from tests.acceptance.lives import Life
+from tests.acceptance.matters import PEOPLE
+from tests.acceptance.test_down import asked
+from tests.acceptance.world import World, has_controls
+
+
+async def test_second_instance_on_the_same_storage_ends_with_1_and_says_why(world: World) -> None:
+    async with Life.of(world) as first:
+        second = await Life.begin(world)
+        assert await asyncio.wait_for(second.process.wait(), 20) == 1
+        lines = world.log.read_text().splitlines()
+        assert any("is in use by another clarify-bot; one instance per storage" in line for line in lines)
+        assert "Traceback" not in world.log.read_text()
+        await asked(world, "rpl-1")  # the first one goes on
+        assert await first.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signal_ends_it_with_0(world: World, number: signal.Signals) -> None:
+    async with Life.of(world) as life:
+        assert await life.stop(number) == 0, life.last_words()
+    assert [line["event"] for line in world.logged()[-2:]] == ["stopping", "stopped"]
+
+
+@pytest.mark.parametrize("name", ["SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"])
+async def test_refused_token_ends_it_with_2_and_names_it(world: World, name: str) -> None:
+    token = "xoxb-revoked-secret" if "BOT" in name else "xapp-revoked-secret"
+    life = await Life.begin(world, **{name: token})
+    try:
+        assert await asyncio.wait_for(life.process.wait(), 30) == 2
+    finally:
+        await life.end()
+    told = next(line for line in world.log.read_text().splitlines() if line.startswith("clarify: "))
+    assert name in told
+    assert "invalid_auth" in told
+    assert "revoked-secret" not in world.log.read_text()
+    assert "Traceback" not in world.log.read_text()
+
+
+async def test_sigterm_with_clicks_in_flight_keeps_every_acknowledged_answer(world: World) -> None:
+    tokens = [f"rpl-{number}" for number in range(6)]
+    async with Life.of(world) as life:
+        cards = [await asked(world, token) for token in tokens]
+        clicks = [
+            asyncio.create_task(world.workspace.click(PEOPLE[number % 3], AGENTS, card.ts, label="Yes"))
+            for number, card in enumerate(cards)
+        ]
+        await asyncio.sleep(0)  # the clicks are on their way
+        code = await life.stop()
+        outcomes = await asyncio.gather(*clicks)
+    assert code == 0
+    for token, outcome in zip(tokens, outcomes, strict=True):
+        record = world.record(token)
+        assert record is not None
+        assert not outcome.ok or record["aaep"]["response"] is True
+    async with Life.of(world):
+        for token, card, outcome in zip(tokens, cards, outcomes, strict=True):
+            if outcome.ok:
+                await world.until(lambda name=token: world.agent.honoured(name))  # type: ignore[misc]
+                await world.until(lambda shown=card: not has_controls(shown))  # type: ignore[misc]
+    assert len(world.cards()) == len(tokens)
