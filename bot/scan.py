@@ -24,6 +24,7 @@ def scan(ledger: FileLedger) -> Scan:
     for issue in ledger.issues():
         found.highest_issue = max(found.highest_issue, issue)
         try:
+            ledger.forget(issue)
             items = ledger.news_now(issue) or []
         except ClarifyError as error:
             found.troubles.append(error)

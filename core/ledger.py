@@ -147,9 +147,7 @@ class FileLedger:
             book = self._open(issue)
             result = decide(book)
             if book.changed:
-                after = self._replace(issue, encode(book.raw))
-                if before in {None, self._seen.get(issue)}:
-                    self._seen[issue] = after  # else somebody else wrote, too, and `news` has not told yet
+                self._replace(issue, encode(book.raw), before)
                 if book.numbered:
                     self._note(issue, book.numbered)
             return result
@@ -218,14 +216,12 @@ class FileLedger:
         return self._locks.private / f"issue-{issue}.seq"
 
     def _state(self, issue: int) -> tuple[int, int] | None:
-        """What changes with every write of a file, in place or not."""
         try:
-            found = self.path(issue).stat()
+            return _state(self.path(issue))
         except FileNotFoundError:
             return None
-        return found.st_mtime_ns, found.st_ino
 
-    def _replace(self, issue: int, content: bytes) -> tuple[int, int]:
+    def _replace(self, issue: int, content: bytes, before: tuple[int, int] | None) -> None:
         """Put `content` in the place of the file, whose mode stays: others may share it by their group."""
         path = self.path(issue)
         draft = self._locks.private / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
@@ -236,13 +232,14 @@ class FileLedger:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            written = draft.stat()
+            if before in {None, self._seen.get(issue)}:
+                # No news, from the moment that it is there; but news if somebody else had written before us.
+                self._seen[issue] = _state(draft)
             draft.replace(path)
             _sync_folder(self.directory)
         except OSError as error:
             draft.unlink(missing_ok=True)
             raise LedgerUnwritable(issue, _reason(error)) from error
-        return written.st_mtime_ns, written.st_ino
 
 
 def _records(raw: Raw) -> list[Raw]:
@@ -253,6 +250,12 @@ def _records(raw: Raw) -> list[Raw]:
 def _numbers(issue: int, content: bytes) -> list[int]:
     """The numbers of clarifications that some bytes name."""
     return [0, *map(int, re.findall(rb"CLR-%d-(\d{1,12})" % issue, content))]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """What changes with every write of a file, in place or not."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ino
 
 
 def _set_aside(path: Path) -> Path | None:
