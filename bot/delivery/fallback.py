@@ -74,7 +74,7 @@ class Fallback:
         outcome = "It is shown in the fallback channel." if shown else "It could not be shown anywhere."
         title = "A card could not be posted" if row.kind == "card" else "A message could not be posted"
         await self._page(
-            Page(f"unplaceable:{row.key}:{code}", f"{what}. {outcome}", title, record=record), agent
+            Page(f"unplaceable:{row.key}:{place}:{code}", f"{what}. {outcome}", title, record=record), agent
         )
 
     async def _of(self, row: Row) -> tuple[Clarification | None, str | None]:
