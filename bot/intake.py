@@ -18,7 +18,7 @@ from core.clarification import Ask
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.index import Index
-from core.router import Router, SessionNews
+from core.router import Router, SessionNews, concerns
 
 _log = structlog.get_logger("clarify.intake")
 _RETRY = 0.5
@@ -229,7 +229,7 @@ class Intake:
             at=item.received_at if item.live else item.at,
             left_awaiting=event.type == aaep.STATE_CHANGED and left,
         )
-        for issue in {summary.issue for summary in known}:
+        for issue in {summary.issue for summary in known if concerns(news, summary)}:
             await self._router.session_went_on(issue, news)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

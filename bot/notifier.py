@@ -19,6 +19,8 @@ from core.errors import LedgerUnreadable
 
 # Errors of these categories get better by themselves, or with the next try of the agent (aaep chapter 4 §4.1.3).
 _NOBODY_NEEDED = frozenset({"transient", "network", "timeout"})
+# Shown where a thread is there already.
+_IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})
 _LINES_KEPT = 50
 
 
@@ -45,12 +47,11 @@ class Notifier:
             await self._notice(item, self._renderer.generic_notice(event), critical=True)
             if event.type in {aaep.CLARIFICATION, aaep.HANDOFF}:
                 await self._page_event(item)
-        elif await self._messages.thread_of(item.producer, event.session_id) is None:
-            return
-        elif event.type == aaep.TOOL_COMPLETED:
-            await self._tool(item)
-        elif event.type in {aaep.COMPLETED, aaep.CANCELLED}:
-            await self._notice(item, self._renderer.session_notice(event), critical=False)
+        elif event.type in _IN_THREADS and await self._messages.thread_of(item.producer, event.session_id):
+            if event.type == aaep.TOOL_COMPLETED:
+                await self._tool(item)
+            else:
+                await self._notice(item, self._renderer.session_notice(event), critical=False)
 
     async def trouble(self, trouble: Trouble) -> None:
         """Something critical may not have come in: somebody has to look."""

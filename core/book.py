@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from core.clarification import Aaep, Clarification
 from core.errors import NotFound
@@ -110,8 +111,10 @@ def identity(item: object) -> str:
 
 def encode(raw: Raw) -> bytes:
     try:
-        return json.dumps(raw, ensure_ascii=False, indent=2).encode()
-    except UnicodeEncodeError:  # somebody else's field holds half a character, which only an escape can carry
+        return to_json(raw, indent=2)  # the same as json's, many times faster with an indent
+    except (
+        ValueError
+    ):  # somebody else's field is nested deeply, or holds half a character that needs an escape
         return json.dumps(raw, indent=2).encode()
 
 

@@ -33,6 +33,7 @@ from core.clarification import (
 )
 from core.clock import Clock
 from core.errors import AnswerRejected, Closed, NotOpen, Superseded
+from core.index import Summary
 from core.ledger import Book, Ledger
 
 _T = TypeVar("_T")
@@ -202,6 +203,12 @@ class Router:
 
         # Also if the caller does not wait for the end any more: it was decided, so it has to be shown.
         return await self._ledger.transact(issue, run, written=tell)
+
+
+def concerns(news: SessionNews, known: Summary) -> bool:
+    """Whether news of its session may change a clarification: `after_event` says how, under the lock (pure)."""
+    voids = news.left_awaiting or news.type in aaep.SESSION_ENDS
+    return known.reply in _UNPROVEN or (known.is_open and voids)
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:

@@ -24,10 +24,9 @@ from bot.errors import StorageUnavailable
 from bot.inert import split_escaped
 from bot.ports import Place
 from bot.settings.model import Settings
-from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError
-from core.index import Index, Summary, summarize
+from core.index import Index, Summary
 from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
@@ -83,12 +82,8 @@ class Delivery:
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: set[str] = set()
 
-    def changed(self, record: Clarification) -> None:
-        """A record was written: bring everybody in line with it."""
-        self.note(summarize(record))
-
     def note(self, summary: Summary) -> None:
-        """Take in a clarification as it is now."""
+        """A record was written: bring everybody in line with it."""
         self._index.put(summary)
         self._rollups.update(summary)
         if summary.reply == "sending":
@@ -149,7 +144,7 @@ class Delivery:
 
     async def _show_again(self, clarification: str) -> None:
         await self._messages.forget_shown(clarification)
-        for row in await self._messages.of_clarification(clarification):
+        for row in await self._messages.cards_of([clarification]):
             if row.ts is not None:
                 self.lanes.put(row.channel or row.target, row.key, (DEAD_CONTROLS, 0.0), post=False)
 
@@ -160,12 +155,14 @@ class Delivery:
         if fresh:
             await self._messages.want(fresh)
             self._known.update(card.key for card in fresh)
-        for summary in mine:
-            if summary.is_open and not self._rollups.may_have_card(summary.id):
-                continue
-            for row in await self._messages.of_clarification(summary.id):
-                priority = _priority(summary, row)
-                self.lanes.put(row.channel or row.target, row.key, priority, post=row.ts is None)
+        shown = {
+            summary.id: summary
+            for summary in mine
+            if not summary.is_open or self._rollups.may_have_card(summary.id)
+        }
+        for row in await self._messages.cards_of(shown):
+            priority = _priority(shown[row.clarification or ""], row)
+            self.lanes.put(row.channel or row.target, row.key, priority, post=row.ts is None)
         for agent in {summary.agent_id or "" for summary in mine}:
             await self._roll_up(agent)
         self._known.difference_update(_card_key(s) for s in mine if not s.needs_something)

@@ -92,9 +92,12 @@ class Messages:
         rows = await self._store.read("select * from messages where final = 0 and failed is null")
         return [_row(row) for row in rows]
 
-    async def of_clarification(self, clarification: str) -> list[Row]:
+    async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
+        """The cards of clarifications, the earlier rounds first."""
         rows = await self._store.read(
-            "select * from messages where clarification = ? and kind = 'card' order by round", clarification
+            """select m.* from json_each(?) wanted join messages m on m.clarification = wanted.value
+               where m.kind = 'card' order by m.round""",
+            json.dumps(list(clarifications)),
         )
         return [_row(row) for row in rows]
 

@@ -55,6 +55,7 @@ create table messages (
   failed text                  -- why it will never be shown
 ) without rowid;
 create index messages_open on messages (kind, key) where final = 0;
+create index messages_begun on messages (producer, session_id) where ts is null and intent_at is not null;
 create index messages_clarification on messages (clarification) where clarification is not null;
 create unique index messages_places on messages (channel, ts) where ts is not null;
 
