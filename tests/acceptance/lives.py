@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from tests.acceptance.world import World
 
 
-def environment(world: World, **instead: str) -> dict[str, str]:
+def environment(world: World) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return kept | {
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_APP_TOKEN": APP_TOKEN,
         "SLACK_API_URL": world.workspace.api_url,
-        **instead,
     }
 
 
@@ -31,11 +32,28 @@ class Life:
     def __init__(self, world: World, process: Process) -> None:
         self.world = world
         self.process = process
+        self.copying: asyncio.Task[None] | None = None
         self._killed = False
 
     @classmethod
-    async def begin(cls, world: World, *, before: Callable[[], None] | None = None, **instead: str) -> Life:
-        """Start `clarify run`; `instead` changes its environment. `before` is called just before."""
+    async def begin(
+        cls,
+        world: World,
+        *,
+        before: Callable[[], None] | None = None,
+        instead: Mapping[str, str] | None = None,
+        piped: bool = False,
+        largest_file: int | None = None,
+    ) -> Life:
+        """Start `clarify run`.
+
+        Args:
+            world: where.
+            before: called just before.
+            instead: changes to its environment.
+            piped: it logs into a pipe, where limits on files do not count.
+            largest_file: bytes that a file may have.
+        """
         if before is not None:
             before()
         with world.log.open("ab") as log:
@@ -46,24 +64,34 @@ class Life:
                 "run",
                 "--config",
                 str(world.config),
-                env=environment(world, **instead),
+                env=environment(world) | dict(instead or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=log,
+                stderr=subprocess.PIPE if piped else log,
+                preexec_fn=partial(_limit, largest_file) if largest_file is not None else None,
             )
         world.tap("started")
-        return cls(world, process)
+        life = cls(world, process)
+        life.copying = asyncio.create_task(life.copy()) if piped else None
+        return life
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, world: World, **instead: str) -> AsyncIterator[Life]:
+    async def of(cls, world: World, *, piped: bool = False) -> AsyncIterator[Life]:
         """A process that takes clicks; killed at the end, where it still lives."""
-        life = await cls.begin(world, **instead)
+        life = await cls.begin(world, piped=piped)
         try:
             await life.ready()
             yield life
         finally:
             await life.end()
+
+    async def copy(self) -> None:
+        """From the pipe to the log."""
+        assert self.process.stderr is not None
+        with self.world.log.open("ab", buffering=0) as log:
+            async for line in self.process.stderr:
+                log.write(line)
 
     async def ready(self, timeout: float = 30.0) -> None:
         """It takes clicks."""
@@ -97,8 +125,14 @@ class Life:
         if not self.ended:
             self.process.kill()
             await self.process.wait()
+        if self.copying is not None:
+            await self.copying
         await self.world.until(lambda: not self.world.workspace.link.connections)
 
     def last_words(self) -> str:
         lines = self.world.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join([f"ended with {self.process.returncode}", *lines[-15:]])
+
+
+def _limit(largest_file: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
