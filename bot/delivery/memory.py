@@ -52,9 +52,8 @@ class SqliteSlackMemory:
 
     async def open_threads(self) -> list[Thread]:
         rows = await self._store.read(
-            """select * from sessions s where thread_ts is not null and exists (
-                 select 1 from messages m where m.kind = 'card' and m.final = 0
-                 and m.producer = s.producer and m.session_id = s.session_id)"""
+            """select * from sessions where thread_ts is not null and (producer, session_id) in (
+                 select producer, session_id from messages where kind = 'card' and final = 0)"""
         )
         return [thread(row) for row in rows]
 
@@ -65,6 +64,15 @@ class SqliteSlackMemory:
             ts,
         )
         return (row["clarification"], row["round"]) if row else None
+
+    async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
+        row = await self._store.read_one(
+            "select ts from messages where kind = 'card' and clarification = ? and round = ? and channel = ?",
+            clarification,
+            round,
+            channel,
+        )
+        return row["ts"] if row else None
 
     async def first_time(self, key: str) -> bool:
         return await self._store.execute("insert into onces values (?) on conflict do nothing", key) > 0
