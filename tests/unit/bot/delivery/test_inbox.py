@@ -26,7 +26,8 @@ def inbox(store: Store) -> SqliteInbox:
 
 
 async def put(inbox: SqliteInbox, event: dict[str, Any] | None = None, **how: Any) -> bool:
-    return await inbox.put(incoming(event, **how), START, EXPIRES)
+    (fresh,) = await inbox.put_all([(incoming(event, **how), START, EXPIRES)])
+    return fresh
 
 
 async def issues(inbox: SqliteInbox) -> list[int | None]:

@@ -1,0 +1,288 @@
+"""From what producers told to what was decided: in order, session by session, whatever gets in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.delivery.inbox import Item, SqliteInbox
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.intake import Intake
+from core.clarification import Answer, Clarification
+from core.errors import LedgerUnreadable
+from core.index import Index, summarize
+from core.ledger import FileLedger
+from core.router import Router
+from tests.clocks import START, ManualClock, until
+from tests.unit.bot.delivery.events import incoming, other, raw
+from tests.unit.core.records import ADE, SLA
+
+ISSUE = 42
+IN_42 = {"extensions": {"agentx": {"issue": ISSUE}}}
+
+
+@dataclass
+class Notifier:
+    """Keeps what it is told; `troubles` are raised first."""
+
+    events: list[str] = field(default_factory=list)
+    paged: list[str] = field(default_factory=list)
+    troubles: list[Exception] = field(default_factory=list)
+
+    async def event(self, item: Item) -> None:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        self.events.append(item.event.event_id)
+
+    async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None) -> None:
+        if self.troubles:
+            raise self.troubles.pop(0)
+        self.paged.append(f"ledger {error.issue}")
+
+    async def not_worked_off(self, item: Item) -> None:
+        self.paged.append(item.event.event_id)
+
+
+class Clocks:
+    """The producer's clock is `behind` ours."""
+
+    behind = timedelta(0)
+
+    def offset(self, producer: str) -> timedelta:
+        return self.behind
+
+    def deadline(self, producer: str, sent: datetime, timeout_seconds: float) -> datetime:
+        return sent + self.behind + timedelta(seconds=timeout_seconds)
+
+
+@dataclass
+class World:
+    intake: Intake
+    ledger: FileLedger
+    router: Router
+    notifier: Notifier
+    clocks: Clocks
+    clock: ManualClock
+    inbox: SqliteInbox
+
+    async def put(self, event: dict[str, Any], **how: Any) -> None:
+        await self.intake.put(incoming(event, **how))
+
+    async def worked_off(self) -> None:
+        async with asyncio.timeout(10):
+            await self.intake.drained()
+
+    async def records(self, issue: int = ISSUE) -> list[tuple[str, str]]:
+        return [(item["id"], item["status"]) for item in await self.ledger.read(issue)]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    store = await Store.open(tmp_path / "clarify.db")
+    clock, index, ledger, notifier = ManualClock(auto=True), Index(), FileLedger(tmp_path), Notifier()
+
+    def changed(record: Clarification) -> None:
+        index.put(summarize(record))
+
+    async def settled(clarifications: list[str], patience: float) -> None:
+        assert patience > 0
+
+    router, inbox = Router(ledger, clock, SLA, changed), SqliteInbox(store)
+    intake = Intake(
+        inbox=inbox,
+        router=router,
+        index=index,
+        notifier=notifier,  # type: ignore[arg-type]
+        replies_settled=settled,
+        clock=clock,
+    )
+    clocks = Clocks()
+    intake.use_clocks(clocks)
+    task = asyncio.create_task(intake.run())
+    yield World(intake, ledger, router, notifier, clocks, clock, inbox)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await intake.close()
+    assert not intake.failed.done()
+    await store.close()
+    ledger.close()
+
+
+async def test_question_becomes_a_clarification_once(world: World) -> None:
+    for _ in range(3):
+        await world.put(raw(**IN_42))
+    await world.worked_off()
+    assert await world.records() == [("CLR-42-001", "pending")]
+    assert await world.inbox.waiting(0) == []
+    found = await world.ledger.find("CLR-42-001", ISSUE)
+    assert (found.asked.producer, found.asked.agent_name, found.to, found.blocking) == (
+        "planner",
+        "Planner",
+        "human",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("agentx", "to", "topic", "blocking"),
+    [
+        ({"to": "architect", "topic": "db", "blocking": False}, "architect", "db", False),
+        ({"to": 7, "topic": ["x"], "blocking": "no"}, "human", "Deploy to production?", True),
+        ({"to": "", "topic": ""}, "human", "Deploy to production?", True),
+    ],
+)
+async def test_extension_of_a_question(
+    world: World, agentx: dict[str, Any], to: str, topic: str, blocking: bool
+) -> None:
+    await world.put(raw(extensions={"agentx": {"issue": ISSUE} | agentx}))
+    await world.worked_off()
+    found = await world.ledger.find("CLR-42-001", ISSUE)
+    assert (found.to, found.topic, found.blocking) == (to, topic, blocking)
+
+
+@pytest.mark.parametrize(
+    ("sent", "live", "behind", "expires"),
+    [
+        ("2026-11-21T09:00:00Z", True, 0, 300),
+        ("2026-11-21T08:59:00Z", False, 0, 240),
+        ("2026-11-21T08:58:00Z", True, 120, 300),
+        ("2020-01-01T00:00:00Z", True, 0, 300),  # no clock is this wrong: it was sent when it came
+        ("2999-01-01T00:00:00Z", True, 0, 300),
+        ("nonsense", True, 0, 300),
+    ],
+)
+async def test_expiry_is_on_our_clock(
+    world: World, sent: str, live: bool, behind: float, expires: float
+) -> None:
+    world.clocks.behind = timedelta(seconds=behind)
+    await world.put(raw(**IN_42, timestamp=sent), live=live)
+    await world.worked_off()
+    found = await world.ledger.find("CLR-42-001", ISSUE)
+    assert found.asked.expires_at == START + timedelta(seconds=expires)
+
+
+@pytest.mark.parametrize("sent", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+async def test_backlog_from_the_ends_of_time_is_taken_in(world: World, sent: str) -> None:
+    world.clocks.behind = timedelta(hours=1)
+    await world.put(raw(**IN_42, timestamp=sent), live=False)
+    await world.worked_off()
+    assert await world.records() == [("CLR-42-001", "pending")]
+
+
+async def test_question_without_a_timeout_never_expires(world: World) -> None:
+    await world.put(raw(**IN_42, timeout_seconds="whenever"))
+    await world.worked_off()
+    assert (await world.ledger.find("CLR-42-001", ISSUE)).asked.expires_at is None
+
+
+def moved_on(**more: Any) -> dict[str, Any]:
+    later = {"timestamp": "2026-11-21T09:00:01Z"}
+    return other("state.changed", from_state="awaiting_input", to_state="thinking", **(later | more))
+
+
+async def test_session_that_moved_on_voids_its_one_open_question(world: World) -> None:
+    await world.put(raw(**IN_42))
+    await world.put(moved_on())
+    await world.worked_off()
+    assert await world.records() == [("CLR-42-001", "abandoned")]
+
+
+async def test_session_that_moved_on_voids_none_of_several(world: World) -> None:
+    await world.put(raw(**IN_42))
+    await world.put(raw(**IN_42, event_id="e2", reply_token="r2", question="Other?"))
+    await world.put(moved_on())
+    await world.worked_off()
+    assert [status for _, status in await world.records()] == ["pending", "pending"]
+
+
+async def test_session_that_moved_on_voids_none_of_several_in_several_ledgers(world: World) -> None:
+    await world.put(raw(**IN_42))
+    await world.put(
+        raw(event_id="e2", reply_token="r2", question="Other?", extensions={"agentx": {"issue": 43}})
+    )
+    await world.put(moved_on())
+    await world.worked_off()
+    assert (await world.records(), await world.records(43)) == (
+        [("CLR-42-001", "pending")],
+        [("CLR-43-001", "pending")],
+    )
+
+
+async def test_end_of_a_session_closes_its_questions_in_every_ledger(world: World) -> None:
+    await world.put(raw(**IN_42))
+    await world.put(
+        raw(event_id="e2", reply_token="r2", question="Other?", extensions={"agentx": {"issue": 43}})
+    )
+    await world.put(other("session.cancelled", timestamp="2026-11-21T09:00:01Z"))
+    await world.worked_off()
+    assert (await world.records(), await world.records(43)) == (
+        [("CLR-42-001", "abandoned")],
+        [("CLR-43-001", "abandoned")],
+    )
+    assert world.notifier.events[-1] == "evt_session.cancelled"
+
+
+async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
+    await world.put(raw(**IN_42))
+    await world.worked_off()
+    await world.router.answer("CLR-42-001", lambda _: Answer(response=True, label="Yes"), ADE, START)
+    await world.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
+    await world.put(other("tool.completed"), at=START + timedelta(seconds=1))
+    await world.worked_off()
+    assert await world.records() == [("CLR-42-001", "resolved")]
+
+
+@pytest.mark.parametrize("trouble", [StorageUnavailable(), StorageUnavailable("again")])
+async def test_event_waits_for_what_is_not_there_now(world: World, trouble: Exception) -> None:
+    world.notifier.troubles = [trouble, trouble]
+    await world.put(other("session.errored"))
+    await world.worked_off()
+    assert world.notifier.events == ["evt_session.errored"]
+    assert world.clock.slept == [0.5, 0.5]
+
+
+async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> None:
+    world.notifier.troubles = [RuntimeError("a fault of ours")]
+    await world.put(other("session.errored"))
+    await world.put(raw(**IN_42))
+    await world.worked_off()
+    assert world.notifier.paged == ["evt_session.errored"]
+    assert await world.records() == [("CLR-42-001", "pending")]
+
+
+async def test_broken_ledger_is_paged_and_the_question_is_written_to_a_new_one(world: World) -> None:
+    world.ledger.path(ISSUE).write_text('{"clarifications": [{"id": "CLR-42-007"')
+    world.notifier.troubles = [StorageUnavailable()]  # also the page has to wait
+    await world.put(raw(**IN_42))
+    await world.worked_off()
+    assert world.notifier.paged == ["ledger 42"]
+    assert await world.records() == [("CLR-42-008", "pending")]
+
+
+async def test_locked_ledger_holds_up_its_session_only(world: World) -> None:
+    marker = world.ledger.directory / "issue-42.json.lock"
+    marker.write_text('{"agent": "rival"}')
+    await world.put(raw(**IN_42))
+    await world.put(
+        raw(event_id="e2", reply_token="r2", session_id="sess_2", extensions={"agentx": {"issue": 43}})
+    )
+    await until(lambda: world.ledger.path(43).exists(), 1.5)
+    assert not world.ledger.path(ISSUE).exists()
+    marker.unlink()
+    await world.worked_off()
+    assert await world.records() == [("CLR-42-001", "pending")]
+
+
+async def test_events_of_a_session_keep_their_order(world: World) -> None:
+    names = [f"evt_{n:03d}" for n in range(60)]
+    for name in names:
+        await world.put(other("session.errored", event_id=name))
+    await world.worked_off()
+    assert world.notifier.events == names
