@@ -65,14 +65,15 @@ class Intake:
         """The producers' clock offsets; they are known only once the producers exist."""
         self._clocks = clocks
 
-    async def put(self, incoming: Incoming) -> None:
+    async def put(self, *incoming: Incoming) -> None:
         """See `bot.ports.Inbox`."""
-        at, expires_at = self._timing(incoming)
-        if await self._inbox.put(incoming, at, expires_at):
+        fresh = await self._inbox.put_all([(each, *self._timing(each)) for each in incoming])
+        if any(fresh):
             self._came.set()
             self._idle.clear()
-        else:
-            _log.info("duplicate", producer=incoming.producer, event_id=incoming.event.event_id)
+        for each, new in zip(incoming, fresh, strict=True):
+            if not new:
+                _log.info("duplicate", producer=each.producer, event_id=each.event.event_id)
 
     async def cursor(self, producer: str) -> str | None:
         return await self._inbox.cursor(producer)

@@ -40,8 +40,8 @@ class Trouble:
 
 
 class Inbox(Protocol):
-    async def put(self, incoming: Incoming) -> None:
-        """Returns once the event and its cursor are durable. A duplicate is a success.
+    async def put(self, *incoming: Incoming) -> None:
+        """Returns once the events, in this order, and their cursor are durable. A duplicate is a success.
 
         Raises:
             StorageUnavailable: nothing was stored; try again, and do not move on.
@@ -154,6 +154,10 @@ class SlackMemory(Protocol):
 
     async def card_at(self, channel: str, ts: str) -> tuple[str, int] | None:
         """The clarification and round whose card is the message at `ts`."""
+        ...
+
+    async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
+        """The `ts` of a round's card, if it is in `channel`."""
         ...
 
     async def first_time(self, key: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ from bot.ports import Incoming
 from core.aaep import Event, parse_event
 
 FIRST_RESERVED_ISSUE = 100_001
+Timed = tuple[Incoming, datetime, datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +40,11 @@ class SqliteInbox:
 
     async def put(self, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
         """Take an event in, move the cursor, find its ledger; False for a duplicate."""
+        return (await self.put_all([(incoming, at, expires_at)]))[0]
 
-        def work(db: sqlite3.Connection) -> bool:
-            fresh = _insert(db, incoming, at, expires_at)
-            if incoming.cursor is not None:
-                db.execute(
-                    "insert into cursors values (?, ?) on conflict (producer) do update set cursor = excluded.cursor",
-                    (incoming.producer, incoming.cursor),
-                )
-            return fresh
-
-        return await self._store.write(work)
+    async def put_all(self, timed: Sequence[Timed]) -> list[bool]:
+        """`put` for several, in their order: all of them or none."""
+        return await self._store.write(lambda db: [_take(db, *each) for each in timed])
 
     async def reserve_above(self, issue: int) -> None:
         """Never give out numbers up to `issue`: their ledgers exist already (the storage is newer than they are)."""
@@ -86,6 +82,16 @@ class SqliteInbox:
             )
 
         await self._store.write(work)
+
+
+def _take(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
+    fresh = _insert(db, incoming, at, expires_at)
+    if incoming.cursor is not None:
+        db.execute(
+            "insert into cursors values (?, ?) on conflict (producer) do update set cursor = excluded.cursor",
+            (incoming.producer, incoming.cursor),
+        )
+    return fresh
 
 
 def _insert(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:

@@ -109,10 +109,11 @@ class Lanes:
             key, priority = self._pop(queue)
             if key is None:
                 continue
+            began = self._elapsed()
             result = await self._deliver(key)
             now = self._elapsed()
             if result.posted:
-                pace.posted(now)
+                pace.posted(began)  # the time that Slack takes to answer is part of the interval
             if isinstance(result, Done):
                 pace.went_well()
                 continue

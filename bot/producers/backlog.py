@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from bot.producers.stream import Frame, Oversize
 
@@ -58,14 +59,15 @@ class Backlog:
         """Returns once the backlog is below its bounds; until then TCP holds the producer back."""
         await self._room.wait()
 
-    async def first(self) -> Arrival:
-        """The oldest; it stays until `done`, so that it is always in the backlog or in the inbox."""
+    async def first(self, most: int = 1) -> list[Arrival]:
+        """The oldest, at least one; they stay until `done`, so that each is always in the backlog or in the inbox."""
         await self._some.wait()
-        return self._items[0]
+        return list(islice(self._items, most))
 
-    def done(self) -> None:
-        """The oldest is dealt with."""
-        self._bytes -= self._items.popleft().size
+    def done(self, count: int = 1) -> None:
+        """The oldest are dealt with."""
+        for _ in range(count):
+            self._bytes -= self._items.popleft().size
         self._tell()
 
     async def drained(self) -> None:

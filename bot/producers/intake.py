@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -24,6 +24,7 @@ from core.clock import Clock
 
 _STORAGE_CAP = 10.0
 _KINDS = 1000
+_AT_ONCE = 100  # stored in one transaction
 log = structlog.get_logger(__name__)
 
 
@@ -41,7 +42,7 @@ class Counters:
 
 
 class Intake:
-    """Deals with one producer's arrivals, in order, one at a time."""
+    """Deals with one producer's arrivals, in order: those that wait are stored together, at the price of one."""
 
     def __init__(
         self,
@@ -70,27 +71,33 @@ class Intake:
     async def run(self) -> None:
         """Empties the backlog for ever."""
         while True:
-            await self.take(await self._backlog.first())
-            self._backlog.done()
+            arrivals = await self._backlog.first(_AT_ONCE)
+            await self.take(*arrivals)
+            self._backlog.done(len(arrivals))
 
-    async def take(self, arrival: Arrival) -> None:
-        """Returns once the arrival is stored, or a human was told, or it is nothing that anybody needs."""
+    async def take(self, *arrivals: Arrival) -> None:
+        """Returns once each arrival is stored, or a human was told, or it is nothing that anybody needs."""
+        read = [await self._read(arrival) for arrival in arrivals]
+        events = [incoming for incoming in read if incoming is not None]
+        if events:
+            await self._store(events)
+
+    async def _read(self, arrival: Arrival) -> Incoming | None:
+        """What is to be stored of an arrival; where that cannot be known, a human is told."""
         if isinstance(arrival.frame, Oversize):
             await self._oversize(arrival.frame)
-            return
+            return None
         try:
             event = self._parse(arrival, arrival.frame)
         except (ValueError, RecursionError) as error:
             await self._unreadable(arrival, arrival.frame, error)
-            return
+            return None
         self._observe(event, arrival, arrival.frame.skimmed)
         if event.type in IGNORED_TYPES and not event.critical:
             self._counters.skimmed += 1
-            return
+            return None
         self._counters.events += 1
-        await self._store(
-            Incoming(self._producer, event, arrival.received_at, arrival.frame.id, arrival.live)
-        )
+        return Incoming(self._producer, event, arrival.received_at, arrival.frame.id, arrival.live)
 
     def _parse(self, arrival: Arrival, frame: Frame) -> Event:
         event = parse_event(json.loads(frame.data), arrival.received_at)
@@ -122,24 +129,30 @@ class Intake:
                 missing=missing,
             )
 
-    async def _store(self, incoming: Incoming) -> None:
-        event = incoming.event
+    async def _store(self, events: Sequence[Incoming]) -> None:
         try:
-            await self._until_stored(lambda: self._inbox.put(incoming))
+            await self._until_stored(lambda: self._inbox.put(*events))
         except Exception as error:  # noqa: BLE001  one event that the inbox cannot digest must not stop the rest
-            self._log.error(
-                "event could not be taken in",
-                error=_place(error),
-                type=event.type,
-                event_id=event.event_id,
-                session_id=event.session_id,
-            )
-            await self._tell(
-                f"failed:{event.session_id}",
-                f"An event of type {event.type} could not be taken in; see the log for {event.event_id}.",
-                agent_id=event.agent_id,
-                session_id=event.session_id,
-            )
+            if len(events) == 1:
+                await self._not_stored(events[0].event, error)
+            else:
+                for each in events:
+                    await self._store([each])
+
+    async def _not_stored(self, event: Event, error: Exception) -> None:
+        self._log.error(
+            "event could not be taken in",
+            error=_place(error),
+            type=event.type,
+            event_id=event.event_id,
+            session_id=event.session_id,
+        )
+        await self._tell(
+            f"failed:{event.session_id}",
+            f"An event of type {event.type} could not be taken in; see the log for {event.event_id}.",
+            agent_id=event.agent_id,
+            session_id=event.session_id,
+        )
 
     async def _oversize(self, frame: Oversize) -> None:
         self._counters.oversize += 1

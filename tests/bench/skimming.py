@@ -77,7 +77,7 @@ class _Last:
     def __init__(self) -> None:
         self.came = asyncio.Event()
 
-    async def put(self, incoming: Incoming) -> None:
+    async def put(self, *incoming: Incoming) -> None:
         self.came.set()
 
     async def cursor(self, producer: str) -> str | None:

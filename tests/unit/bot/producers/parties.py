@@ -68,16 +68,17 @@ class Box:
         self.chokes_on: str | None = None
         self.cursors: dict[str, str] = {}
 
-    async def put(self, incoming: Incoming) -> None:
+    async def put(self, *incoming: Incoming) -> None:
         await self.gate.wait()
         if self.unavailable:
             self.unavailable -= 1
             raise StorageUnavailable
-        if incoming.event.event_id == self.chokes_on:
+        if any(each.event.event_id == self.chokes_on for each in incoming):
             raise KeyError("Deploy to production?")
-        self.got.append(incoming)
-        if incoming.cursor:
-            self.cursors[incoming.producer] = incoming.cursor
+        for each in incoming:
+            self.got.append(each)
+            if each.cursor:
+                self.cursors[each.producer] = each.cursor
 
     async def cursor(self, producer: str) -> str | None:
         if self.unavailable:

@@ -143,6 +143,14 @@ async def test_intake_pages_for_one_event_that_cannot_be_stored_and_goes_on() ->
     assert "KeyError" in str(logs)
 
 
+async def test_intake_stores_what_waits_together_but_for_what_cannot_be_stored() -> None:
+    desk = Desk()
+    desk.box.chokes_on = "evt_0000000000000002"
+    await desk.intake.take(*(arrival(question(n)) for n in (1, 2, 3)))
+    assert desk.box.ids() == ["evt_0000000000000001", "evt_0000000000000003"]
+    assert len(desk.troubles) == 1
+
+
 async def test_intake_notes_what_was_not_utf8() -> None:
     desk = Desk()
     await desk.take(question(question="caf\ufffd"), replaced=True)
