@@ -92,8 +92,9 @@ async def test_stopped_bot_leaves_its_subscription_open_while_a_question_waits(s
 async def test_p4_reply_that_is_still_owed_at_the_stop_is_taken_after_it(stage: Scene) -> None:
     async with stage.bot():
         card = await stage.ask()
-        stage.producer.refuse_next(503, times=3)
+        stage.producer.refuse_next(503, headers={"Retry-After": "3600"})
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.now_says(card, "Sending to the agent")
     assert not stage.producer.replies
     assert stage.producer.subscriptions  # a closed one would be a timeout to the producer
     async with stage.bot():
