@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from bot.logs import configure_logging
 from tests.bench import clicks, intake, posts, skimming, starting
 from tests.bench.clicks import Size
 from tests.bench.seeding import Seed
@@ -55,6 +56,7 @@ def main() -> int:
     )
     arguments.add_argument("--folder", type=Path, help="where to write; the disk decides the durable figures")
     chosen = arguments.parse_args()
+    configure_logging("warning")
     rows = asyncio.run(_run(measures(quick=chosen.quick), chosen.only, chosen.folder))
     sys.stdout.write(table(rows) + "\n")
     return 0 if chosen.quick or all(row.met is not False for row in rows) else 1

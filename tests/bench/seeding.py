@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -13,9 +12,8 @@ from pathlib import Path
 from bot.delivery.store import Store
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
+from core.book import digest, dump, encode
 from core.clarification import Answer, Ask, Clarification, Decider, answered, opened, reply_settled, resolved
-from core.index import summarize
-from core.ledger import dump
 from tests.bench.stage import Stage, configured
 
 PRODUCER = "planner"
@@ -37,15 +35,16 @@ async def seed(on: Stage, past: Seed) -> None:
     configured(on)
     ledgers, archive = on.folder / "ledgers", on.folder / "ledgers" / "archive"
     archive.mkdir()
-    storage = on.folder / "clarify.db"
+    storage, template = on.folder / "clarify.db", _closed(past.size)
     await (await Store.open(storage)).close()
     with sqlite3.connect(storage) as db:
         db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
         for record in _open(past):
             _write(ledgers, record)
             _remember(db, record, final=False)
-            _show(on, record)
-        for record in _archived(past):
+            _show(on, record)  # what is archived is not looked for
+        for number in range(past.archived):
+            record = _archived(_FIRST_ARCHIVED + number, past.open + number, template)
             _write(archive, record)
             _remember(db, record, final=True)
     db.close()
@@ -57,14 +56,23 @@ def _open(past: Seed) -> Iterator[Clarification]:
         yield opened(_FIRST + number, 1, _ask(number, past.size, now), now, timedelta(hours=4))
 
 
-def _archived(past: Seed) -> Iterator[Clarification]:
+def _closed(size: int) -> Clarification:
+    """Asked, answered and delivered long ago; what all archived ones are made after."""
     now = datetime.now(UTC) - timedelta(days=40)
     who = Decider("user:slack/T0LOCAL/U0ADE", "slack", "T0LOCAL", "U0ADE")
-    for number in range(past.archived):
-        ask = _ask(past.open + number, past.size, now)
-        record = opened(_FIRST_ARCHIVED + number, 1, ask, now, timedelta(hours=4))
-        record = answered(record, Answer(response=True, label="Yes"), who, now)
-        yield resolved(reply_settled(record, "confirmed", None), now)
+    record = opened(_FIRST_ARCHIVED, 1, _ask(0, size, now), now, timedelta(hours=4))
+    record = answered(record, Answer(response=True, label="Yes"), who, now)
+    return resolved(reply_settled(record, "confirmed", None), now)
+
+
+def _archived(issue: int, number: int, template: Clarification) -> Clarification:
+    own = {
+        "session_id": f"seeded-session-{number}",
+        "event_id": f"evt_seeded_{number}",
+        "reply_token": f"seeded-token-{number}",
+    }
+    asked = template.asked.model_copy(update=own)
+    return template.model_copy(update={"id": f"CLR-{issue}-001", "issue_number": issue, "aaep": asked})
 
 
 def _ask(number: int, size: int, now: datetime) -> Ask:
@@ -97,7 +105,7 @@ def _ask(number: int, size: int, now: datetime) -> Ask:
 
 def _write(folder: Path, record: Clarification) -> None:
     ledger = {"issueNumber": record.issue_number, "clarifications": [dump(record)]}
-    (folder / f"issue-{record.issue_number}.json").write_text(json.dumps(ledger, indent=2), encoding="utf-8")
+    (folder / f"issue-{record.issue_number}.json").write_bytes(encode(ledger))
 
 
 def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> None:
@@ -122,7 +130,7 @@ def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> 
             AGENTS,
             AGENTS,
             ts,
-            summarize(record).digest,
+            "" if final else digest(dump(record)),
             int(final),
         ),
     )
