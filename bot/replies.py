@@ -119,13 +119,20 @@ class ThreadReplies:
             await self._remember(done, reply)
             return Words()
         waiting = [
-            record for record in mine if record.is_open and not (reply.missed and _is_older(reply, record))
+            record
+            for record in mine
+            if record.is_open and not (reply.missed and await self._is_older(reply, record))
         ]
         if not waiting:
             return await self._too_late(mine, reply)
         if len(waiting) > 1:
             return await self._ask_which(waiting, reply)
         return await self._answer(waiting[0], reply)
+
+    async def _is_older(self, reply: Reply, record: Clarification) -> bool:
+        """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
+        shown = await self._memory.shown_at(record.id, record.round, reply.channel)
+        return float(reply.ts) < float(shown) if shown else reply.at < record.asked_last
 
     async def _answer(self, record: Clarification, reply: Reply) -> Words:
         def read(asked: Clarification) -> Answer:
@@ -221,14 +228,6 @@ def _is_by(record: Clarification, reply: Reply) -> bool:
     if by is None or at is None or by.user != reply.person.user:
         return False
     return abs(at - reply.at) < timedelta(milliseconds=1)
-
-
-def _is_older(reply: Reply, record: Clarification) -> bool:
-    """Whether the reply was made before the question was asked."""
-    asked = next(
-        (entry.timestamp for entry in reversed(record.thread) if entry.type == "question"), record.created
-    )
-    return reply.at < asked
 
 
 def _closed_at(record: Clarification) -> datetime | None:

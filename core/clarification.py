@@ -148,6 +148,13 @@ class Clarification(_Model):
         return next((entry.body for entry in reversed(self.thread) if entry.type == "question"), self.topic)
 
     @property
+    def asked_last(self) -> datetime:
+        """When the latest question was asked, on our clock."""
+        return next(
+            (entry.timestamp for entry in reversed(self.thread) if entry.type == "question"), self.created
+        )
+
+    @property
     def answer(self) -> Entry | None:
         """The answer to the latest question, if there is one."""
         for entry in reversed(self.thread):
@@ -275,6 +282,7 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
             AlreadyAnswered(record) if record.asked.response is not None or record.answer else Closed(record)
         )
     asked = record.asked
+    at = max(at, record.asked_last)  # by another clock, Slack's, it may come out earlier
     entry = Entry(
         round=record.round, from_=decider.decided_by, type="answer", body=answer.label, timestamp=at
     )

@@ -10,8 +10,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown, failure
 
-# A lookup reads no further back than this many messages: a post whose outcome is unknown is recent.
-_LOOKUP_PAGES = 5
+# A post whose outcome is unknown is recent. A channel's history comes newest first, a thread's replies oldest first.
+# No bound in time: Slack's clock is not ours.
+_HISTORY_PAGES, _REPLIES_PAGES = 5, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +77,25 @@ class Gateway:
             return failure(error)
 
     async def find(
-        self, channel: str, thread_ts: str | None, oldest: float, matches: Mapping[str, Any], known: set[str]
+        self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
     ) -> Sent | Later | Unknown | Never | None:
         """The message whose metadata holds `matches` and whose ts is not `known`; None if there is none.
 
-        Reads conversations.replies or .history since `oldest` (seconds since 1970).
+        Reads conversations.replies or .history.
         """
         try:
-            async for message in self._messages(channel, thread_ts, oldest):
+            async for message in self._messages(channel, thread_ts):
                 if message.get("ts") not in known and _carries(message, matches):
                     return Sent(channel, str(message["ts"]))
         except Exception as error:  # noqa: BLE001 - as above
             return failure(error)
         return None
 
-    async def _messages(
-        self, channel: str, thread_ts: str | None, oldest: float
-    ) -> AsyncIterator[dict[str, Any]]:
+    async def _messages(self, channel: str, thread_ts: str | None) -> AsyncIterator[dict[str, Any]]:
         cursor: str | None = None
-        for _ in range(_LOOKUP_PAGES):
+        for _ in range(_REPLIES_PAGES if thread_ts else _HISTORY_PAGES):
             arguments: dict[str, Any] = {
                 "channel": channel,
-                "oldest": f"{oldest:.6f}",
                 "limit": 200,
                 "include_all_metadata": True,
             } | ({"cursor": cursor} if cursor else {})

@@ -113,7 +113,7 @@ class Messenger:
         """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
         begun = row.intent_at or 0.0
         taken = await self._messages.taken_places(row.channel or "", row.clarification)
-        found = await self._gateway.find(row.channel or "", row.thread_ts, begun - 60.0, wish.matches, taken)
+        found = await self._gateway.find(row.channel or "", row.thread_ts, wish.matches, taken)
         if isinstance(found, Sent):
             _log.info("found a post whose outcome was unknown", key=row.key)
             await self._landed(row, wish, found, certain=False)

@@ -17,7 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError, SlackRefusedError, SlackUnreachableError
 from bot.ports import SlackMemory, Thread
 from bot.slack.calls import Call, ask_patiently
-from bot.slack.hearing import Heard, said
+from bot.slack.hearing import said
 from bot.slack.intake import Intake
 from core.clock import Clock
 
@@ -65,38 +65,42 @@ class Backfill:
         return found
 
     async def _channel(self, channel: str, threads: list[Thread]) -> int:
-        started = f"{self._clock.now().timestamp():.6f}"
-        mark = await self._memory.watermark(channel)
+        mark = await self._memory.watermark(channel) or "0"
         # Replies may have been on their way when the mark was set; taken ones are known by their ts.
-        since = f"{max(0.0, float(mark) - MARGIN):.6f}" if mark else "0"
+        since = max(0.0, float(mark) - MARGIN)
         if len(threads) > FEW:
             threads = await self._moved(channel, threads, since)
-        missed = [heard for thread in threads for heard in await self._replies(thread, since)]
-        taken = [await self._intake.take(heard) for heard in sorted(missed, key=lambda each: each.ts)]
-        await self._memory.set_watermark(channel, started)
+        messages = [message for thread in threads for message in await self._replies(thread, since)]
+        missed = [heard for each in messages if (heard := said(channel, each, missed=True)) is not None]
+        missed.sort(key=lambda each: float(each.ts))
+        taken = [await self._intake.take(heard) for heard in missed]
+        # The mark goes by Slack's clock, which is not ours.
+        newest = max([mark, *(str(each["ts"]) for each in messages)], key=float)
+        await self._memory.set_watermark(channel, newest)
         return sum(taken)
 
-    async def _moved(self, channel: str, threads: list[Thread], since: str) -> list[Thread]:
+    async def _moved(self, channel: str, threads: list[Thread], since: float) -> list[Thread]:
         """The threads with a reply since the mark, or that the history since the oldest root does not show."""
-        oldest = min(thread.ts for thread in threads)
+        oldest = min((thread.ts for thread in threads), key=float)
         latest: dict[str, str] = {}
         call = partial(
             self._web.conversations_history, channel=channel, oldest=oldest, inclusive=True, limit=_PAGE
         )
         async for message in self._pages("conversations.history", call):
-            latest[str(message.get("ts"))] = str(message.get("latest_reply") or "")
-        return [thread for thread in threads if latest.get(thread.ts, "9") > since]
+            latest[str(message.get("ts"))] = str(message.get("latest_reply") or "0")
+        return [thread for thread in threads if float(latest.get(thread.ts, "inf")) > since]
 
-    async def _replies(self, thread: Thread, since: str) -> list[Heard]:
-        """People's replies since the mark; none where the thread is gone."""
+    async def _replies(self, thread: Thread, since: float) -> list[dict[str, Any]]:
+        """What was said in a thread since the mark; nothing where the thread is gone."""
+        oldest = f"{since:.6f}"
         call = partial(
-            self._web.conversations_replies, channel=thread.channel, ts=thread.ts, oldest=since, limit=_PAGE
+            self._web.conversations_replies, channel=thread.channel, ts=thread.ts, oldest=oldest, limit=_PAGE
         )
         try:
             return [
-                heard
+                message
                 async for message in self._pages("conversations.replies", call)
-                if (heard := said(thread.channel, message, missed=True)) is not None and heard.ts > since
+                if float(message["ts"]) > since
             ]
         except SlackRefusedError as error:
             if error.code != "thread_not_found":
