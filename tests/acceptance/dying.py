@@ -27,20 +27,19 @@ _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
 
 @dataclass(frozen=True)
 class Plan:
-    """Die at step `at`, counted from SIGUSR1, or from the start. The step's name goes to `epitaph`."""
+    """Die at step `at`, counted from SIGUSR1. The step's name goes to `epitaph`."""
 
     config: Path
     log: Path
     environment: dict[str, str]
     at: int
-    from_start: bool
     epitaph: Path
 
 
 class Countdown:
     def __init__(self, plan: Plan) -> None:
         self._left = plan.at
-        self._counting = plan.from_start
+        self._counting = False
         self._epitaph = plan.epitaph
         self._lock = threading.Lock()
         signal.signal(signal.SIGUSR1, self._begin)

@@ -93,7 +93,7 @@ class Life:
             async for line in self.process.stderr:
                 log.write(line)
 
-    async def ready(self, timeout: float = 30.0) -> None:
+    async def ready(self, timeout: float = 90.0) -> None:
         """It takes clicks."""
         await self.world.until(lambda: self.world.workspace.link.connections or self.ended, timeout)
         assert not self.ended, self.last_words()

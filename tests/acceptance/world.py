@@ -260,7 +260,7 @@ class World:
     def card_saying(self, text: str) -> Message | None:
         return next((m for m in self.cards() if text in said(m)), None)
 
-    async def until(self, predicate: Callable[[], Any], timeout: float = 30.0) -> Any:
+    async def until(self, predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
         """The predicate's first truthy value, asked at each change of the workspace and a few times a second:
         what happens at the agent or in files does not tell the workspace."""
         async with asyncio.timeout(timeout):
