@@ -206,6 +206,11 @@ class Scene:
             lambda: any(ack.payload_type == kind and ack.ok for ack in self.workspace.acks), timeout
         )
 
+    async def connected(self) -> None:
+        """Returns once the workspace has a connection that it can send clicks over."""
+        link = self.workspace.link
+        await self.until(lambda: any(not c.leaving and not c.socket.closed for c in link.connections))
+
     async def modal(self, user: str, timeout: float = 10.0) -> View:
         """The modal that is on top of what `user` sees, once there is one."""
         found: View = await self.until(lambda: next(iter(self.workspace.views(user)[-1:]), None), timeout)

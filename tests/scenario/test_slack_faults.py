@@ -159,7 +159,7 @@ async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_
         stage.workspace.cut_sockets()
         await stage.until(lambda: not stage.workspace.link.connections)
         assert not (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
-        await connected(stage)
+        await stage.connected()
         assert stage.record()["status"] == "pending"
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
@@ -206,15 +206,9 @@ async def test_refreshed_connection_loses_no_click(stage: Scene) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.workspace.disconnect_sockets("refresh_requested")
-        await connected(stage)
+        await stage.connected()
         assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
         await stage.reply()
-
-
-async def connected(stage: Scene) -> None:
-    await stage.until(
-        lambda: [c for c in stage.workspace.link.connections if not c.leaving and not c.socket.closed]
-    )
 
 
 async def test_p10_replies_made_while_the_bot_was_down_come_before_newer_clicks(stage: Scene) -> None:
@@ -298,7 +292,7 @@ async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> Non
         await stage.workspace.accept_connections()
         second = await stage.card("Second?")
         assert (await stage.reply("rpl_1"))["response"] is True
-        await connected(stage)
+        await stage.connected()
         await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
         await stage.reply("rpl_2")
         assert len(stage.cards()) == 2
