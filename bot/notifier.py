@@ -120,7 +120,7 @@ class Notifier:
         line = ToolLine(
             tool=event.text("tool") or "unnamed",
             status=event.text("status") or "unknown",
-            summary=event.summary() or event.text("error_message") or "",
+            summary=_result(event),
             duration_ms=duration if isinstance(duration, int) and not isinstance(duration, bool) else None,
         )
         if line.status != "success":
@@ -151,3 +151,9 @@ class Notifier:
                 wanted=json.dumps(events)[-200:],
             )
         )
+
+
+def _result(event: aaep.Event) -> str:
+    """What a tool's result says: the error first, where the summary leaves it out; a long summary is cut."""
+    summary, error = event.summary() or "", event.text("error_message") or ""
+    return summary if error in summary else f"{error} · {summary}" if summary else error

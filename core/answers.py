@@ -172,10 +172,8 @@ def _choice(asked: Aaep, words: str) -> Answer | None:
 
 def _pick(asked: Aaep, words: str) -> int | None:
     """The one choice that `words` name. Two readings are asked back."""
-    said = _fold(words)
-    named = {
-        i for i, option in enumerate(asked.choices) if said in (_fold(option.value), _fold(option.label))
-    }
+    said = {_fold(words), _fold(words.strip("*_~`"))}  # bold and the like, which Slack sends as typed
+    named = {i for i, option in enumerate(asked.choices) if said & {_fold(option.value), _fold(option.label)}}
     match = _INDEX.fullmatch(words)
     index = int(match.group(1)) - 1 if match else -1
     numbered = {index} if 0 <= index < len(asked.choices) else set()

@@ -53,7 +53,8 @@ class SqliteSlackMemory:
     async def open_threads(self) -> list[Thread]:
         rows = await self._store.read(
             """select * from sessions where thread_ts is not null and (producer, session_id) in (
-                 select producer, session_id from messages where kind = 'card' and final = 0)"""
+                 select producer, session_id from messages where kind = 'card' and final = 0)
+               order by channel, thread_ts"""
         )
         return [thread(row) for row in rows]
 

@@ -119,7 +119,7 @@ def test_yes_no_takes_no_other_words(text: str) -> None:
     ("text", "value", "label"),
     [
         ("1", "a", "Alpha"), ("#2", "b", "Beta, the second"), ("3.", "c", "Gamma"), ("(3)", "c", "Gamma"), ("2)", "b", "Beta, the second"),
-        ("a", "a", "Alpha"), ("A", "a", "Alpha"), ("alpha", "a", "Alpha"), ("  beta,  the SECOND ", "b", "Beta, the second"),
+        ("a", "a", "Alpha"), ("A", "a", "Alpha"), ("alpha", "a", "Alpha"), ("  beta,  the SECOND ", "b", "Beta, the second"), ("*alpha*", "a", "Alpha"),
     ],
 )  # fmt: skip
 def test_choice_by_number_value_or_label(text: str, value: str, label: str) -> None:

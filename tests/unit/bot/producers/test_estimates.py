@@ -64,7 +64,8 @@ def test_offset_survives_the_end_of_time() -> None:
         ([0.01, 1.5], [False, True]),
         ([5.0], [True]),
         ([i / 10 for i in range(1, 30)], [False] * 29),  # a long replay
-        ([0.3, 1.2, 1.21, 1.22], [False, True, True, True]),
+        ([0.1, 0.3, 1.2, 1.21, 1.22], [False, False, True, True, True]),
+        ([0.3, 0.31, 0.4], [True, True, True]),  # nothing came at once: nothing is replayed
     ],
 )
 def test_burst_ends_with_the_first_pause(arrivals: list[float], live: list[bool]) -> None:
