@@ -75,6 +75,12 @@ class Intake:
             if not new:
                 _log.info("duplicate", producer=each.producer, event_id=each.event.event_id)
 
+    async def subscription(self, producer: str) -> str | None:
+        return await self._inbox.subscription(producer)
+
+    async def keep_subscription(self, producer: str, text: str | None) -> None:
+        await self._inbox.keep_subscription(producer, text)
+
     async def cursor(self, producer: str) -> str | None:
         return await self._inbox.cursor(producer)
 

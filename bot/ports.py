@@ -52,6 +52,14 @@ class Inbox(Protocol):
         """The last stored SSE id of a producer, to resume after."""
         ...
 
+    async def subscription(self, producer: str) -> str | None:
+        """What `keep_subscription` kept."""
+        ...
+
+    async def keep_subscription(self, producer: str, text: str | None) -> None:
+        """Keep a producer's subscription over restarts: what it sent on it before our first cursor comes again."""
+        ...
+
 
 TellTrouble = Callable[[Trouble], Awaitable[None]]
 

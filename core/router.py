@@ -215,7 +215,8 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
     """The records of one session that an event changes (pure).
 
     An answered one is confirmed by anything that follows its answer. An open one is void when the session ended, or
-    when it left `awaiting_input` and exactly one was open at that time: with several nobody can tell which.
+    when it left `awaiting_input` and exactly one was open at that time: with several nobody can tell which. An event
+    that an answer explains voids nothing: the agent went on with that answer, and may still wait for another.
     """
     changed = [
         _went_on(record, news, now)
@@ -226,7 +227,12 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
     if news.type in aaep.SESSION_ENDS:
         reason: CloseReason = "cancelled" if news.type == aaep.CANCELLED else "session ended"
         changed += [abandoned(record, reason, now) for record in waiting]
-    elif news.left_awaiting and len(waiting) == 1 and not any(_answered_since(r, news) for r in records):
+    elif (
+        news.left_awaiting
+        and len(waiting) == 1
+        and not changed
+        and not any(_answered_since(r, news) for r in records)
+    ):
         changed.append(abandoned(waiting[0], "requester moved on", now))
     return changed
 

@@ -57,6 +57,20 @@ class SqliteInbox:
         row = await self._store.read_one("select cursor from cursors where producer = ?", producer)
         return row["cursor"] if row else None
 
+    async def subscription(self, producer: str) -> str | None:
+        row = await self._store.read_one("select body from subscriptions where producer = ?", producer)
+        return row["body"] if row else None
+
+    async def keep_subscription(self, producer: str, text: str | None) -> None:
+        if text is None:
+            await self._store.execute("delete from subscriptions where producer = ?", producer)
+            return
+        await self._store.execute(
+            "insert into subscriptions values (?, ?) on conflict (producer) do update set body = excluded.body",
+            producer,
+            text,
+        )
+
     async def waiting(self, after: int, limit: int = 500) -> list[Item]:
         """Events not yet worked off with an id above `after`, oldest first."""
         rows = await self._store.read(

@@ -132,6 +132,21 @@ def handshake_answer(
     return NoSubscription(f"answered HTTP {answer.status} to subscription.request", retry_after=wait)
 
 
+def kept(answer: Answer) -> str:
+    """An accepted subscription as text, for `remembered` after a restart."""
+    return json.dumps({"message": _object(answer.body), "location": answer.headers.get("location")})
+
+
+def remembered(text: str, base: str) -> Subscription | None:
+    """The subscription that `kept` wrote down; None if that cannot be read."""
+    try:
+        saved = json.loads(text)
+        message, location = saved["message"], saved["location"]
+        return _accepted(message, str(message["subscription_id"]), location, base)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
 def stream_answer(response: httpx.Response, now: datetime) -> NoSubscription | None:
     """None if the answer to a GET is an event stream; otherwise why it is not."""
     status = response.status_code

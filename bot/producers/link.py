@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import structlog
 
+from bot.errors import StorageError
 from bot.ports import Inbox, Refused, Reply, ReplyOutcome, TellTrouble, TryAgain
 from bot.producers import dialects
 from bot.producers.backlog import Backlog
@@ -47,6 +48,7 @@ class Link:
         self.offset = ClockOffset()
         self._config = config
         self._clock = around.clock
+        self._inbox = around.inbox
         self._counters = Counters()
         self._backlog = Backlog()
         self._tasks: list[asyncio.Task[None]] = []
@@ -68,13 +70,12 @@ class Link:
             self._subscriber = self._subscribe(config.url, self._client, around)
 
     def _subscribe(self, url: str, client: httpx.AsyncClient, around: Around) -> Subscriber:
-        name = self._config.name
         return Subscriber(
             self._config,
             url,
             client=client,
             backlog=self._backlog,
-            cursor=lambda: around.inbox.cursor(name),
+            inbox=around.inbox,
             clock=around.clock,
             rng=around.rng,
             counters=self._counters,
@@ -128,8 +129,11 @@ class Link:
                 await post(
                     client, subscription.replies, json_body(dialects.subscription_close(subscription.id))
                 )
+            await self._inbox.keep_subscription(self._config.name, None)
         except NETWORK as error:
             log.info("subscription not closed", producer=self._config.name, reason=words(error))
+        except StorageError as error:
+            log.info("closed subscription not forgotten", producer=self._config.name, reason=str(error))
 
     async def send(self, reply: Reply) -> ReplyOutcome:
         """One try to hand over a reply, on the current subscription."""

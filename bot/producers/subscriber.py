@@ -13,6 +13,7 @@ import httpx
 import structlog
 
 from bot.errors import StorageError
+from bot.ports import Inbox
 from bot.producers import dialects
 from bot.producers.backlog import Arrival, Backlog
 from bot.producers.backoff import reconnect_delay
@@ -50,7 +51,7 @@ class Subscriber:
         *,
         client: httpx.AsyncClient,
         backlog: Backlog,
-        cursor: Callable[[], Coroutine[Any, Any, str | None]],
+        inbox: Inbox,
         clock: Clock,
         rng: random.Random,
         counters: Counters,
@@ -65,7 +66,8 @@ class Subscriber:
         self._base = base
         self._client = client
         self._backlog = backlog
-        self._cursor = cursor
+        self._inbox = inbox
+        self._asked_memory = False
         self._clock = clock
         self._rng = rng
         self._counters = counters
@@ -123,7 +125,10 @@ class Subscriber:
 
     async def _connect(self) -> Lost:
         """One connection, from the handshake to its end."""
-        subscription = await self._subscribe()
+        try:
+            subscription = await self._remembered() or await self._subscribe()
+        except StorageError as error:
+            return Lost(f"the subscription cannot be kept ({error})")
         if isinstance(subscription, NoSubscription):
             return Lost(
                 subscription.reason,
@@ -135,10 +140,18 @@ class Subscriber:
         self._signs = 0
         return await _first(self._read(subscription), self._watch(), self._gone())
 
-    async def _subscribe(self) -> Subscription | NoSubscription:
-        """The subscription that we have, where the producer keeps it for us; otherwise a new one."""
+    async def _remembered(self) -> Subscription | None:
+        """The subscription that we have, or had before a restart, where the producer keeps it for us."""
         if self.subscription is not None and self.subscription.dialect == "standard":
             return self.subscription
+        if self._asked_memory or self._config.dialect == "minimal":
+            return None
+        text = await self._inbox.subscription(self.name)
+        self._asked_memory = True
+        return dialects.remembered(text, self._base) if text is not None else None
+
+    async def _subscribe(self) -> Subscription | NoSubscription:
+        """A new subscription, kept before its first event can come."""
         if self._config.dialect == "minimal":
             return self._minimal()
         request = dialects.subscription_request(self._version)
@@ -149,7 +162,11 @@ class Subscriber:
         except NETWORK as error:
             return NoSubscription(words(error))
         result = dialects.handshake_answer(answer, self._base, self._config.dialect, self._clock.now())
-        return self._minimal() if isinstance(result, NoHandshake) else result
+        if isinstance(result, NoHandshake):
+            return self._minimal()
+        if isinstance(result, Subscription):
+            await self._inbox.keep_subscription(self.name, dialects.kept(answer))
+        return result
 
     def _minimal(self) -> Subscription:
         return dialects.minimal(self._base, f"sub_{self._rng.getrandbits(128):032x}")
@@ -193,7 +210,7 @@ class Subscriber:
         if subscription.dialect == "standard":
             # What is in memory is not durable, so the producer must not hear of it; and need not send it twice.
             await self._backlog.drained()
-            cursor = await self._cursor()
+            cursor = await self._inbox.cursor(self.name)
             # One that is no header value is left out: then what came since the handshake comes again.
             if cursor is not None and cursor.isprintable():
                 headers[b"Last-Event-ID"] = cursor.strip().encode("utf-8", "replace")
@@ -203,15 +220,16 @@ class Subscriber:
         self, response: httpx.Response, frames: FrameReader, subscription: Subscription
     ) -> None:
         loop = asyncio.get_running_loop()
-        burst = Burst(loop.time())
+        burst = Burst(loop.time(), resumed="Last-Event-ID" in response.request.headers)
         async for chunk in response.aiter_raw():
             self._signs += 1
             found = frames.feed(chunk)
-            self._counters.skimmed += frames.skimmed - self._skimmed
+            skimmed = frames.skimmed - self._skimmed
+            self._counters.skimmed += skimmed
             self._skimmed = frames.skimmed
             self._sse_retry = frames.retry
             now = loop.time()
-            live = burst.live(now)
+            live = bool(found or skimmed) and burst.live(now)
             self._last_frame = now if found else self._last_frame
             for frame in found:
                 self._backlog.add(self._arrival(frame, subscription, live=live))

@@ -83,6 +83,12 @@ class _Last:
     async def cursor(self, producer: str) -> str | None:
         return None
 
+    async def subscription(self, producer: str) -> str | None:
+        return None
+
+    async def keep_subscription(self, producer: str, text: str | None) -> None:
+        pass
+
 
 async def _ours(url: str, events: int) -> float:
     async def tell_trouble(trouble: Trouble) -> None:

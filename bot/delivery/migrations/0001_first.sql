@@ -21,6 +21,8 @@ create index inbox_new on inbox (id) where state = 'new';
 
 create table cursors (producer text primary key, cursor text not null) without rowid;
 
+create table subscriptions (producer text primary key, body text not null) without rowid;
+
 create table sessions (
   producer text not null,
   session_id text not null,

@@ -7,12 +7,22 @@ summary_terse 4096, 2 to 32 choices with labels of 1024 and values of 256).
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
 from core.aaep import KINDS, Event, parse_event
-from core.clarification import Answer, Ask, Clarification, Decider, abandoned, answered, opened, reply_settled
+from core.clarification import (
+    Answer,
+    Ask,
+    Clarification,
+    CloseReason,
+    Decider,
+    abandoned,
+    answered,
+    opened,
+    reply_settled,
+)
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)
@@ -122,7 +132,7 @@ def settled_records(draw: st.DrawFn) -> Clarification:
     """Answered in any words and through any surface, or abandoned for any reason."""
     record = draw(open_records())
     if draw(st.booleans()):
-        reason = draw(st.sampled_from(["expired", "cancelled", "session ended", "requester moved on"]))
+        reason: CloseReason = draw(st.sampled_from(get_args(CloseReason)))
         return abandoned(record, reason, NOW)
     surface = draw(st.sampled_from(["slack", "shell"]))
     decider = Decider(draw(words(256)), surface, "T1", draw(st.sampled_from(["U0GOOD", "<@U0EVIL>", None])))

@@ -397,8 +397,8 @@ EARLY = NOW - MINUTE
         # leaving awaiting_input voids the one open question, and none of several
         ([open_one()], LEFT, {1: ("abandoned", "requester moved on")}),
         ([open_one(), open_one(2)], LEFT, {}),
-        ([open_one(), sent_one("delivered", 2)], LEFT,
-         {1: ("abandoned", "requester moved on"), 2: ("resolved", "confirmed")}),
+        ([open_one(), sent_one("delivered", 2)], LEFT, {2: ("resolved", "confirmed")}),  # explained by the answer
+        ([open_one(), sent_one("confirmed", 2)], LEFT, {1: ("abandoned", "requester moved on")}),
         ([open_one()], news(aaep.STATE_CHANGED, left=True, at=EARLY), {}),
         ([open_one(asked_at=NOW + 2 * MINUTE)], LEFT, {}),
         ([open_one(), open_one(2, NOW + 2 * MINUTE)], LEFT, {1: ("abandoned", "requester moved on")}),

@@ -86,6 +86,12 @@ class Box:
             raise StorageUnavailable
         return self.cursors.get(producer)
 
+    async def subscription(self, producer: str) -> str | None:
+        return None
+
+    async def keep_subscription(self, producer: str, text: str | None) -> None:
+        pass
+
     def ids(self, producer: str | None = None) -> list[str]:
         return [one.event.event_id for one in self.got if producer in (None, one.producer)]
 

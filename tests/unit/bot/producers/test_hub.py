@@ -198,6 +198,12 @@ async def test_hub_goes_down_with_a_task_that_dies() -> None:
         async def cursor(self, producer: str) -> str | None:
             raise ZeroDivisionError
 
+        async def subscription(self, producer: str) -> str | None:
+            return None
+
+        async def keep_subscription(self, producer: str, text: str | None) -> None:
+            pass
+
     async def tell(_trouble: object) -> None:
         raise AssertionError("nothing to tell")
 
