@@ -54,6 +54,15 @@ async def test_events_of_the_outage_are_fetched_in_order(world: World) -> None:
     assert all(has_controls(card) for card in world.cards() if card is not cancelled)
 
 
+async def test_question_after_a_kill_before_the_first_event_is_not_lost(world: World) -> None:
+    async with Life.of(world) as life:
+        await world.agent.wait_for_subscriber(20)  # type: ignore[union-attr]
+        await killed(life)
+    await world.agent.ask(question("rpl-1", "sess_1"))
+    async with Life.of(world):
+        await world.until(lambda: world.card_saying("with rpl-1?"))
+
+
 async def test_expiry_while_down_is_shown(world: World) -> None:
     async with Life.of(world) as life:
         card = await asked(world, "rpl-1", timeout_seconds=2, default_response="wait")
