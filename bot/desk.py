@@ -143,6 +143,15 @@ class Desk:
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, press.clarification)
 
+    async def show_again(self, channel: str, ts: str) -> None:
+        """A message was deleted: if it was the card of an open question, it is posted anew.
+
+        Raises:
+            StorageUnavailable: it is not known whether it was.
+        """
+        if (card := await self._memory.card_at(channel, ts)) is not None:
+            self._refresh(card[0])
+
     async def submit(self, press: Press, values: Mapping[str, Any], person: Person, place: Place) -> Reaction:
         """The answer modal was sent. What is wrong comes as `errors`, or as a view in place of the modal."""
 

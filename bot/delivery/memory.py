@@ -38,17 +38,8 @@ class SqliteSlackMemory:
         )
 
     async def thread_at(self, channel: str, ts: str) -> Thread | None:
-        while True:
-            # A reply can be here before it is known that the post it replies to arrived.
-            change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
-            row = await self._store.read_one(
-                "select * from sessions where channel = ? and thread_ts = ?", channel, ts
-            )
-            if row is not None:
-                return thread(row)
-            if change is None:
-                return None
-            await change.wait()
+        row = await self._landed(channel, "select * from sessions where channel = ? and thread_ts = ?", ts)
+        return thread(row) if row else None
 
     async def open_threads(self) -> list[Thread]:
         rows = await self._store.read(
@@ -59,9 +50,9 @@ class SqliteSlackMemory:
         return [thread(row) for row in rows]
 
     async def card_at(self, channel: str, ts: str) -> tuple[str, int] | None:
-        row = await self._store.read_one(
-            "select clarification, round from messages where channel = ? and ts = ? and kind = 'card'",
+        row = await self._landed(
             channel,
+            "select clarification, round from messages where channel = ? and ts = ? and kind = 'card'",
             ts,
         )
         return (row["clarification"], row["round"]) if row else None
@@ -113,3 +104,12 @@ class SqliteSlackMemory:
             db.execute("update or replace watermarks set channel = ? where channel = ?", (new, old))
 
         await self._store.write(work)
+
+    async def _landed(self, channel: str, sql: str, ts: str) -> sqlite3.Row | None:
+        """What is at a place. News of a post can be here before it is known that the post arrived."""
+        while True:
+            change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
+            row = await self._store.read_one(sql, channel, ts)
+            if row is not None or change is None:
+                return row
+            await change.wait()

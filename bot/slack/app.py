@@ -69,6 +69,7 @@ def build_app(
         signing_secret=signing_secret or "",
         authorize=authorize,
         process_before_response=True,
+        ignoring_self_events_enabled=False,  # what we said is told apart by us: that a card was deleted concerns us
         attaching_conversation_kwargs_enabled=False,
     )
     logger.setLevel(logging.WARNING)

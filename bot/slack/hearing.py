@@ -63,6 +63,14 @@ def heard(event: Mapping[str, Any]) -> Heard | None:
     return said(channel, event)
 
 
+def gone(event: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The channel and ts of a message that was deleted, whoever's it was. One with replies leaves a tombstone."""
+    message = _object(event.get("message"))
+    ts = event.get("deleted_ts") or (message.get("ts") if message.get("subtype") == "tombstone" else None)
+    channel = event.get("channel")
+    return (channel, ts) if isinstance(channel, str) and isinstance(ts, str) else None
+
+
 def said(channel: str, message: Mapping[str, Any], *, missed: bool = False) -> Heard | None:
     """A message, live or from the history, if it is a person's reply in a thread."""
     if message.get("subtype") not in _SPOKEN:

@@ -48,6 +48,18 @@ async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_que
         assert (await stage.reply())["decided_by"].endswith(FOLAKE)
 
 
+async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_is_open(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.board.delete(card)
+        again = await stage.until(
+            lambda: next((c for c in stage.cards() if c.ts != card.ts and controls(c) == ["Yes", "No"]), None)
+        )
+        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+        await stage.now_says(again, "Answer: Yes")
+
+
 async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(stage: Scene) -> None:
     def escalated(record: Json) -> None:
         record["status"] = "escalated"

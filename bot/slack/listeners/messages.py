@@ -6,15 +6,17 @@ from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
-from bot.slack.hearing import heard
+from bot.slack.hearing import gone, heard
 from bot.slack.surface import Surface
 
 
 def register(app: AsyncApp, surface: Surface) -> None:
     async def message(ack: AsyncAck, body: dict[str, Any]) -> None:
-        said = heard(body.get("event") or {})
-        if said is not None:
+        event = body.get("event") or {}
+        if (said := heard(event)) is not None:
             await surface.intake.take(said)
+        elif (place := gone(event)) is not None:
+            await surface.desk.show_again(*place)
         await ack()
 
     async def membership(ack: AsyncAck, event: dict[str, Any]) -> None:

@@ -115,7 +115,7 @@ async def test_click_whose_answer_cannot_be_stored_is_told_and_not_acknowledged(
     record, ts = await bot.asked()
     bot.ws.context.options = type(bot.ws.context.options)(ack_timeout=0.5)
 
-    def fails(issue: int, content: bytes) -> None:
+    def fails(issue: int, *_: object) -> None:
         raise LedgerUnwritable(issue, "the disk is full")
 
     monkeypatch.setattr(bot.ledger, "_replace", fails)
