@@ -182,5 +182,5 @@ def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "unexpected error" in done.stderr
-    assert "ZeroDivisionError: [redacted]" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
     assert "very-secret" not in done.stderr

@@ -123,7 +123,10 @@ def test_card_abandoned_says_why_and_has_no_controls(
 
 
 def test_card_abandoned_after_an_answer_shows_both() -> None:
-    seen = shown(card(abandoned(answer(record_of()), "session ended", NOW)).blocks)
+    answered_first = answer(record_of())  # by us; then another implementation closed it
+    asked = answered_first.asked.model_copy(update={"closed": "session ended"})
+    record = answered_first.model_copy(update={"status": "abandoned", "resolved_at": NOW, "aaep": asked})
+    seen = shown(card(record).blocks)
     assert "Answered by <@U0GOOD>" in seen
     assert "Closed: the agent's session ended" in seen
 
