@@ -281,7 +281,7 @@ class Bot:
     def _changed(self, record: Clarification) -> None:
         summary = summarize(record)
         self.alarm.note(summary)
-        self.delivery.note(summary)
+        self.delivery.note(summary, record)
 
     async def _refused(self, clarification: str) -> None:
         await self.delivery.page_refused(clarification)

@@ -24,6 +24,7 @@ from bot.errors import StorageUnavailable
 from bot.inert import split_escaped
 from bot.ports import Place
 from bot.settings.model import Settings
+from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError
 from core.index import Index, Summary
@@ -82,12 +83,12 @@ class Delivery:
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: set[str] = set()
 
-    def note(self, summary: Summary) -> None:
-        """A record was written: bring everybody in line with it."""
+    def note(self, summary: Summary, written: Clarification | None = None) -> None:
+        """A record was written (`written`: by us, just now): bring everybody in line with it."""
         self._index.put(summary)
         self._rollups.update(summary)
         if summary.reply == "sending":
-            self._replies.put(summary.id)
+            self._replies.put(summary.id, written)
         self._changed.put_nowait(summary)
 
     def refresh(self, clarification: str) -> None:

@@ -48,6 +48,8 @@ class ReplyDelivery:
         self._on_refused = on_refused
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
+        self._fresh: dict[str, Clarification] = {}
+        self._tried: set[tuple[str, str | None]] = set()
         self._wake: dict[str, asyncio.Event] = {}
         self._closing = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -56,11 +58,13 @@ class ReplyDelivery:
         """How replies reach the producers, which exist only after what they tell has somewhere to go."""
         self._replies = replies
 
-    def put(self, clarification: str) -> None:
-        """Have the reply of a clarification sent, if it is not settled."""
+    def put(self, clarification: str, answered: Clarification | None = None) -> None:
+        """Have the reply of a clarification sent, if it is not settled. `answered`: as it was written just now."""
         if clarification in self._tasks:
             self._again.add(clarification)
             return
+        if answered is not None and (clarification, answered.asked.reply_token) not in self._tried:
+            self._fresh[clarification] = answered
         task = asyncio.create_task(self._settle(clarification), name=f"reply {clarification}")
         self._tasks[clarification] = task
         task.add_done_callback(lambda done: self._ended(clarification, done))
@@ -109,11 +113,14 @@ class ReplyDelivery:
 
     async def _try(self, clarification: str) -> tuple[float, str | None] | None:
         """One try; None when it is settled, else how long to wait, and for which producer."""
-        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        fresh = self._fresh.pop(clarification, None)
+        record = fresh or await self._ledger.find(clarification, parse_id(clarification)[0])
         asked = record.asked
         if asked.reply != "sending" or asked.reply_token is None or asked.producer is None:
             return None
-        attempts, uncertain = await self._begin(clarification, asked.reply_token)
+        self._tried.add((clarification, asked.reply_token))
+        # The first try of all need not be noted: "sending" without a note says, after a kill, that it may have been made.
+        attempts, uncertain = (1, False) if fresh else await self._begin(clarification, asked.reply_token)
         reply = _reply(asked)
         outcome = (
             await self._replies.send(asked.producer, reply)
@@ -138,16 +145,22 @@ class ReplyDelivery:
             attempts=attempts,
             outcome=type(outcome).__name__,
         )
-        if certain and not uncertain:
+        if fresh or (certain and not uncertain):
             await self._store.execute(
-                "update replies set uncertain = 0 where clarification = ? and token = ?",
+                """insert into replies values (?, ?, ?, ?) on conflict (clarification, token)
+                   do update set attempts = excluded.attempts, uncertain = excluded.uncertain""",
                 clarification,
                 asked.reply_token,
+                attempts,
+                int(not certain),
             )
         return step.seconds, asked.producer
 
     async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
-        """Note a try before it is made: killed in the middle of it, its outcome is unknown."""
+        """Note a try before it is made: killed in the middle of it, its outcome is unknown.
+
+        Without any note, a process that was killed may have made the first try.
+        """
 
         def work(db: sqlite3.Connection) -> tuple[int, bool]:
             rows = list(
@@ -156,7 +169,7 @@ class ReplyDelivery:
                     (clarification, token),
                 )
             )
-            attempts, uncertain = (int(rows[0][0]), bool(rows[0][1])) if rows else (0, False)
+            attempts, uncertain = (int(rows[0][0]), bool(rows[0][1])) if rows else (0, True)
             db.execute(
                 """insert into replies values (?, ?, ?, 1) on conflict (clarification, token)
                    do update set attempts = excluded.attempts, uncertain = 1""",
@@ -175,6 +188,7 @@ class ReplyDelivery:
             except _NOT_NOW as error:
                 _log.warning("a reply's outcome has to wait", clarification=record.id, reason=str(error))
                 await self._clock.sleep(_RETRY)
+        self._tried.discard((record.id, token))
         _log.info("reply settled", clarification=record.id, state=step.state)
         if step.state == "refused":
             await self._tell_refused(record.id)

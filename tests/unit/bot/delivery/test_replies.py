@@ -53,14 +53,16 @@ class World:
     replies: ReplyDelivery
     paged: list[str]
     page_troubles: list[Exception]
+    written: Clarification | None = None  # what this process wrote; None: found on a start
 
     async def answer(self, **question: object) -> None:
         await self.router.open(42, ask(**({"expires_at": START + timedelta(minutes=5)} | question)))
-        await self.router.answer(ID, lambda _: Answer("yes", "Yes"), ADE, START)
+        self.written = await self.router.answer(ID, lambda _: Answer("yes", "Yes"), ADE, START)
 
     async def settle(self) -> Clarification:
         """Have the reply sent until it is settled; the clock moves only while it is waited for."""
-        self.replies.put(ID)
+        self.replies.put(ID, self.written)
+        self.written = None
         while self.replies.length:
             await until(lambda: self.clock.sleeping or not self.replies.length)
             await self.clock.advance(0.25)
@@ -151,7 +153,7 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     again = Producer([NO])
     parts = {"store": world.store, "clock": world.clock, "router": world.router, "ledger": world.ledger}
     second = delivery(again, world.paged, [], **parts)
-    world.replies = second
+    world.replies, world.written = second, None
     after = await world.settle()
     assert (after.asked.reply, world.paged) == ("unconfirmed", [])
     assert again.got == world.producer.got
@@ -160,7 +162,7 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
 async def test_certain_failure_leaves_no_doubt(world: World) -> None:
     world.producer.script = [SURE]
     await world.answer()
-    world.replies.put(ID)
+    world.replies.put(ID, world.written)
     async with asyncio.timeout(5):
         while True:
             row = await world.store.read_one("select attempts, uncertain from replies")
@@ -172,7 +174,7 @@ async def test_certain_failure_leaves_no_doubt(world: World) -> None:
 async def test_producer_that_is_back_gets_it_at_once(world: World) -> None:
     world.producer.script = [SURE, OK]
     await world.answer()
-    world.replies.put(ID)
+    world.replies.put(ID, world.written)
     await until(lambda: world.clock.sleeping)
     world.replies.connected("another")
     await asyncio.sleep(0.01)
@@ -191,8 +193,9 @@ async def test_page_of_a_refusal_outlives_a_locked_storage(world: World) -> None
 
 
 async def test_storage_locked_means_no_try_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A try that is not noted could not be told from none after a kill."""
+    """After a start: a try that is not noted could not be told from none after the next kill."""
     await world.answer()
+    world.written = None
     with monkeypatch.context() as locked:
 
         async def fail(*_: object) -> None:
@@ -210,9 +213,18 @@ async def test_question_asked_again_gets_its_own_reply(world: World) -> None:
     await world.answer()
     await world.settle()
     await world.router.open(42, ask(reply_token="rpl_2", expires_at=START + timedelta(minutes=5)))
-    await world.router.answer(ID, lambda _: Answer("no", "No"), ADE, START)
+    world.written = await world.router.answer(ID, lambda _: Answer("no", "No"), ADE, START)
     await world.settle()
     assert [(reply.reply_token, reply.response) for reply in world.producer.got] == [
         ("rpl_1", "yes"),
         ("rpl_2", "no"),
     ]
+
+
+async def test_refusal_after_a_kill_before_anything_was_noted_is_not_sure(world: World) -> None:
+    """The first try is not noted before it is made, so after a start it may have been made."""
+    world.producer.script = [NO]
+    await world.answer()
+    world.written = None
+    after = await world.settle()
+    assert (after.asked.reply, world.paged) == ("unconfirmed", [])
