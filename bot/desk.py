@@ -56,7 +56,8 @@ class Reaction:
     """What the surface does next.
 
     `text` is for the person alone. `view` is shown to them; `errors` are put beside a submitted modal's fields.
-    With `recorded` false nothing was kept of what they did, and Slack must not be told that it was.
+    With `recorded` false nothing was kept of what they did, and Slack must not be told that it was; with `busy`
+    telling the person is enough, once it is known that the words arrived.
     `record` is the clarification as answered, where it was.
     """
 
@@ -64,6 +65,7 @@ class Reaction:
     view: View | None = None
     errors: Mapping[str, str] | None = None
     recorded: bool = True
+    busy: bool = False
     record: Clarification | None = None
 
 
@@ -310,4 +312,4 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text, recorded = phrases.storage_failed(), False
     if not recorded:
         _log.warning("nothing was recorded for %s: %s", clarification_id, error)
-    return Reaction(text, recorded=recorded)
+    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout))

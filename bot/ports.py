@@ -119,8 +119,8 @@ class Place:
 
 
 class Teller(Protocol):
-    async def tell(self, user: str, place: Place, text: str) -> None:
-        """Say something to one person only, there and then (ephemeral). A failure is logged, not raised."""
+    async def tell(self, user: str, place: Place, text: str) -> bool:
+        """Say something to one person only, there and then (ephemeral); whether Slack took it. Failures are logged."""
         ...
 
     async def say(

@@ -82,7 +82,7 @@ class LockTimeout(ClarifyError):
     code = "LOCK_TIMEOUT"
 
     def __init__(self, issue: int, seconds: float, holder: str) -> None:
-        super().__init__(f"The ledger of issue {issue} was locked for {seconds:g} s by {holder}.")
+        super().__init__(f"The ledger of issue {issue} was locked for {seconds:.1f} s by {holder}.")
         self.issue = issue
 
 

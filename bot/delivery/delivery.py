@@ -237,11 +237,13 @@ class Delivery:
         )
         await self.page(page, record.asked.agent_id)
 
-    async def tell(self, user: str, place: Place, text: str) -> None:
+    async def tell(self, user: str, place: Place, text: str) -> bool:
         """Ephemeral; see `bot.ports.Teller`."""
         outcome = await self._gateway.whisper(user, place.channel, place.thread_ts, text)
-        if not isinstance(outcome, Sent):
-            _log.warning("could not be told", user=user, channel=place.channel, outcome=repr(outcome))
+        if isinstance(outcome, Sent):
+            return True
+        _log.warning("could not be told", user=user, channel=place.channel, outcome=repr(outcome))
+        return False
 
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None

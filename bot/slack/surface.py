@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -18,6 +19,7 @@ from bot.slack.payloads import Click, opened_from
 from bot.slack.people import People
 
 _log = logging.getLogger("clarify.slack")
+_TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
 MODAL_FAILED = "Slack did not show the window in time. Please press the button again."
 
 
@@ -37,6 +39,14 @@ class Surface:
     def tell(self, person: Person, place: Place, text: str) -> None:
         """Say something to the person alone, after the acknowledgement."""
         self._later.run(self._teller.tell(person.user, place, text), "tell a person")
+
+    async def told(self, click: Click, text: str) -> bool:
+        """Say something before the acknowledgement; whether Slack took it while there is time for one."""
+        try:
+            async with asyncio.timeout(_TELLING):
+                return await self._teller.tell(click.person.user, click.place, text)
+        except TimeoutError:
+            return False
 
     def react(self, click: Click, reaction: Reaction) -> None:
         """Bring a reaction to a click to the person, after the acknowledgement."""

@@ -80,7 +80,7 @@ async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_
         card = await stage.ask()
         with marker(stage, 100001):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-            assert not outcome.ok  # Slack shows an error as well: nobody believes that it counted
+            assert outcome.ok, outcome  # acknowledged in time, because the person was told
             assert "try again" in (await stage.whisper(FOLAKE, "Busy")).text
             await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=card.ts)
             await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
@@ -89,6 +89,17 @@ async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_
     async with stage.bot():
         assert stage.record()["aaep"]["response"] is False
     assert len(stage.producer.replies) == 1
+
+
+async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: Scene) -> None:
+    """No error shown means nothing lost: without the words, Slack's own error has to say it."""
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.faults.add("chat.postEphemeral", "5xx:503")
+        with marker(stage, 100001):
+            outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert not outcome.ok
+        assert stage.record()["status"] == "pending"
 
 
 async def test_p1_question_for_a_held_ledger_is_shown_when_it_is_free(stage: Scene) -> None:

@@ -32,6 +32,12 @@ def register(app: AsyncApp, surface: Surface) -> None:
                 surface.tell(*at, phrases.UNREADABLE_PRESS)
             return
         reaction = await surface.desk.press(click.press, click.person, click.place)
+        if reaction.busy and reaction.text and click.view_id is None:
+            # Nothing was taken: acknowledged only if the person knows, so that no error shown means nothing lost.
+            if not await surface.told(click, reaction.text):
+                raise Unacknowledged(f"nobody could be told that {click.press.clarification} is busy")
+            await ack()
+            return
         surface.react(click, reaction)
         if not reaction.recorded:
             raise Unacknowledged(f"nothing was recorded of a click for {click.press.clarification}")

@@ -106,10 +106,11 @@ class TestTeller:
         self._web = web
         self._said: set[str] = set()
 
-    async def tell(self, user: str, place: Place, text: str) -> None:
+    async def tell(self, user: str, place: Place, text: str) -> bool:
         await self._web.chat_postEphemeral(
             channel=place.channel, user=user, text=text, thread_ts=place.thread_ts
         )
+        return True
 
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
