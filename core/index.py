@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from core.clarification import DONE, Clarification, ReplyState, Status, is_adoptable
+from core.clarification import DONE, Clarification, ReplyState, Status
 from core.ledger import Raw, digest, dump, parse
+from core.transitions import is_adoptable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,12 @@ from typing import Literal, TypeVar
 
 from core import aaep
 from core.answers import from_text
-from core.clarification import (
-    Answer,
-    Ask,
-    Clarification,
-    CloseReason,
-    Decider,
-    ReplyState,
+from core.clarification import Answer, Ask, Clarification, CloseReason, Decider, ReplyState, parse_id
+from core.clock import Clock
+from core.errors import AnswerRejected, Closed, NotOpen, Superseded
+from core.index import Summary
+from core.ledger import Book, Ledger
+from core.transitions import (
     abandoned,
     adopted,
     answered,
@@ -25,16 +24,11 @@ from core.clarification import (
     is_known,
     is_same_matter,
     opened,
-    parse_id,
     reopened,
     reply_settled,
     resolved,
     went_on,
 )
-from core.clock import Clock
-from core.errors import AnswerRejected, Closed, NotOpen, Superseded
-from core.index import Summary
-from core.ledger import Book, Ledger
 
 _T = TypeVar("_T")
 _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})

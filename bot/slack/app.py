@@ -24,7 +24,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError
 from bot.slack.calls import ask_patiently
 from bot.slack.connection import Envelope, Json
-from bot.slack.listeners import actions, catchall, messages, views
+from bot.slack.listeners import actions, catchall, messages, people, views
 from bot.slack.socket import Dispatch, Unacknowledged
 from bot.slack.surface import Surface
 from core.clock import Clock
@@ -77,6 +77,7 @@ def build_app(
     actions.register(app, surface)
     views.register(app, surface)
     messages.register(app, surface)
+    people.register(app, surface)
     catchall.register(app)
     return app
 

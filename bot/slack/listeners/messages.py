@@ -1,4 +1,4 @@
-"""What is said in threads, and what tells that kept facts about people are out of date."""
+"""What is said in threads, and where threads went."""
 
 from __future__ import annotations
 
@@ -19,20 +19,6 @@ def register(app: AsyncApp, surface: Surface) -> None:
             await surface.desk.show_again(*place)
         await ack()
 
-    async def membership(ack: AsyncAck, event: dict[str, Any]) -> None:
-        surface.people.forget_channel(str(event.get("channel")))
-        await ack()
-
-    async def person(ack: AsyncAck, event: dict[str, Any]) -> None:
-        user = event.get("user")
-        surface.people.forget_user(str(user.get("id") if isinstance(user, dict) else user))
-        await ack()
-
-    async def group(ack: AsyncAck, event: dict[str, Any]) -> None:
-        changed = event.get("subteam")
-        surface.people.forget_group(str(event.get("subteam_id") or (changed or {}).get("id")))
-        await ack()
-
     async def renamed(ack: AsyncAck, event: dict[str, Any]) -> None:
         await surface.intake.channel_renamed(
             str(event.get("old_channel_id")), str(event.get("new_channel_id"))
@@ -41,8 +27,3 @@ def register(app: AsyncApp, surface: Surface) -> None:
 
     app.event("message")(message)
     app.event("channel_id_changed")(renamed)
-    for kind in ("member_joined_channel", "member_left_channel"):
-        app.event(kind)(membership)
-    app.event("user_change")(person)
-    for kind in ("subteam_updated", "subteam_members_changed"):
-        app.event(kind)(group)

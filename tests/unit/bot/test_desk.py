@@ -7,7 +7,7 @@ import pytest
 from bot import phrases
 from bot.desk import PEOPLE_UNKNOWN, explained
 from bot.errors import SlackUnreachableError, StorageUnavailable
-from core.clarification import Answer, Clarification, Decider, abandoned, answered
+from core.clarification import Answer, Clarification, Decider
 from core.errors import (
     AlreadyAnswered,
     AnswerRejected,
@@ -18,6 +18,7 @@ from core.errors import (
     NotFound,
     Superseded,
 )
+from core.transitions import abandoned, answered
 from tests.unit.bot.strategies import record_of
 
 NOW = datetime(2026, 5, 24, 14, 27, tzinfo=UTC)

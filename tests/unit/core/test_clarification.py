@@ -9,10 +9,9 @@ from typing import get_args
 
 import pytest
 
-from core.clarification import (
-    Answer,
-    Clarification,
-    Status,
+from core.clarification import Answer, Clarification, Status, parse_id
+from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
+from core.transitions import (
     abandoned,
     adopted,
     answered,
@@ -22,13 +21,11 @@ from core.clarification import (
     is_known,
     is_same_matter,
     opened,
-    parse_id,
     reopened,
     reply_settled,
     resolved,
     went_on,
 )
-from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
 
 LATER = NOW + timedelta(minutes=5)

@@ -17,18 +17,11 @@ import pytest
 from core import aaep
 from core.aaep import Choice
 from core.answers import from_free_text, from_text
-from core.clarification import (
-    Answer,
-    Clarification,
-    ReplyState,
-    abandoned,
-    answered,
-    reply_settled,
-    went_on,
-)
+from core.clarification import Answer, Clarification, ReplyState
 from core.errors import AlreadyAnswered, AnswerRejected, BadInput, Closed, NotFound, Superseded
 from core.ledger import FileLedger, dump
 from core.router import Router, SessionNews, after_event
+from core.transitions import abandoned, answered, reply_settled, went_on
 from tests.clocks import ManualClock
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
 

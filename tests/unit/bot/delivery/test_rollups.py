@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from bot.delivery.rollups import LIMIT, Rollups
-from core.clarification import Answer, answered
+from core.clarification import Answer
 from core.index import Index, Summary, summarize
+from core.transitions import answered
 from tests.unit.core.records import ADE, NOW, record
 
 AGENT = "retirement-planner"
