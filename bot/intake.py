@@ -23,6 +23,7 @@ from core.router import Router, SessionNews, concerns
 _log = structlog.get_logger("clarify.intake")
 _RETRY = 0.5
 _REPLY_PATIENCE = 3.0
+_AT_A_TIME = 20  # events of one session that are noted together
 _AT_ONCE = 32  # sessions worked off side by side
 # No clock is this wrong; a live event that says so has a broken timestamp, and was sent when it came.
 _PLAUSIBLE = timedelta(hours=26)
@@ -147,32 +148,46 @@ class Intake:
         queue = self._sessions[session]
         async with self._slots:
             while not queue.empty():
-                item = queue.get_nowait()
-                await self._until_done(item)
+                items = [queue.get_nowait() for _ in range(min(queue.qsize(), _AT_A_TIME))]
+                worked_off = [await self._until_done(run) for run in runs(items)]
+                await self._note_done([number for numbers in worked_off for number in numbers])
         del self._sessions[session]
         if not self._sessions and not self._came.is_set():
             self._idle.set()
 
-    async def _until_done(self, item: Item) -> None:
+    async def _note_done(self, ids: list[int]) -> None:
+        """One note for all that waited together: killed before it, they are worked off again, which changes nothing."""
+        while ids:
+            try:
+                await self._inbox.done(ids)
+            except StorageUnavailable as error:
+                _log.warning("worked-off events cannot be noted yet", reason=str(error))
+                await self._clock.sleep(_RETRY)
+            else:
+                return
+
+    async def _until_done(self, run: list[Item]) -> list[int]:
+        """Work a run of events off; returns the ids of those that were not given up, which is noted already."""
         while True:
             try:
-                await self._process(item)
-                await self._inbox.done([item.id])
+                await self._process(run)
             except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
-                _log.warning("an event has to wait", event_id=item.event.event_id, reason=str(error))
+                _log.warning("an event has to wait", event_id=run[0].event.event_id, reason=str(error))
                 await self._clock.sleep(_RETRY)
             except LedgerUnreadable as error:
                 # Set aside: the next try starts a new file. Somebody has to know of the old one.
                 _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
-                await self._page_unreadable(error, item)
+                await self._page_unreadable(error, run[0])
                 await self._clock.sleep(_RETRY if error.aside is None else 0)
             except Exception:  # noqa: BLE001 - told with where, and paged
-                # A fault of ours with this one event: it must neither stop the others nor come back on every start.
-                _log.exception("an event could not be worked off", event_id=item.event.event_id)
-                await self._give_up(item)
-                return
+                # A fault of ours with one event: it must neither stop the others nor come back on every start.
+                if len(run) > 1:
+                    return [number for item in run for number in await self._until_done([item])]
+                _log.exception("an event could not be worked off", event_id=run[0].event.event_id)
+                await self._give_up(run[0])
+                return []
             else:
-                return
+                return [item.id for item in run]
 
     async def _page_unreadable(self, error: LedgerUnreadable, item: Item) -> None:
         while True:
@@ -193,25 +208,23 @@ class Intake:
             else:
                 return
 
-    async def _process(self, item: Item) -> None:
-        event = item.event
-        _log.info(
-            "event",
-            type=event.type,
-            event_id=event.event_id,
-            session_id=event.session_id,
-            timestamp=event.timestamp.isoformat(),
-            agent_id=event.agent_id,
-            problems=list(event.problems),
-        )
-        if event.question is not None and item.issue is not None:
-            await self._answers_told(item)
-            opened = await self._router.open(item.issue, ask(item))
-            _log.info("clarification", id=opened.record.id, how=opened.how, event_id=event.event_id)
-            if opened.how == "duplicate":
-                return
-        await self._session_news(item)
-        await self._notifier.event(item)
+    async def _process(self, run: list[Item]) -> None:
+        for item in run:
+            _log_envelope(item)
+        fresh = await self._open(run[0].issue, run) if run[0].event.question is not None else run
+        for item in fresh:
+            await self._session_news(item)
+            await self._notifier.event(item)
+
+    async def _open(self, issue: int | None, run: list[Item]) -> list[Item]:
+        """Write a run of questions into their ledger; returns those that were not there before."""
+        if issue is None:
+            return run
+        await self._answers_told(run[0])
+        opened = await self._router.open_all(issue, [ask(item) for item in run])
+        for item, each in zip(run, opened, strict=True):
+            _log.info("clarification", id=each.record.id, how=each.how, event_id=item.event.event_id)
+        return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
 
     async def _answers_told(self, item: Item) -> None:
         """Whether a question follows up on an answer shows only once it is known that the agent has that answer.
@@ -246,6 +259,32 @@ class Intake:
         _log.error("intake died", task=task.get_name(), error=repr(error))
         if not self.failed.done():
             self.failed.set_exception(error)
+
+
+def runs(items: list[Item]) -> list[list[Item]]:
+    """Events in their order; questions of one issue that follow each other go into its ledger together."""
+    grouped: list[list[Item]] = []
+    for item in items:
+        last = grouped[-1][-1] if grouped else None
+        together = last is not None and item.event.question is not None and last.event.question is not None
+        if together and last is not None and last.issue == item.issue:
+            grouped[-1].append(item)
+        else:
+            grouped.append([item])
+    return grouped
+
+
+def _log_envelope(item: Item) -> None:
+    event = item.event
+    _log.info(
+        "event",
+        type=event.type,
+        event_id=event.event_id,
+        session_id=event.session_id,
+        timestamp=event.timestamp.isoformat(),
+        agent_id=event.agent_id,
+        problems=list(event.problems),
+    )
 
 
 def ask(item: Item) -> Ask:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
@@ -73,19 +73,22 @@ class Router:
 
     async def open(self, issue: int, ask: Ask) -> Opened:
         """Write down a question. Idempotent by producer, session, reply token and words."""
+        return (await self.open_all(issue, [ask]))[0]
 
-        def decide(book: Book) -> Opened:
-            records = book.records
-            for record in records:
-                if is_known(record, ask):
-                    return Opened(record, "duplicate")
-            now = self._clock.now()
-            for record in records:
-                if is_same_matter(record, ask):
-                    return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
-            return Opened(book.put(opened(issue, book.next_seq(), ask, now, self._sla)), "new")
+    async def open_all(self, issue: int, asks: Sequence[Ask]) -> list[Opened]:
+        """Write down questions of one issue in their order, in one write: all of them or none."""
+        return await self._transact(issue, lambda book: [self._open(book, ask) for ask in asks])
 
-        return await self._transact(issue, decide)
+    def _open(self, book: Book, ask: Ask) -> Opened:
+        records = book.records
+        for record in records:
+            if is_known(record, ask):
+                return Opened(record, "duplicate")
+        now = self._clock.now()
+        for record in records:
+            if is_same_matter(record, ask):
+                return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
+        return Opened(book.put(opened(book.issue, book.next_seq(), ask, now, self._sla)), "new")
 
     async def answer(
         self,
