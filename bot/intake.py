@@ -56,6 +56,7 @@ class Intake:
         self._clocks: Clocks | None = None
         self._came = asyncio.Event()
         self._idle = asyncio.Event()
+        self._looking = False
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._sessions: dict[tuple[str, str], asyncio.Queue[Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,13 +100,14 @@ class Intake:
         self._came.set()
         while True:
             await self._came.wait()
+            self._looking = True
             self._came.clear()
             while items := await self._waiting(last):
                 last = items[-1].id
                 for item in items:
                     self._queue(item)
-            if not self._sessions:
-                self._idle.set()
+            self._looking = False
+            self._note_idle()
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -152,7 +154,10 @@ class Intake:
                 worked_off = [await self._until_done(run) for run in runs(items)]
                 await self._note_done([number for numbers in worked_off for number in numbers])
         del self._sessions[session]
-        if not self._sessions and not self._came.is_set():
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if not (self._sessions or self._looking or self._came.is_set()):
             self._idle.set()
 
     async def _note_done(self, ids: list[int]) -> None:
