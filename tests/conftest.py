@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+# A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
+_STORAGE_THREAD = "_connection_worker_thread"
+
+
+@pytest.fixture(autouse=True)
+def _storages_are_closed() -> Iterator[None]:
+    before = set(_storage_threads())
+    yield
+    left = [thread for thread in _storage_threads() if thread not in before]
+    for thread in left:
+        thread.join(timeout=5)  # it was told to end, and is about to
+    assert not [thread.name for thread in left if thread.is_alive()], "a storage was opened and not closed"
+
+
+def _storage_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if _STORAGE_THREAD in thread.name]
