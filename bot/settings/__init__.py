@@ -5,17 +5,16 @@ from bot.settings.load import DEFAULT_FILE, load_settings, parse_settings, prepa
 from bot.settings.model import (
     HttpSettings,
     LedgerSettings,
-    MonitorSettings,
-    OnCallSettings,
     PacingSettings,
     ProducerSettings,
     RouteSettings,
     Secrets,
     Settings,
     SlackSettings,
-    StepSettings,
     StorageSettings,
 )
+from bot.settings.monitor import MonitorSettings
+from bot.settings.oncall import OnCallSettings, RotationSettings, StepSettings
 
 __all__ = [
     "DEFAULT_FILE",
@@ -25,6 +24,7 @@ __all__ = [
     "OnCallSettings",
     "PacingSettings",
     "ProducerSettings",
+    "RotationSettings",
     "RouteSettings",
     "Secrets",
     "Settings",

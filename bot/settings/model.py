@@ -7,55 +7,26 @@ folder of the configuration file, whether it was named or found.
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    field_validator,
-    model_validator,
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from bot.settings.monitor import MonitorSettings
+from bot.settings.oncall import OnCallSettings
+from bot.settings.table import (
+    ChannelId,
+    ConfigPath,
+    Duration,
+    EnvironmentName,
+    HttpUrl,
+    Name,
+    Table,
+    UserId,
 )
-
-from bot.settings.values import (
-    channel_id,
-    duration,
-    environment_name,
-    glob,
-    http_url,
-    is_loopback,
-    listen_address,
-    notify_target,
-    resolved_path,
-    short_name,
-    time_zone,
-    url_host,
-    user_group_id,
-    user_id,
-)
-
-Duration = Annotated[timedelta, BeforeValidator(duration)]
-ConfigPath = Annotated[Path, AfterValidator(resolved_path)]
-ChannelId = Annotated[str, AfterValidator(channel_id)]
-UserId = Annotated[str, AfterValidator(user_id)]
-UserGroupId = Annotated[str, AfterValidator(user_group_id)]
-EnvironmentName = Annotated[str, AfterValidator(environment_name)]
-HttpUrl = Annotated[str, AfterValidator(http_url)]
-Name = Annotated[str, AfterValidator(short_name)]
-
-DEADLOCK_ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
-
-
-class Table(BaseModel):
-    """A table of the file: unknown keys refused, never changed after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
+from bot.settings.values import glob, is_loopback, listen_address, url_host
 
 
 class SlackSettings(Table):
@@ -123,11 +94,6 @@ class RouteSettings(Table):
         return answerers
 
     @property
-    def everybody_in_channel(self) -> bool:
-        """Whether the full members of the workspace who are in the channel may answer."""
-        return "members" in self.answerers
-
-    @property
     def answerer_users(self) -> tuple[str, ...]:
         return tuple(answerer for answerer in self.answerers if answerer[0] in "UW")
 
@@ -147,65 +113,8 @@ class StorageSettings(Table):
     keep: Duration | None = None
 
 
-class MonitorSettings(Table):
-    sla: Annotated[Duration, Field(gt=timedelta(0))] = timedelta(minutes=30)
-    alarm: bool = True
-    deadlock_order: tuple[str, ...] = DEADLOCK_ORDER
-
-
 class PacingSettings(Table):
     posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-
-
-class StepSettings(Table):
-    """One step of the escalation policy; `after` counts from the escalation."""
-
-    after: Duration
-    notify: Annotated[tuple[Annotated[str, AfterValidator(notify_target)], ...], Field(min_length=1)]
-    every: Annotated[Duration, Field(gt=timedelta(0))] | None = None
-
-
-class RotationSettings(Table):
-    """Whose turn it is: `users` take turns of `shift` length from `start`, in `timezone`."""
-
-    start: datetime
-    shift: Annotated[Duration, Field(gt=timedelta(0))]
-    users: Annotated[tuple[UserId, ...], Field(min_length=1)]
-    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
-
-    @field_validator("start", mode="before")
-    @classmethod
-    def _midnight(cls, start: object) -> object:
-        if isinstance(start, date) and not isinstance(start, datetime):
-            return datetime(start.year, start.month, start.day)  # noqa: DTZ001  local time of `timezone`
-        return start
-
-
-class OnCallSettings(Table):
-    name: Name
-    users: Annotated[tuple[UserId, ...], Field(min_length=1)] | None = None
-    group: UserGroupId | None = None
-    rotation: RotationSettings | None = None
-    steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
-        StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
-    )
-
-    @model_validator(mode="after")
-    def _one_source_and_ordered_steps(self) -> OnCallSettings:
-        given = [key for key in ("users", "group", "rotation") if getattr(self, key) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"expected exactly one of users, group, rotation; got {', '.join(given) or 'none'}"
-            )
-        for index, (earlier, later) in enumerate(zip(self.steps, self.steps[1:], strict=False), start=1):
-            if later.after <= earlier.after:
-                raise ValueError(f"steps[{index}].after: expected later than the step before it")
-        return self
-
-    @property
-    def named_users(self) -> tuple[str, ...]:
-        """The users that the file names, without those of a user group."""
-        return self.rotation.users if self.rotation is not None else self.users or ()
 
 
 class WebhookSettings(Table):
@@ -249,9 +158,11 @@ class Configuration(Table):
     producers: tuple[ProducerSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
     on_call: tuple[OnCallSettings, ...] = ()
-    identities: dict[UserId, Annotated[str, Field(min_length=1, max_length=256)]] = {}
+    identities: dict[UserId, Annotated[str, Field(min_length=1, max_length=256)]] = Field(
+        default_factory=dict
+    )
     webhooks: tuple[WebhookSettings, ...] = ()
-    responders: dict[str, ResponderSettings] = {}
+    responders: dict[str, ResponderSettings] = Field(default_factory=dict)
     github: dict[str, Any] | None = None
 
 
@@ -261,7 +172,7 @@ class Secrets(Table):
     bot_token: SecretStr
     app_token: SecretStr | None = None
     signing_secret: SecretStr | None = None
-    by_variable: dict[str, SecretStr] = {}
+    by_variable: dict[str, SecretStr] = Field(default_factory=dict)
 
 
 class Settings(Configuration):
@@ -274,6 +185,12 @@ class Settings(Configuration):
     def producer_token(self, producer: ProducerSettings) -> SecretStr | None:
         """The bearer token of a producer, or None where it has none."""
         return None if producer.token_env is None else self.secrets.by_variable[producer.token_env]
+
+    @property
+    def heartbeat_url(self) -> SecretStr | None:
+        """What is called while all is well (may hold a secret), or None where nobody watches."""
+        variable = self.monitor.heartbeat_env
+        return None if variable is None else self.secrets.by_variable[variable]
 
     def on_call_named(self, name: str) -> OnCallSettings:
         return next(on_call for on_call in self.on_call if on_call.name == name)

@@ -88,11 +88,8 @@ def test_settings_of_the_whole_example(tmp_path: Path) -> None:
     assert token is not None
     assert token.get_secret_value() == "planner-secret"
     route = settings.routes[0]
-    assert (route.everybody_in_channel, route.answerer_users, route.answerer_groups) == (
-        True,
-        ("U1",),
-        ("S1",),
-    )
+    assert route.answerers == ("members", "U1", "S1")
+    assert (route.answerer_users, route.answerer_groups) == (("U1",), ("S1",))
 
 
 def test_settings_of_the_smallest_file() -> None:
