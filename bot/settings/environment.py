@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from bot.settings.model import Secrets
+from bot.settings.pagers import service_of
 from bot.settings.problems import Place, Problem, tables
 from bot.settings.values import http_url, is_loopback, url_host
 
@@ -20,11 +22,12 @@ _SLACK_VARIABLES = {  # mode → variables that it needs, with how their values 
 
 
 class Wanted(NamedTuple):
-    """An environment variable that the key at `place` asks for; `prefix` is how its value begins."""
+    """An environment variable that the key at `place` asks for; `fits` judges its value, `expected` in words."""
 
     variable: str
     place: Place
-    prefix: str = ""
+    fits: Callable[[str], bool] = bool
+    expected: str = "not be empty"
 
 
 def read_environment() -> Mapping[str, str]:
@@ -53,10 +56,8 @@ def secret_problems(document: Mapping[str, Any], environ: Mapping[str, str]) -> 
         value = environ.get(want.variable, "").strip()
         if not value:
             yield Problem(want.place, f"asks for {want.variable}, which is not set in the environment")
-        elif not value.startswith(want.prefix):
-            yield Problem(
-                want.place, f"asks for {want.variable}, whose value should begin with {want.prefix}"
-            )
+        elif not want.fits(value):
+            yield Problem(want.place, f"asks for {want.variable}, whose value should {want.expected}")
     yield from _api_url_problems(slack_api_url(environ))
 
 
@@ -76,10 +77,14 @@ def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
     slack = document.get("slack")
     mode = slack.get("mode", "socket") if isinstance(slack, dict) else "socket"
     for variable, prefix in _SLACK_VARIABLES.get(str(mode), {}).items():
-        yield Wanted(variable, ("slack", "mode"), prefix)
+        yield Wanted(variable, ("slack", "mode"), _begins_with(prefix), f"begin with {prefix}")
     for array, key in (("producers", "token_env"), ("webhooks", "secret_env")):
         for index, table in tables(document, array):
             yield from _named(table.get(key), (array, index, key))
+    monitor = document.get("monitor")
+    if isinstance(monitor, dict):
+        for want in _named(monitor.get("heartbeat_env"), ("monitor", "heartbeat_env")):
+            yield want._replace(fits=_is_web_address, expected="be a URL with http:// or https:// and a host")
     responders = document.get("responders")
     for role, table in responders.items() if isinstance(responders, dict) else ():
         if isinstance(table, dict):
@@ -93,7 +98,8 @@ def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wante
         targets = step.get("notify")
         for target in targets if isinstance(targets, list) else ():
             if isinstance(target, str) and target.startswith("apprise:"):
-                yield from _named(target.removeprefix("apprise:"), (*place, "steps", index, "notify"))
+                for want in _named(target.removeprefix("apprise:"), (*place, "steps", index, "notify")):
+                    yield want._replace(fits=_is_pager, expected="be a URL that apprise can notify")
 
 
 def _named(variable: object, place: Place) -> Iterator[Wanted]:
@@ -105,3 +111,20 @@ def _named(variable: object, place: Place) -> Iterator[Wanted]:
         and variable == variable.upper()
     ):
         yield Wanted(variable, place)
+
+
+def _begins_with(prefix: str) -> Callable[[str], bool]:
+    return lambda value: value.startswith(prefix)
+
+
+def _is_pager(value: str) -> bool:
+    return service_of(value) is not None
+
+
+def _is_web_address(value: str) -> bool:
+    """Unlike a producer's URL it may have a user, a password or a query: whoever watches gave it like that."""
+    try:
+        parts = urlsplit(value)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -124,9 +124,12 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
     text = (Path(__file__).parents[3] / "clarify.example.toml").read_text()
     head, _, rest = text.partition("[slack]")
     source = "[slack]" + rest.replace("\n# # rotation", "\n# #rotation").replace("\n# ", "\n")
-    settings = parse_settings(
-        source, file=Path("clarify.toml"), environ=TOKENS | {"PLANNER_TOKEN": "a", "PAGER_URL": "b"}
-    )
+    others = {
+        "PLANNER_TOKEN": "a",
+        "PAGER_URL": "json://localhost",
+        "HEARTBEAT_URL": "https://localhost/beat",
+    }
+    settings = parse_settings(source, file=Path("clarify.toml"), environ=TOKENS | others)
     assert [route.agent for route in settings.routes] == ["retirement-*", None]
     assert settings.on_call_named("platform").steps[1].notify == ("apprise:PAGER_URL",)
     assert settings.identities == {"U0ANN": "user:ann"}

@@ -15,7 +15,7 @@ ENVIRON = {
     "SLACK_APP_TOKEN": "xapp-local-app",
     "SLACK_SIGNING_SECRET": "0a1b2c3d",
     "PLANNER_TOKEN": "planner-secret",
-    "PAGER_URL": "pagerduty://key",
+    "PAGER_URL": "pagerduty://integration-key@routing-key",
 }
 
 FULL = """
@@ -156,11 +156,20 @@ def test_settings_show_no_secrets() -> None:
         ("[ledger]\ndirectory = 3", "ledger.directory: expected a path, as a string"),
         ('[monitor]\nsla = "0s"', "clarify.toml:2: monitor.sla: expected more than zero"),
         ("[monitor]\nsla = 30", "monitor.sla: expected a duration"),
+        ('[monitor]\nheartbeat_every = "0s"', "clarify.toml:2: monitor.heartbeat_every: expected more than zero"),
+        ('[monitor]\nheartbeat_env = "https://example.com/xapp-9"', "monitor.heartbeat_env: expected the name of an environment variable"),
+        ('[monitor]\nheartbeat_env = "MISSING"', "clarify.toml:2: monitor.heartbeat_env: asks for MISSING, which is not set"),
+        ('[monitor]\nheartbeat_env = "PLANNER_TOKEN"', "clarify.toml:2: monitor.heartbeat_env: asks for PLANNER_TOKEN, whose value should be a URL with http://"),
+        ('[monitor]\npage_errors = ["fatal"]', "clarify.toml:2: monitor.page_errors[0]: expected 'transient', 'permanent'"),
+        ('[monitor]\ndeadlock_order = ["a", "b", "a"]', "monitor.deadlock_order: expected each agent once"),
         ('[monitor]\nalarm = "often"', "monitor.alarm: expected a valid boolean"),
         ("[pacing]\nposts_per_second = 0", "pacing.posts_per_second: expected more than zero"),
         ("[pacing]\nposts_per_second = inf", "pacing.posts_per_second: expected a finite number"),
         ('[[on_call]]\nname = "p"', "clarify.toml:1: on_call[0]: expected exactly one of users, group, rotation; got none"),
         ('[[on_call]]\nname = "p"\nusers = ["U1"]\ngroup = "S1"', "on_call[0]: expected exactly one of users, group, rotation; got users, group"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\npick = "first_present"', "clarify.toml:4: on_call[0].pick: only used with group"),
+        ('[[on_call]]\nname = "p"\ngroup = "S1"\npick = "one"', "clarify.toml:4: on_call[0].pick: expected 'all' or 'first_present'"),
+        ('[[on_call]]\nname = "p"\ngroup = "S1"\ntake_timeout = "0s"', "clarify.toml:4: on_call[0].take_timeout: expected more than zero"),
         ('[[on_call]]\nname = "p"\nusers = []', "on_call[0].users: expected at least one"),
         ('[[on_call]]\nname = "p"\nusers = ["ann"]', 'on_call[0].users[0]: "ann" is no user id'),
         ('[[on_call]]\nname = "p"\ngroup = "U1"', 'on_call[0].group: "U1" is no user group id; expected S…'),
@@ -208,6 +217,11 @@ def test_settings_name_what_is_wrong(source: str, expected: str) -> None:
             "SLACK_API_URL (environment): would send the Slack token",
         ),
         ({"SLACK_API_URL": "slack"}, "SLACK_API_URL (environment): expected a base URL"),
+        (
+            {"PAGER_URL": "xapp-9://nobody"},
+            "on_call[0].steps[1].notify: asks for PAGER_URL, whose value should be a URL that apprise can notify",
+        ),
+        ({"PAGER_URL": ""}, "on_call[0].steps[1].notify: asks for PAGER_URL, which is not set"),
     ],
 )
 def test_settings_name_the_variable_and_who_asked(environ: dict[str, str], expected: str) -> None:
@@ -215,6 +229,94 @@ def test_settings_name_the_variable_and_who_asked(environ: dict[str, str], expec
     assert len(lines) == 1
     assert expected in lines[0]
     assert "xapp-9" not in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "fits"),
+    [
+        ("https://watch.example.com/ping/7?key=hush", True),
+        ("http://u:hush@127.0.0.1:81", True),
+        ("ftp://hush", False),
+        ("https://", False),
+        ("https://hush:0", False),
+        ("https://hush:99999", False),
+        ("https://[hush", False),
+        ("hush", False),
+    ],
+)
+def test_settings_take_a_heartbeat_for_the_web_only(url: str, fits: bool) -> None:
+    source = '[slack]\nfallback_channel = "C1"\n[monitor]\nheartbeat_env = "BEAT"\nheartbeat_every = "30s"'
+    if fits:
+        settings = parse(source, ENVIRON | {"BEAT": f" {url} "})
+        assert settings.heartbeat_url is not None
+        assert settings.heartbeat_url.get_secret_value() == url
+        assert "hush" not in repr(settings)
+    else:
+        (line,) = problems(source, ENVIRON | {"BEAT": url})
+        assert line.startswith(
+            "clarify.toml:4: monitor.heartbeat_env: asks for BEAT, whose value should be a URL"
+        )
+        assert "hush" not in line
+
+
+def test_settings_say_nothing_of_a_pager_that_cannot_be_read(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(0)
+    secret = "slack://hush-hush"
+    (line,) = problems(FULL, ENVIRON | {"PAGER_URL": secret})
+    parse(FULL, ENVIRON | {"PAGER_URL": "json://user:hush@localhost"})
+    assert "hush" not in line + caplog.text + "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("configured", "category", "pages"),
+    [
+        (None, "requires_user", True),
+        (None, "permanent", True),
+        (None, "unknown", True),
+        (None, None, True),
+        (None, "authorization", True),
+        (None, "never heard of", True),
+        (None, "transient", False),
+        (None, "network", False),
+        (None, "timeout", False),
+        ('["permanent"]', "permanent", True),
+        ('["permanent"]', "requires_user", False),
+        ('["permanent"]', "unknown", False),
+        ('["permanent"]', "authorization", False),
+        ('["permanent"]', None, False),
+        ('["network", "internal"]', "network", True),
+        ('["network", "internal"]', "internal", True),
+        ('["network", "internal"]', "policy", False),
+        ("[]", "permanent", False),
+    ],
+)
+def test_settings_page_errors(configured: str | None, category: str | None, pages: bool) -> None:
+    table = f"\n[monitor]\npage_errors = {configured}" if configured else ""
+    settings = parse(f'[slack]\nfallback_channel = "C1"{table}')
+    assert settings.monitor.pages_error(category) is pages
+
+
+def test_settings_on_call_of_a_group() -> None:
+    settings = parse(
+        """
+        [slack]
+        fallback_channel = "C1"
+        [[on_call]]
+        name = "p"
+        group = "S1"
+        pick = "first_present"
+        take_timeout = "5m"
+        [[on_call]]
+        name = "q"
+        users = ["U1"]
+        """
+    )
+    first, second = settings.on_call
+    assert (first.pick, first.take_timeout) == ("first_present", timedelta(minutes=5))
+    assert (second.pick, second.take_timeout) == ("all", timedelta(minutes=15))
+    assert (settings.monitor.heartbeat_every, settings.heartbeat_url) == (timedelta(minutes=1), None)
 
 
 def test_settings_of_http_mode_ask_for_the_signing_secret() -> None:
