@@ -21,7 +21,8 @@ from core.errors import BadInput
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
 EntryType = Literal["question", "answer", "resolution", "escalation"]
 ReplyState = Literal["sending", "delivered", "confirmed", "unconfirmed", "refused", "too_late"]
-CloseReason = Literal["expired", "cancelled", "session ended", "requester moved on"]
+CloseReason = Literal["expired", "cancelled", "session ended", "requester moved on", "by hand"]
+Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "by hand"]
 
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
@@ -79,11 +80,19 @@ class AnsweredBy(_Model):
     user: str | None = None
 
 
+class Holder(_Model):
+    """Who has an escalated clarification in hand, since `at`: a Slack user id and its team."""
+
+    user: str
+    team: str | None = None
+    at: Moment
+
+
 class Aaep(_Model):
     """What only this project needs of a clarification: the round that is asked, and its answer.
 
     Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the
-    producer's. `earlier` holds the same of the rounds before.
+    producer's. `handed_to` was offered it and has not taken it yet. `earlier` holds the same of the rounds before.
     """
 
     producer: str | None = None
@@ -112,6 +121,12 @@ class Aaep(_Model):
     reply_note: str | None = None
     went_on_at: Moment | None = None
     closed: str | None = None
+    nudges: int = 0
+    nudged_at: Moment | None = None
+    escalated_at: Moment | None = None
+    escalated_for: Why | None = None
+    taken_by: Holder | None = None
+    handed_to: Holder | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
 
@@ -153,6 +168,21 @@ class Clarification(_Model):
         return next(
             (entry.timestamp for entry in reversed(self.thread) if entry.type == "question"), self.created
         )
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the latest question's time runs out, on our clock; None: never."""
+        return self.asked.expires_at
+
+    @property
+    def nudges(self) -> int:
+        """How often the answerers were nudged about the latest question.
+
+        Another implementation may ask again and leave our fields as they were: those nudges were about the
+        question before.
+        """
+        asked = self.asked
+        return 0 if asked.nudged_at is not None and asked.nudged_at < self.asked_last else asked.nudges
 
     @property
     def answer(self) -> Entry | None:

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
-from core.clarification import DONE, Clarification, ReplyState, Status
+from core.clarification import DONE, Clarification, ReplyState, Status, Why
 from core.ledger import Raw, digest, dump, parse
 from core.transitions import is_adoptable
+
+TOPIC_LIMIT = 200
+_WHEN_CREATED = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What has to be known of a clarification without reading its ledger. Times on our clock."""
+    """What has to be known of a clarification without reading its ledger. Times on our clock.
+
+    `topic` has at most 200 characters. `nudges` are those about the latest question, which was asked at `asked_last`
+    (not given: when it was created). `taken_by` and `handed_to` are Slack user ids.
+    """
 
     id: str
     issue: int
@@ -30,6 +37,22 @@ class Summary:
     session_id: str | None
     reply: ReplyState | None
     adoptable: bool
+    from_: str = ""
+    to: str = ""
+    topic: str = ""
+    blocking: bool = True
+    asked_last: datetime = _WHEN_CREATED
+    stale_after: datetime | None = None
+    nudges: int = 0
+    escalated_at: datetime | None = None
+    escalated_for: Why | None = None
+    taken_by: str | None = None
+    handed_to: str | None = None
+    max_rounds: int = 5
+
+    def __post_init__(self) -> None:
+        if self.asked_last is _WHEN_CREATED:
+            object.__setattr__(self, "asked_last", self.created)
 
     @property
     def is_open(self) -> bool:
@@ -58,6 +81,18 @@ def summarize(record: Clarification) -> Summary:
         session_id=asked.session_id,
         reply=asked.reply,
         adoptable=is_adoptable(record),
+        from_=record.from_,
+        to=record.to,
+        topic=record.topic[:TOPIC_LIMIT],
+        blocking=record.blocking,
+        asked_last=record.asked_last,
+        stale_after=record.stale_after,
+        nudges=record.nudges,
+        escalated_at=asked.escalated_at,
+        escalated_for=asked.escalated_for,
+        taken_by=asked.taken_by.user if asked.taken_by else None,
+        handed_to=asked.handed_to.user if asked.handed_to else None,
+        max_rounds=record.max_rounds,
     )
 
 

@@ -14,6 +14,8 @@ from core.clock import Clock
 from core.errors import AnswerRejected, Closed, NotOpen, Superseded
 from core.index import Summary
 from core.ledger import Book, Ledger
+from core.matters import is_known, is_same_matter
+from core.steering import Steering
 from core.transitions import (
     abandoned,
     adopted,
@@ -21,8 +23,6 @@ from core.transitions import (
     followed_up,
     has_expired,
     is_adoptable,
-    is_known,
-    is_same_matter,
     opened,
     reopened,
     reply_settled,
@@ -58,8 +58,8 @@ class SessionNews:
     left_awaiting: bool = False
 
 
-class Router:
-    """Opens, answers, closes. `changed` is told every record as written, after it was written.
+class Router(Steering):
+    """Opens, answers, closes; chases and escalates as `Steering` says. `changed` is told every record as written, after it was written.
 
     Every method raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `Ledger.transact` does; then nothing
     was decided.
@@ -150,7 +150,7 @@ class Router:
             try:
                 book.put(adopted(record, from_text(record.asked, entry.body), entry))
             except AnswerRejected:
-                book.put(reopened(record, self._clock.now()))
+                book.put(reopened(record, self._clock.now(), self._sla))
 
         await self._transact(issue, decide)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from core.attention import escalation_limit
 from core.clarification import (
     TRANSITIONS,
-    UNDELIVERED,
     Aaep,
     Answer,
     AnsweredBy,
@@ -19,11 +19,18 @@ from core.clarification import (
     CloseReason,
     Decider,
     Entry,
+    EntryType,
+    Holder,
     Option,
     ReplyState,
     Status,
+    Why,
 )
 from core.errors import AlreadyAnswered, Closed, IllegalTransition
+from core.summary import escalation_words
+
+US = "clarify-bot"
+_CHASED = ("nudges", "nudged_at", "escalated_at", "escalated_for", "taken_by", "handed_to")
 
 
 def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
@@ -39,7 +46,7 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
         max_rounds=5 if ask.blocking else 6,
         created=now,
         stale_after=_stale_after(now, sla, ask.expires_at),
-        thread=(Entry(round=1, from_=ask.agent_id, type="question", body=ask.question, timestamp=now),),
+        thread=(_entry(1, ask.agent_id, "question", ask.question, now),),
         revision=1,
         aaep=_asked(ask, ()),
     )
@@ -49,29 +56,78 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
     """The same matter asked again after an answer: the next round, or escalated when rounds are used up."""
     exhausted = record.round >= record.max_rounds
     number = record.round + (0 if exhausted else 1)
-    thread = (
-        *record.thread,
-        Entry(round=number, from_=ask.agent_id, type="question", body=ask.question, timestamp=now),
-    )
-    if exhausted:
-        words = f"Rounds exhausted: asked again after {record.max_rounds} rounds."
-        thread = (
-            *thread,
-            Entry(round=number, from_="clarify-bot", type="escalation", body=words, timestamp=now),
-        )
     past = record.asked
     earlier = (
         *past.earlier,
         past.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"earlier"}),
     )
+    asked_again: dict[str, Any] = {
+        "round": number,
+        "thread": (*record.thread, _entry(number, ask.agent_id, "question", ask.question, now)),
+        "stale_after": _stale_after(now, sla, ask.expires_at),
+        "aaep": _asked(ask, earlier),
+    }
+    if not exhausted:
+        return _changed(record, "pending", **asked_again)
+    again = record.model_copy(update=asked_again)
+    return escalated(again, "rounds exhausted", escalation_words(again, "rounds exhausted"), now)
+
+
+def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
+    """The answerers are nudged at `now`; the time to the next step is renewed.
+
+    Raises:
+        AlreadyAnswered, Closed: it takes no answer any more.
+        IllegalTransition: it was escalated.
+    """
+    check_open(record)
+    if record.status == "escalated":
+        raise IllegalTransition(record.id, record.status, "pending")
+    latest = escalation_limit(record)
+    renewed = now + sla if latest is None else max(now, min(now + sla, latest))
+    at = max(now, record.asked_last)  # so that it counts for this question, whoever's clock went back
+    asked = record.asked.model_copy(update={"nudges": record.nudges + 1, "nudged_at": at})
+    return _renewed(record, status="pending", stale_after=renewed, aaep=asked)
+
+
+def escalated(record: Clarification, why: Why, words: str, now: datetime, by: str = US) -> Clarification:
+    """Passed on to the person on call. `words` (plain text) go into the thread.
+
+    Raises:
+        IllegalTransition: it is already, or closed.
+    """
+    news: dict[str, Any] = {
+        "escalated_at": now,
+        "escalated_for": why,
+        "taken_by": None,
+        "handed_to": None,
+    }
     return _changed(
         record,
-        "escalated" if exhausted else "pending",
-        round=number,
-        thread=thread,
-        stale_after=_stale_after(now, sla, ask.expires_at),
-        aaep=_asked(ask, earlier),
+        "escalated",
+        thread=(*record.thread, _entry(record.round, by, "escalation", words, now)),
+        aaep=record.asked.model_copy(update=news),
     )
+
+
+def taken(record: Clarification, holder: Holder) -> Clarification:
+    """Somebody has it in hand. The status stays.
+
+    Raises:
+        AlreadyAnswered, Closed: it takes no answer any more.
+    """
+    check_open(record)
+    return _renewed(record, aaep=record.asked.model_copy(update={"taken_by": holder, "handed_to": None}))
+
+
+def handed(record: Clarification, holder: Holder) -> Clarification:
+    """Offered to somebody, who has not taken it yet. The status stays.
+
+    Raises:
+        AlreadyAnswered, Closed: it takes no answer any more.
+    """
+    check_open(record)
+    return _renewed(record, aaep=record.asked.model_copy(update={"taken_by": None, "handed_to": holder}))
 
 
 def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
@@ -81,15 +137,10 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
         AlreadyAnswered: somebody was first.
         Closed: it was resolved, abandoned or has expired at `at`.
     """
-    if not record.is_open:
-        raise (
-            AlreadyAnswered(record) if record.asked.response is not None or record.answer else Closed(record)
-        )
+    check_open(record)
     asked = record.asked
     at = max(at, record.asked_last)  # by another clock, Slack's, it may come out earlier
-    entry = Entry(
-        round=record.round, from_=decider.decided_by, type="answer", body=answer.label, timestamp=at
-    )
+    entry = _entry(record.round, decider.decided_by, "answer", answer.label, at)
     news: dict[str, Any] = {
         "response": answer.response,
         "label": answer.label,
@@ -126,25 +177,27 @@ def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarificatio
         "answered_by": AnsweredBy(surface="ledger"),
         "reply": "sending",
     }
-    asked = record.asked.model_copy(update=news)
-    return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
+    return _renewed(record, aaep=record.asked.model_copy(update=news))
 
 
-def reopened(record: Clarification, now: datetime) -> Clarification:
-    """Another implementation's answer does not fit the question: it waits for one that does."""
+def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
+    """Another implementation's answer does not fit the question: it waits, as a new one, for one that does."""
     words = "The answer does not fit the question; it is open again."
-    entry = Entry(
-        round=record.round + 1, from_="clarify-bot", type="question", body=record.question, timestamp=now
+    thread = (
+        *record.thread,
+        _entry(record.round, US, "resolution", words, now),
+        _entry(record.round + 1, US, "question", record.question, now),
     )
-    note = Entry(round=record.round, from_="clarify-bot", type="resolution", body=words, timestamp=now)
-    return record.model_copy(
-        update={
-            "status": "pending",
-            "round": record.round + 1,
-            "resolved_at": None,
-            "thread": (*record.thread, note, entry),
-            "revision": record.revision + 1,
-        }
+    fresh = Aaep.model_fields
+    unseen = {name: fresh[name].default for name in _CHASED}
+    return _renewed(
+        record,
+        status="pending",
+        round=record.round + 1,
+        resolved_at=None,
+        stale_after=_stale_after(now, sla, record.expires_at),
+        thread=thread,
+        aaep=record.asked.model_copy(update=unseen),
     )
 
 
@@ -154,15 +207,9 @@ def has_expired(record: Clarification, at: datetime) -> bool:
     return record.is_open and expires is not None and at >= expires
 
 
-def abandoned(record: Clarification, reason: CloseReason, now: datetime) -> Clarification:
+def abandoned(record: Clarification, reason: CloseReason, now: datetime, by: str = US) -> Clarification:
     """Closed without an answer being used. The words go into the thread, for whoever reads the ledger."""
-    entry = Entry(
-        round=record.round,
-        from_="clarify-bot",
-        type="resolution",
-        body=f"Abandoned: {reason}.",
-        timestamp=now,
-    )
+    entry = _entry(record.round, by, "resolution", f"Abandoned: {reason}.", now)
     return _changed(
         record,
         "abandoned",
@@ -177,49 +224,49 @@ def resolved(record: Clarification, now: datetime) -> Clarification:
     return _changed(record, "resolved", resolved_at=now)
 
 
+def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: datetime) -> Clarification:
+    """Somebody says that an answered one is done with, in words for its thread. The reply still goes out if owed."""
+    at = max(at, record.thread[-1].timestamp)
+    entry = _entry(record.round, decider.decided_by, "resolution", text, at)
+    done = record if record.status == "resolved" else _changed(record, "resolved", resolved_at=at)
+    return done.model_copy(update={"thread": (*record.thread, entry)})
+
+
 def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
     """Where the reply to the producer stands. Does not change the status."""
-    asked = record.asked.model_copy(update={"reply": state, "reply_note": note})
-    return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
+    return _renewed(record, aaep=record.asked.model_copy(update={"reply": state, "reply_note": note}))
 
 
 def went_on(record: Clarification, at: datetime) -> Clarification:
     """The session was seen going on after the answer."""
-    asked = record.asked.model_copy(update={"went_on_at": at})
-    return record.model_copy(update={"aaep": asked, "revision": record.revision + 1})
+    return _renewed(record, aaep=record.asked.model_copy(update={"went_on_at": at}))
 
 
-def is_known(record: Clarification, ask: Ask) -> bool:
-    """Whether this record holds the very question of `ask`, in any round: same session, token and words.
+def check_open(record: Clarification) -> None:
+    """Does nothing for one that takes an answer.
 
-    Some producers use a token again for another question: dropping that would leave it unseen.
+    Raises:
+        AlreadyAnswered: it has one.
+        Closed: it was closed without.
     """
-    asked = record.asked
-    if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
-        return False
-    tokens = {asked.reply_token, *(past.get("replyToken") for past in asked.earlier)}
-    return ask.reply_token in tokens and any(
-        entry.type == "question" and entry.body == ask.question for entry in record.thread
-    )
-
-
-def is_same_matter(record: Clarification, ask: Ask) -> bool:
-    """Whether `ask` repeats what an answered, not yet resolved record of the same session asked."""
-    if record.status != "answered" or record.asked.session_id != ask.session_id:
-        return False
-    if record.asked.reply in UNDELIVERED:  # it cannot follow up on what it was not told yet
-        return False
-    if record.asked.producer != ask.producer:
-        return False
-    return (ask.topic is not None and ask.topic == record.topic) or _words(ask.question) == _words(
-        record.question
-    )
+    if not record.is_open:
+        raise (
+            AlreadyAnswered(record) if record.asked.response is not None or record.answer else Closed(record)
+        )
 
 
 def _changed(record: Clarification, status: Status, **update: Any) -> Clarification:
     if status not in TRANSITIONS[record.status]:
         raise IllegalTransition(record.id, record.status, status)
-    return record.model_copy(update={"status": status, "revision": record.revision + 1, **update})
+    return _renewed(record, status=status, **update)
+
+
+def _renewed(record: Clarification, **update: Any) -> Clarification:
+    return record.model_copy(update={"revision": record.revision + 1, **update})
+
+
+def _entry(number: int, by: str, kind: EntryType, body: str, at: datetime) -> Entry:
+    return Entry(round=number, from_=by, type=kind, body=body, timestamp=at)
 
 
 def _asked(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
@@ -253,7 +300,3 @@ def _stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> 
 def _headline(text: str) -> str:
     words = " ".join(text.split())
     return words if len(words) <= 200 else words[:199] + "…"
-
-
-def _words(text: str) -> str:
-    return " ".join(text.casefold().split())

@@ -11,6 +11,7 @@ import pytest
 
 from core.clarification import Answer, Clarification, Status, parse_id
 from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
+from core.matters import is_known, is_same_matter
 from core.transitions import (
     abandoned,
     adopted,
@@ -18,8 +19,6 @@ from core.transitions import (
     followed_up,
     has_expired,
     is_adoptable,
-    is_known,
-    is_same_matter,
     opened,
     reopened,
     reply_settled,
@@ -297,7 +296,7 @@ def test_adopted_answer_is_sent_in_its_authors_name(author: str, decided_by: str
 
 
 def test_reopened_waits_for_another_answer() -> None:
-    after = reopened(foreign_answer(record(), "resolved"), LATER)
+    after = reopened(foreign_answer(record(), "resolved"), LATER, SLA)
     assert (after.status, after.round, after.resolved_at, after.answer) == ("pending", 2, None, None)
     assert after.question == "Deploy to production?"
     assert not is_adoptable(after)
