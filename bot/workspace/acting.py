@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from . import controls
 from .board import Board
@@ -83,15 +83,24 @@ class Acting:
         self, user: str, action_id: str | None = None, *, label: str | None = None
     ) -> Outcome:
         """Press a button of the modal on top, or of the Home tab where no modal is open."""
-        view = self._view(user)
+        view = self.view(user)
         control = controls.find(view.payload["blocks"], action_id or label, kinds={"button"})
         return await self.people.press_in_view(user, view, control)
 
     async def select_in_view(self, user: str, label: str | None, option: Any) -> Outcome:
         """Choose in an element of the modal on top (or the Home tab) that reports at once."""
-        view = self._view(user)
+        view = self.view(user)
         control = controls.find(view.payload["blocks"], label, kinds=SELECTS)
         return await self.people.press_in_view(user, view, control, option)
+
+    async def choose_user(self, user: str, view: View | str | None, user_id: str) -> Outcome:
+        """Choose a person in a view's list of people (`view`: it or its id, None: the one shown).
+
+        In an input block the choice waits for `submit_view`; elsewhere it is sent at once.
+        """
+        shown = self.view(user, view)
+        control = controls.find(shown.payload["blocks"], None, kinds={"users_select"})
+        return await self.people.press_in_view(user, shown, control, user_id)
 
     async def close_view(self, user: str, *, everything: bool = False) -> Outcome:
         return await self.people.close(user, everything=everything)
@@ -104,8 +113,40 @@ class Acting:
             user, self.channel(channel), command, text, thread=thread_ts is not None
         )
 
-    async def open_home(self, user: str) -> None:
-        self.people.open_home(user)
+    async def shortcut(self, user: str, callback_id: str, message_ts: str, channel: str) -> Outcome:
+        """Choose a message shortcut in the menu of a message; ephemeral messages have none."""
+        return await self.people.shortcut(user, callback_id, self.message(channel, message_ts))
+
+    async def open_home(self, user: str, tab: str = "home") -> None:
+        """Look at a tab of the app: `home` or `messages`; the app gets `app_home_opened`."""
+        self.people.open_home(user, tab)
+
+    async def press_home(self, user: str, label_or_action_id: str) -> Outcome:
+        """Press a button of the user's Home tab, whatever modal may be open."""
+        home = self.home(user)
+        if home is None:
+            msg = f"nothing was published on {user}'s Home tab"
+            raise ControlError(msg)
+        control = controls.find(home.payload["blocks"], label_or_action_id, kinds={"button"})
+        return await self.people.press_in_view(user, home, control)
+
+    async def press_ephemeral(self, user: str, ephemeral: Ephemeral | str, label: str) -> Outcome:
+        """Press a button of a message that only this user sees: by its words or action_id (a str: its ts)."""
+        ts = ephemeral if isinstance(ephemeral, str) else ephemeral.ts
+        shown = self.state.ephemeral(user, ts)
+        if shown is None:
+            msg = f"{user} sees no ephemeral message {ts}; there are: {[e.ts for e in self.ephemerals(user)]}"
+            raise ControlError(msg)
+        control = controls.find(shown.blocks, label, kinds={"button"})
+        return await self.people.press(user, shown, control)
+
+    def set_presence(self, user: str, presence: Literal["active", "away"]) -> None:
+        """Be there or be away, as `users.getPresence` tells; no event goes with it."""
+        if presence not in {"active", "away"}:
+            msg = f"presence {presence!r}: expected active or away"
+            raise ControlError(msg)
+        self.state.users[user].presence = presence
+        self.context.changes.notify("sidebar")
 
     def join(self, user: str, channel: str) -> None:
         self.board.join(self.channel(channel), user)
@@ -180,6 +221,14 @@ class Acting:
         """The user's open modals, the one on top last."""
         return list(self.state.views_of(user))
 
+    def home(self, user: str) -> View | None:
+        """What was last published on the user's Home tab."""
+        return self.state.homes.get(user)
+
+    def permalink(self, channel: str, ts: str) -> str:
+        """The link that `chat.getPermalink` gives; it opens the page at the message."""
+        return self.state.permalink(self.message(channel, ts))
+
     def errors(self, user: str) -> list[Shown]:
         """What this person saw fail."""
         return [shown for shown in self.context.shown if shown.user == user]
@@ -216,7 +265,14 @@ class Acting:
         """Ask the app to reconnect, as Slack does every few hours (`warning`, `refresh_requested`, `link_disabled`)."""
         await self.link.disconnect(reason)
 
-    def _view(self, user: str) -> View:
+    def view(self, user: str, asked: View | str | None = None) -> View:
+        """The view asked for, as it is now; else the modal on top; else the Home tab."""
+        if asked is not None:
+            view = self.state.view(asked if isinstance(asked, str) else asked.id)
+            if view is None or view.user != user:
+                msg = f"{user} does not have this view open (any more)"
+                raise ControlError(msg)
+            return view
         views = self.state.views_of(user)
         view = views[-1] if views else self.state.homes.get(user)
         if view is None:

@@ -13,7 +13,8 @@ T = TypeVar("T")
 class Changes:
     """A condition that anybody can wait on, and a feed of the topics that changed.
 
-    Topics: `channel:{id}`, `user:{id}` (ephemerals, errors), `modal:{user}`, `sidebar`, `record`.
+    Topics: `channel:{id}`, `user:{id}` (ephemerals, errors), `modal:{user}`, `home:{user}`,
+    `sidebar`, `record`.
     """
 
     def __init__(self) -> None:

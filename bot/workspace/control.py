@@ -12,7 +12,12 @@
 | POST /control/select_in_view | user, label, option | outcome |
 | POST /control/close_view | user, everything? | outcome |
 | POST /control/command | user, channel, command, text, thread_ts? | outcome |
-| POST /control/open_home | user | {} |
+| POST /control/choose_user | user, view (id or null), user_id | outcome |
+| POST /control/shortcut | user, callback_id, message_ts, channel | outcome |
+| POST /control/open_home | user, tab? | {} |
+| POST /control/press_home | user, label_or_action_id | outcome |
+| POST /control/press_ephemeral | user, ephemeral (its ts), label | outcome |
+| POST /control/set_presence | user, presence: active or away | {} |
 | POST /control/join, /leave | user, channel | {} |
 | POST /control/archive | channel, undo? | {} |
 | POST /control/change_user | user, and the fields to change | {} |
@@ -26,6 +31,7 @@
 | GET /control/direct?user= | | {messages} |
 | GET /control/ephemerals?user= | | {messages} |
 | GET /control/views?user= | | {views} |
+| GET /control/home?user= | | {home}: none or one view |
 | GET /control/errors?user= | | {errors} |
 | GET /control/calls, /control/acks | | {calls}, {acks} |
 | GET /control/wait?version=&timeout= | | {version}: answers when something changed after that version |
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
 _ACTIONS = {
     "click", "select", "post", "edit", "delete_message", "submit_view", "click_in_view", "select_in_view",
     "close_view", "command", "open_home", "join", "leave", "archive", "change_user", "change_group", "emit",
+    "choose_user", "shortcut", "press_home", "press_ephemeral", "set_presence",
 }  # fmt: skip
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -141,6 +148,9 @@ class Control:
                 ephemeral_json(workspace.state, e) for e in workspace.ephemerals(query["user"])
             ],
             "views": lambda: [view_json(workspace.state, v) for v in workspace.views(query["user"])],
+            "home": lambda: [
+                view_json(workspace.state, v) for v in [workspace.home(query["user"])] if v is not None
+            ],
             "errors": lambda: [asdict(e) for e in workspace.errors(query["user"])],
             "calls": lambda: [asdict(call) for call in workspace.calls],
             "acks": lambda: [asdict(ack) for ack in workspace.acks],

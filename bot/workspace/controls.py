@@ -83,6 +83,7 @@ def options_of(element: Json) -> list[Json]:
     return list(element.get("options", [])) + [option for group in groups for option in group["options"]]
 
 
+_STATELESS = {"button", "overflow"}
 _SINGLE = {"static_select", "radio_buttons", "overflow"}
 _MANY = {"checkboxes", "multi_static_select"}
 _FIELDS = {
@@ -129,6 +130,29 @@ def initial(element: Json) -> Json:
         default: list[str] | None = [] if kind.startswith("multi_") else None
         return {"type": kind, name: element.get(name.replace("selected", "initial"), default)}
     return {"type": kind, "value": element.get("initial_value")}
+
+
+def state_values(blocks: list[Json], held: Json) -> Json:
+    """`state.values` as interactions carry it: every element that holds a value, untouched ones too.
+
+    Source: docs.slack.dev, "block_actions payload", "view_submission payload".
+    """
+    values: Json = {}
+    for control in controls(blocks):
+        if control.kind not in _STATELESS:
+            value = held.get(control.block_id, {}).get(control.action_id) or initial(control.element)
+            values.setdefault(control.block_id, {})[control.action_id] = value
+    return values
+
+
+def still_there(blocks: list[Json], held: Json) -> Json:
+    """Of what was entered, what belongs to an element of these blocks: the rest is gone with its element."""
+    kept: Json = {}
+    for control in controls(blocks):
+        value = held.get(control.block_id, {}).get(control.action_id)
+        if value is not None and value["type"] == control.kind:
+            kept.setdefault(control.block_id, {})[control.action_id] = value
+    return kept
 
 
 def is_empty(value: Json) -> bool:

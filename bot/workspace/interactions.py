@@ -1,13 +1,14 @@
 """Interaction payloads as Slack sends them, and what the app's acknowledgements do.
 
-Source: docs.slack.dev, "block_actions", "view_submission", "view_closed", "Slash commands".
+Source: docs.slack.dev, "block_actions", "view_submission", "view_closed", "Shortcuts interaction payloads",
+"app_home_opened", "Slash commands"; bolt-js `MessageShortcut` for the fields that the documents leave out.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import rules
+from . import controls, rules
 from .board import Board
 from .context import Context
 from .controls import Control
@@ -44,7 +45,7 @@ class Interactions:
         payload = self._base("block_actions", user) | {
             "container": container,
             "trigger_id": self._views.trigger(user),
-            "channel": {"id": channel.id, "name": "directmessage" if channel.is_im else channel.name},
+            "channel": {"id": channel.id, "name": _spoken(channel)},
             "state": {"values": state},
             "response_url": self.response_url(user, channel, shown),
             "actions": [self._action(control, value)],
@@ -54,11 +55,26 @@ class Interactions:
         return payload
 
     def block_action_in_view(self, user: str, view: View, control: Control, value: Json) -> Json:
+        """From a modal or the Home tab: the view comes along; there is no channel and no response_url."""
+        values = controls.state_values(view.payload["blocks"], view.values)
         return self._base("block_actions", user) | {
             "container": {"type": "view", "view_id": view.id},
             "trigger_id": self._views.trigger(user),
-            "view": view_json(self._state, view),
+            "view": view_json(self._state, view, values),
             "actions": [self._action(control, value)],
+        }
+
+    def message_shortcut(self, user: str, callback_id: str, message: Message) -> Json:
+        """`message_action`: the whole message comes along; its response_url answers, it replaces nothing."""
+        channel = self._state.channels[message.channel]
+        return self._base("message_action", user) | {
+            "callback_id": callback_id,
+            "trigger_id": self._views.trigger(user),
+            "response_url": self.response_url(user, channel, None),
+            "action_ts": self._state.next_ts(),
+            "message_ts": message.ts,
+            "channel": {"id": channel.id, "name": _spoken(channel)},
+            "message": message_json(self._state, message),
         }
 
     def view_submission(self, user: str, view: View, values: Json) -> Json:
@@ -79,7 +95,7 @@ class Interactions:
             "team_id": self._state.team["id"],
             "team_domain": self._state.team["domain"],
             "channel_id": channel.id,
-            "channel_name": "directmessage" if channel.is_im else channel.name,
+            "channel_name": _spoken(channel),
             "user_id": user,
             "user_name": who.name,
             "command": command,
@@ -129,17 +145,18 @@ class Interactions:
             self._views.push(user, response["view"])
         return ""
 
-    def home_opened(self, user: str) -> None:
+    def home_opened(self, user: str, tab: str) -> None:
+        """`app_home_opened`, every time; with the `view` once a Home tab was published for this person."""
         channel = self._board.open_direct(user)
         event: Json = {
             "type": "app_home_opened",
             "user": user,
             "channel": channel.id,
-            "tab": "home",
+            "tab": tab,
             "event_ts": self._state.next_ts(),
         }
         home = self._state.homes.get(user)
-        if home is not None:
+        if home is not None and tab == "home":
             event["view"] = view_json(self._state, home)
         self._events.emit(event)
 
@@ -201,3 +218,10 @@ class Interactions:
             if name in element:
                 action[name] = element[name]
         return action
+
+
+def _spoken(channel: Channel) -> str:
+    """What interactions call a conversation: only public channels go by their name."""
+    if channel.is_im:
+        return "directmessage"
+    return "privategroup" if channel.is_private else channel.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import controls
 from .board import Board
 from .context import Context
 from .state import Json, Trigger, View
@@ -40,18 +41,19 @@ class Views:
         return view
 
     def update(self, view: View, payload: Json) -> None:
-        """Other content in the same view; it gets a new hash, and what was typed is kept by ids."""
+        """Other content in the same view; it gets a new hash, and what was entered is kept by ids."""
         view.payload = self._with_ids(payload)
+        view.values = controls.still_there(view.payload["blocks"], view.values)
         view.hash = self._state.next_id("h.")
         view.errors = {}
-        self._changed(view.user)
+        self._changed(view.user, view)
 
     def publish(self, user: str, payload: Json) -> View:
         """The user's Home tab, new or updated."""
         home = self._state.homes.get(user)
         if home is None:
             home = self._state.homes[user] = self._new(user, payload)
-            self._changed(user)
+            self._changed(user, home)
         else:
             self.update(home, payload)
         return home
@@ -81,5 +83,6 @@ class Views:
     def _with_ids(self, payload: Json) -> Json:
         return {**payload, "blocks": self._board.with_ids(payload["blocks"])}
 
-    def _changed(self, user: str) -> None:
-        self._context.changes.notify(f"modal:{user}")
+    def _changed(self, user: str, view: View | None = None) -> None:
+        kind = "home" if view is not None and view.payload["type"] == "home" else "modal"
+        self._context.changes.notify(f"{kind}:{user}")

@@ -31,12 +31,21 @@ _EMOJIS = {
 
 @dataclass(frozen=True)
 class Names:
-    """What ids are called; `now` is for dates like "today"."""
+    """What ids are called; `now` is for dates like "today", `viewer` for whom links to messages open."""
 
     users: Mapping[str, str]
     channels: Mapping[str, str]
     groups: Mapping[str, str]
     now: datetime
+    archives: str = ""
+    viewer: str = ""
+
+    def local(self, url: str) -> str | None:
+        """The page's own address for a link to one of this workspace's messages; None for all others."""
+        if not self.archives or not url.startswith(self.archives):
+            return None
+        path = url.removeprefix(self.archives)
+        return f"/archives/{path}{'&' if '?' in path else '?'}as={self.viewer}"
 
 
 def to_html(text: str, names: Names, *, verbatim: bool = False) -> Markup:
@@ -56,7 +65,7 @@ def to_html(text: str, names: Names, *, verbatim: bool = False) -> Markup:
 
     clean = _TOKEN.sub(token, text.replace(_OPEN, "").replace(_CLOSE, ""))
     if not verbatim:
-        clean = _BARE.sub(lambda match: hold(_link(unescape(match[0]), unescape(match[0]))), clean)
+        clean = _BARE.sub(lambda match: hold(_link(unescape(match[0]), unescape(match[0]), names)), clean)
     lines = clean.split("\n")
     html = _lines([str(escape(unescape(line))) for line in lines])
     return Markup(_HELD.sub(lambda match: str(held[int(match[1])]), html))  # noqa: S704 — every part was escaped above
@@ -114,7 +123,7 @@ def _mark(mark: str, names: Names) -> Markup:
         return _mention(f"#{label or names.channels.get(rest, rest)}")
     if kind == "!":
         return _special(rest, unescape(label), names)
-    return _link(unescape(target), unescape(label) or unescape(target))
+    return _link(unescape(target), unescape(label) or unescape(target), names)
 
 
 def _special(command: str, label: str, names: Names) -> Markup:
@@ -131,7 +140,9 @@ def _mention(name: str) -> Markup:
     return Markup('<span class="mention">{}</span>').format(name)
 
 
-def _link(target: str, label: str) -> Markup:
+def _link(target: str, label: str, names: Names) -> Markup:
+    if local := names.local(target):
+        return Markup('<a href="{}">{}</a>').format(local, label)
     if not re.match(r"(https?://|mailto:)", target, re.IGNORECASE):
         return Markup("&lt;{}&gt;").format(target)
     words = label.removeprefix("mailto:")

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from . import controls
 from .controls import ControlError
 from .forms import entered_in_view, pressed
-from .scene import Scene, Where
+from .scene import RECENT, Scene, Where
 from .seed import AGENTS, FOLAKE
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .server import Workspace
 
-PARTS = {"sidebar", "channel", "thread", "modal", "notices"}
+PARTS = {"sidebar", "channel", "thread", "modal", "notices", "home"}
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _POLICY = "default-src 'self'; img-src 'self' https: data:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 _Do = Callable[["Fields", Where], Awaitable[web.Response | None]]
@@ -61,13 +61,31 @@ class Page:
 
     def add_routes(self, app: web.Application) -> None:
         app.router.add_get("/", self._whole)
+        app.router.add_get("/archives/{channel}/{message}", self._archives)
         app.router.add_get("/part/{part}", self._part)
         app.router.add_get("/feed", self._feed)
         app.router.add_get("/static/{name}", self._static)
         app.router.add_post("/do/{what}", self._do)
 
     async def _whole(self, request: web.Request) -> web.Response:
-        return self._render("page.html.j2", self._where(request.query.get))
+        where = self._where(request.query.get)
+        if where.home or self._workspace.channel(where.channel).is_im:
+            await self._workspace.open_home(where.user, "home" if where.home else "messages")
+        return self._render("page.html.j2", where)
+
+    async def _archives(self, request: web.Request) -> web.Response:
+        """A permalink, as somebody who sees its channel: who is named, else Folake, else any member."""
+        state, query = self._context.state, request.query
+        channel = state.channels.get(request.match_info["channel"])
+        if channel is None:
+            raise web.HTTPNotFound(text="no such channel")
+        people = [m for m in (query.get("as", ""), FOLAKE, *channel.members) if m in channel.members]
+        user = next((m for m in people if not state.users[m].is_bot), FOLAKE)
+        digits = request.match_info["message"].removeprefix("p")
+        parts = {"at": f"{digits[:-6]}.{digits[-6:]}"}
+        if "thread_ts" in query:
+            parts["thread"] = query["thread_ts"]
+        raise web.HTTPFound(Where(user, channel.id).link(**parts))
 
     async def _part(self, request: web.Request) -> web.Response:
         part = request.match_info["part"]
@@ -94,7 +112,14 @@ class Page:
             channel = AGENTS if AGENTS in visible or not visible else visible[0]
         thread = get("thread", "")
         thread_there = thread if thread in state.channels[channel].messages else None
-        return Where(user, channel, thread_there, everything=bool(get("all", "")))
+        at = get("at", "") or None
+        everything = bool(get("all", "")) or (at is not None and not self._is_recent(channel, at))
+        return Where(user, channel, thread_there, everything, home=bool(get("home", "")), at=at)
+
+    def _is_recent(self, channel: str, ts: str) -> bool:
+        """Whether the page shows this message without the earlier ones."""
+        shown = [m.ts for m in self._workspace.messages(channel) if not m.thread_ts or m.broadcast]
+        return ts not in shown or ts in shown[-RECENT:]
 
     async def _static(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -136,6 +161,9 @@ class Page:
             "close": self._close,
             "dismiss": self._dismiss,
             "direct": self._direct,
+            "shortcut": self._shortcut,
+            "hide": self._hide,
+            "presence": self._presence,
         }
         what = request.match_info["what"]
         if what not in actions:
@@ -172,7 +200,7 @@ class Page:
         await self._workspace.delete_message(where.user, where.channel, fields["ts"])
 
     async def _press_in_view(self, fields: Fields, where: Where) -> None:
-        view = self._workspace.views(where.user)[-1]
+        view = self._workspace.view(where.user, fields["view"])
         control, value = pressed(view.payload["blocks"], fields.values)
         view.values |= entered_in_view(view.payload["blocks"], fields.values)
         await self._workspace.people.press_in_view(where.user, view, control, value)
@@ -183,6 +211,17 @@ class Page:
             views[-1].values |= entered_in_view(views[-1].payload["blocks"], fields.values)
             await self._workspace.submit_view(where.user)
 
+    async def _shortcut(self, fields: Fields, where: Where) -> None:
+        await self._workspace.shortcut(where.user, fields["callback_id"], fields["ts"], where.channel)
+
+    async def _hide(self, fields: Fields, where: Where) -> None:
+        shown = self._context.state.ephemeral(where.user, fields["ts"])
+        if shown is not None:
+            self._workspace.board.unwhisper(shown)
+
+    async def _presence(self, fields: Fields, where: Where) -> None:
+        self._workspace.set_presence(where.user, "away" if fields["presence"] == "away" else "active")
+
     async def _close(self, fields: Fields, where: Where) -> None:
         await self._workspace.close_view(where.user, everything=bool(fields["everything"]))
 
@@ -192,7 +231,7 @@ class Page:
 
     async def _direct(self, fields: Fields, where: Where) -> web.Response:  # noqa: ARG002 — every action has this signature
         channel = self._workspace.board.open_direct(where.user)
-        target = f"/?as={where.user}&channel={channel.id}"
+        target = Where(where.user, channel.id).link()
         return web.Response(status=204, headers={"HX-Redirect": target})
 
 

@@ -23,7 +23,10 @@ _NOT_RESPONDING = "We had some trouble connecting. Try again?"
 _COMMAND_FAILED = "{command} failed with the error “dispatch_failed”"
 _COMMAND_UNKNOWN = "{command} is not a valid command. In Slack, all messages that start with the “/” character are interpreted as commands."
 _NO_COMMANDS_HERE = "{command} is not supported in threads. Sorry!"
-SELECTS = {"static_select", "radio_buttons", "overflow", "checkboxes", "multi_static_select", "users_select"}
+SELECTS = {
+    "static_select", "radio_buttons", "overflow", "checkboxes", "multi_static_select", "users_select",
+    "multi_users_select",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,24 @@ class People:
     ) -> Outcome:
         """Use a control of a message; `entered` is the option or text, None for a button."""
         self._may_see(user, shown)
+        self._check_person(control, entered)
         value = self._keep((user, shown.channel, shown.ts), control, entered)
-        state = self._state.chosen.get((user, shown.channel, shown.ts), {})
+        held = self._state.chosen.get((user, shown.channel, shown.ts), {})
+        state = controls.state_values(shown.blocks, held)
         payload = self._make.block_action_in_message(user, shown, control, value, state)
         return await self._interact(user, payload)
 
     async def press_in_view(self, user: str, view: View, control: Control, entered: Any = None) -> Outcome:
-        """Use a control of an open modal or of the Home tab."""
+        """Use a control of an open modal or of the Home tab.
+
+        What stands in an input block is kept for later and not sent, unless the block says `dispatch_action`.
+        """
+        self._check_person(control, entered)
         value = controls.encode(control.element, entered) if control.kind != "button" else {"type": "button"}
         if control.kind != "button":
             view.values.setdefault(control.block_id, {})[control.action_id] = value
+            if control.is_input and not control.block.get("dispatch_action"):
+                return Outcome(ok=True)
         return await self._interact(user, self._make.block_action_in_view(user, view, control, value))
 
     async def submit(self, user: str, entered: dict[str, Any]) -> Outcome:
@@ -145,9 +156,21 @@ class People:
         self._make.command_response(user, channel, ack.response)
         return Outcome(ok=True, seconds=ack.seconds)
 
-    def open_home(self, user: str) -> None:
-        """Look at the app's Home tab."""
-        self._make.home_opened(user)
+    async def shortcut(self, user: str, callback_id: str, message: Message) -> Outcome:
+        """Choose a shortcut of the app in a message's menu; the app need not be in the conversation."""
+        self._may_see(user, message)
+        known = [s.callback_id for s in self._state.app.shortcuts]
+        if callback_id not in known:
+            msg = f"the app has no message shortcut {callback_id}; there are: {known}"
+            raise ControlError(msg)
+        if message.subtype == "tombstone":
+            msg = f"message {message.ts} was deleted: it has no menu"
+            raise ControlError(msg)
+        return await self._interact(user, self._make.message_shortcut(user, callback_id, message))
+
+    def open_home(self, user: str, tab: str = "home") -> None:
+        """Look at a tab of the app: `home` or `messages`."""
+        self._make.home_opened(user, tab)
 
     # What is shared
 
@@ -174,17 +197,11 @@ class People:
 
     def _fill(self, view: View, entered: dict[str, Any]) -> Json:
         """The modal's `state.values` with what was entered; unknown names are an error of the caller."""
-        values: Json = {}
         blocks = view.payload["blocks"]
-        for control in controls.controls(blocks):
-            if control.kind in {"button", "overflow"}:
-                continue
-            held = view.values.get(control.block_id, {}).get(control.action_id)
-            values.setdefault(control.block_id, {})[control.action_id] = held or controls.initial(
-                control.element
-            )
+        values = controls.state_values(blocks, view.values)
         for name, value in entered.items():
             control = controls.find(blocks, name)
+            self._check_person(control, value)
             values[control.block_id][control.action_id] = controls.encode(control.element, value)
         return values
 
@@ -213,6 +230,16 @@ class People:
         if isinstance(shown, Message) and user not in channel.members:
             msg = f"{user} does not see {shown.channel}: not a member"
             raise ControlError(msg)
+
+    def _check_person(self, control: Control, entered: Any) -> None:
+        """Slack's list of people offers nobody who is unknown or deactivated."""
+        if control.kind not in {"users_select", "multi_users_select"} or not entered:
+            return
+        for user_id in [entered] if isinstance(entered, str) else entered:
+            person = self._state.users.get(user_id)
+            if person is None or person.deleted:
+                msg = f"no person {user_id!r} to choose; there are: {[u.id for u in self._state.users.values() if not u.deleted]}"
+                raise ControlError(msg)
 
     def _own(self, user: str, message: Message) -> None:
         if message.user != user:

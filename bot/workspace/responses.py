@@ -1,4 +1,15 @@
-"""`POST /response/{key}`: what an app does with a `response_url`. Five uses within thirty minutes."""
+"""`POST /response/{key}`: what an app does with a `response_url`. Five uses within thirty minutes.
+
+| body | with a message that was clicked | of a command or a message shortcut |
+| --- | --- | --- |
+| `replace_original` | other content in its place; an ephemeral one stays ephemeral | a new message: there is no original |
+| `delete_original` | it is gone | nothing |
+| `response_type: in_channel` | a new message for all | the same |
+| none of them, `ephemeral` | a new message for the person alone | the same |
+
+Source: docs.slack.dev, "Handling user interaction"; that a command's url replaces nothing: bolt-python issue
+1268. Apps should say `replace_original` either way: without it clients were seen to do both.
+"""
 
 from __future__ import annotations
 

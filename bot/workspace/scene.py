@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
@@ -24,6 +25,12 @@ class Where:
     channel: str
     thread: str | None = None
     everything: bool = False
+    home: bool = False
+    at: str | None = None
+
+    def link(self, **changes: str) -> str:
+        """The page's address for the same person and channel, with other parts."""
+        return "/?" + urlencode({"as": self.user, "channel": self.channel} | changes)
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class Row:
     day: str = ""
     continued: bool = False
     mine: bool = False
+    found: bool = False
     values: Json = field(default_factory=dict)
 
 
@@ -65,7 +73,7 @@ class Scene:
         self.state: State = context.state
         self.where = where
         self.now = datetime.fromtimestamp(context.now(), UTC).astimezone()
-        self._names = _names(self.state, self.now)
+        self._names = _names(self.state, self.now, where.user)
 
     @property
     def me(self) -> User:
@@ -79,8 +87,14 @@ class Scene:
         """Whom one can act as: everybody who is no bot and not deactivated."""
         return [u for u in self.state.users.values() if not u.is_bot and not u.deleted]
 
+    def choosable(self) -> list[User]:
+        """Whom a list of people offers: everybody who is not deactivated, apps too."""
+        return [u for u in self.state.users.values() if not u.deleted]
+
     def role(self, user: User) -> str:
         """What sets a person apart from a full member; "" for those."""
+        if user.is_bot:
+            return "app"
         if user.team_id != self.state.team["id"]:
             return "external"
         return "guest" if user.is_restricted or user.is_ultra_restricted else ""
@@ -93,7 +107,8 @@ class Scene:
     def sidebar(self, *, direct: bool) -> list[Entry]:
         """The person's channels, or their direct conversations."""
         mine = [c for c in self.state.channels.values() if self.where.user in c.members and c.is_im is direct]
-        return [Entry(c, self.name(c), self._unread(c), c.id == self.where.channel) for c in mine]
+        here = None if self.where.home else self.where.channel
+        return [Entry(c, self.name(c), self._unread(c), c.id == here) for c in mine]
 
     def can_write(self) -> bool:
         return not self.channel.is_archived and self.where.user in self.channel.members
@@ -121,6 +136,20 @@ class Scene:
     def modal(self) -> View | None:
         views = self.state.views_of(self.where.user)
         return views[-1] if views else None
+
+    def home(self) -> View | None:
+        return self.state.homes.get(self.where.user)
+
+    def direct(self) -> Channel | None:
+        """The conversation of this person and the app, if there is one yet."""
+        return self.state.direct_message(self.where.user)
+
+    def href(self, url: str) -> str:
+        """Where a link leads: one to a message of this workspace stays with the acting person."""
+        return self._names.local(url) or url
+
+    def is_local(self, url: str) -> bool:
+        return self._names.local(url) is not None
 
     def html(self, text: Json) -> Markup:
         """A text object of Block Kit."""
@@ -188,16 +217,19 @@ class Scene:
             day=day,
             continued=close and not day and not whisper and not (before and before.whisper),
             mine=user_id == self.where.user,
+            found=message.ts == self.where.at,
             values=self.state.chosen.get((self.where.user, message.channel, message.ts), {}),
         )
 
 
-def _names(state: State, now: datetime) -> Names:
+def _names(state: State, now: datetime, viewer: str) -> Names:
     return Names(
         {u.id: u.real_name for u in state.users.values()},
         {c.id: c.name for c in state.channels.values()},
         {g.id: g.handle for g in state.groups.values()},
         now,
+        archives=f"{state.team['url']}archives/",
+        viewer=viewer,
     )
 
 

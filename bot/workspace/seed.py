@@ -14,13 +14,16 @@
 | C0AGENTS, C0FALLBACK | #agents, #clarify-fallback: the bot is a member |
 | C0RANDOM | #random: the bot is not a member |
 | C0OLD | #archived: archived |
+
+The app has the command /clarify, the message shortcut "Use as answer" (callback id `clarify.use_as_answer`)
+and a Home tab. Everybody is present (`active`) at the start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .state import App, Channel, State, User, UserGroup
+from .state import App, Channel, Shortcut, State, User, UserGroup
 
 TEAM = "T0LOCAL"
 EXTERNAL_TEAM = "T0EXTERN"
@@ -33,6 +36,7 @@ OTHER_BOT_USER = "U0OTHERBOT"
 FOLAKE, ADE, GIO, EVA, ONCALL, GONE = "U0FOLAKE", "U0ADE", "U0GIO", "U0EVA", "U0ONCALL", "U0GONE"
 AGENTS, FALLBACK, RANDOM, ARCHIVED = "C0AGENTS", "C0FALLBACK", "C0RANDOM", "C0OLD"
 PLATFORM = "S0PLATFORM"
+USE_AS_ANSWER = "clarify.use_as_answer"
 
 BOT_SCOPES = frozenset(
     {
@@ -57,8 +61,10 @@ APP_SCOPES = frozenset({"connections:write"})
 def seeded(clock: Callable[[], float]) -> State:
     """A fresh state with the content that this module's table describes."""
     state = State(
-        app=App(APP_ID, BOT_ID, BOT_USER, "clarify", ("/clarify",)),
-        team={"id": TEAM, "name": "Local workspace", "domain": "local"},
+        app=App(
+            APP_ID, BOT_ID, BOT_USER, "clarify", ("/clarify",), (Shortcut(USE_AS_ANSWER, "Use as answer"),)
+        ),
+        team={"id": TEAM, "name": "Local workspace", "domain": "local", "url": "https://local.slack.com/"},
         clock=clock,
     )
     state.tokens = {BOT_TOKEN: BOT_SCOPES, APP_TOKEN: APP_SCOPES}

@@ -99,6 +99,7 @@ class Workspace(Acting):
         await self._site.start()
         self._port = self._runner.addresses[0][1]
         self.interactions.response_base = f"http://{HOST}:{self._port}"
+        self.state.team["url"] = self.url
         self.context.changes.notify("record")
 
     async def refuse_connections(self) -> None:

@@ -29,6 +29,7 @@ class User:
     is_stranger: bool = False
     tz: str = "Etc/UTC"
     updated: int = 0
+    presence: str = "active"
 
 
 @dataclass
@@ -134,6 +135,14 @@ class ResponseUrl:
     uses: int = 0
 
 
+@dataclass(frozen=True)
+class Shortcut:
+    """An entry that the app adds to the menu of every message."""
+
+    callback_id: str
+    name: str
+
+
 @dataclass
 class App:
     """The one installed app."""
@@ -143,6 +152,8 @@ class App:
     bot_user: str
     name: str
     commands: tuple[str, ...]
+    shortcuts: tuple[Shortcut, ...] = ()
+    home_tab: bool = True
 
 
 @dataclass
@@ -175,6 +186,11 @@ class State:
         """A fresh id. It carries the time, so that a restarted workspace never repeats one."""
         self._count += 1
         return f"{prefix}{int(self.clock() * 1000):X}{self._count:X}"
+
+    def permalink(self, message: Message) -> str:
+        """Where the message is found under the team's own address; a reply's link names its thread."""
+        link = f"{self.team['url']}archives/{message.channel}/p{message.ts.replace('.', '')}"
+        return f"{link}?thread_ts={message.thread_ts}&cid={message.channel}" if message.thread_ts else link
 
     def direct_message(self, user: str) -> Channel | None:
         """The direct channel between the app's bot and `user`, if it was opened."""

@@ -81,18 +81,19 @@ async def post_ephemeral(office: Office, caller: Caller, args: Args) -> Json:
 async def get_permalink(office: Office, caller: Caller, args: Args) -> Json:
     channel = office.channel(args.text("channel"), caller)
     message = _message(channel, args.text("message_ts"))
-    domain = office.context.state.team["domain"]
-    link = f"https://{domain}.slack.com/archives/{channel.id}/p{message.ts.replace('.', '')}"
-    if message.thread_ts:
-        link += f"?thread_ts={message.thread_ts}&cid={channel.id}"
-    return {"channel": channel.id, "permalink": link}
+    return {"channel": channel.id, "permalink": office.context.state.permalink(message)}
 
 
 def _writable(office: Office, caller: Caller, channel_id: str) -> Channel:
-    """The channel, a user id standing for the direct conversation with that person."""
+    """The channel, a user id standing for the direct conversation with that person.
+
+    A conversation with somebody who was deactivated since goes on taking messages, which nobody reads
+    (python-slack-sdk issue 1156): an app has to look at `users.info`.
+    """
     if channel_id in office.context.state.users:
         person = office.person(channel_id)
-        if person.deleted or person.id == caller.user:
+        unopened = office.context.state.direct_message(person.id) is None
+        if (person.deleted and unopened) or person.id == caller.user:
             raise ApiError("channel_not_found")
         return office.board.open_direct(person.id)
     channel = office.channel(channel_id, caller)

@@ -17,7 +17,7 @@ async def api_test(office: Office, caller: Caller, args: Args) -> Json:  # noqa:
 async def auth_test(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
     state = office.context.state
     return {
-        "url": f"https://{state.team['domain']}.slack.com/",
+        "url": state.team["url"],
         "team": state.team["name"],
         "user": state.users[caller.user].name,
         "team_id": state.team["id"],
@@ -30,6 +30,25 @@ async def auth_test(office: Office, caller: Caller, args: Args) -> Json:  # noqa
 async def users_info(office: Office, caller: Caller, args: Args) -> Json:
     user = office.person(args.text("user"))
     return {"user": user_json(office.context.state, user, email="users:read.email" in caller.scopes)}
+
+
+async def get_presence(office: Office, caller: Caller, args: Args) -> Json:
+    """Of others no more than `presence`; the caller's own with how it came about.
+
+    Source: docs.slack.dev, "users.getPresence".
+    """
+    user = office.person(args.text("user", caller.user))
+    presence = "away" if user.deleted else user.presence
+    if user.id != caller.user:
+        return {"presence": presence}
+    return {
+        "presence": presence,
+        "online": presence == "active",
+        "auto_away": False,
+        "manual_away": presence == "away",
+        "connection_count": len(office.link.connections),
+        "last_activity": int(office.context.now()),
+    }
 
 
 async def users_list(office: Office, caller: Caller, args: Args) -> Json:
@@ -111,6 +130,7 @@ METHODS = {
     "auth.test": Method(auth_test, None, "special"),
     "apps.connections.open": Method(connections_open, "connections:write", "tier1", app_token=True),
     "users.info": Method(users_info, "users:read", "tier4"),
+    "users.getPresence": Method(get_presence, "users:read", "tier3"),
     "users.list": Method(users_list, "users:read", "tier2"),
     "users.lookupByEmail": Method(lookup_by_email, "users:read.email", "tier3"),
     "usergroups.list": Method(usergroups_list, "usergroups:read", "tier2"),

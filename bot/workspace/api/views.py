@@ -1,6 +1,11 @@
-"""`views.*`: open, push, update and publish."""
+"""`views.*`: open, push, update and publish.
+
+Source: docs.slack.dev, the methods' pages; `hash` protects a view from being overwritten unseen.
+"""
 
 from __future__ import annotations
+
+import json
 
 from bot.workspace import rules
 from bot.workspace.payloads import view_json
@@ -28,9 +33,7 @@ async def push(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG
 
 async def update(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
     view = _find(office, args)
-    sent_hash = args.text("hash", "")
-    if sent_hash and sent_hash != view.hash:
-        raise ApiError("hash_conflict", view=view_json(office.context.state, view))
+    _check_hash(office, args, view)
     office.views.update(view, checked(args, kind=str(view.payload["type"])))
     return {"view": view_json(office.context.state, view)}
 
@@ -38,8 +41,14 @@ async def update(office: Office, caller: Caller, args: Args) -> Json:  # noqa: A
 async def publish(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
     user = office.person(args.text("user_id"))
     payload = checked(args, kind="home")
-    if user.deleted or user.is_bot:
+    if user.deleted or user.is_bot or not office.context.state.app.home_tab:
         raise ApiError("not_enabled")
+    state = office.context.state
+    _check_hash(office, args, state.homes.get(user.id))
+    others = [v for owner, v in state.homes.items() if owner != user.id]
+    external_id = payload.get("external_id")
+    if external_id and external_id in [v.payload.get("external_id") for v in others]:
+        raise ApiError("duplicate_external_id")
     return {"view": view_json(office.context.state, office.views.publish(user.id, payload))}
 
 
@@ -48,12 +57,23 @@ def checked(args: Args, kind: str = "modal") -> Json:
     view = args.structure("view")
     if not isinstance(view, dict):
         raise ApiError("invalid_arguments", messages=["missing required field: view"])
+    if len(json.dumps(view, ensure_ascii=False).encode()) > rules.VIEW_BYTES:
+        raise ApiError("view_too_large")
     problems = rules.check_view(view)
     if view.get("type") != kind:
         problems.insert(0, f"must be a view of type {kind} [json-pointer:/view/type]")
     if problems:
         raise ApiError("invalid_arguments", messages=problems)
     return view
+
+
+def _check_hash(office: Office, args: Args, view: View | None) -> None:
+    """A hash that was sent has to be the view's present one; a Home tab never published has none."""
+    sent = args.text("hash", "")
+    if sent and view is None:
+        raise ApiError("hash_conflict")
+    if sent and view is not None and sent != view.hash:
+        raise ApiError("hash_conflict", view=view_json(office.context.state, view))
 
 
 def _trigger(office: Office, args: Args) -> str:

@@ -62,5 +62,20 @@ body.addEventListener("change", (event) => {
   if (event.target.matches("#as")) event.target.form.requestSubmit();
 });
 
+// A message's menu closes when one has chosen from it, goes elsewhere, or presses Escape.
+const closeMenus = (but) => document.querySelectorAll(".menu[open]").forEach((menu) => { if (menu !== but) menu.open = false; });
+body.addEventListener("click", (event) => {
+  closeMenus(event.target.closest("summary") ? event.target.closest(".menu") : null);
+});
+body.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && event.target.closest(".menu[open]");
+  if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+});
+
 document.querySelectorAll("[data-list]").forEach(settle);
+// A link to a message leads to it, not to the end of the list.
+document.querySelectorAll(".found").forEach((message) => {
+  message.closest("[data-list]").dataset.follow = "false";
+  message.scrollIntoView({ block: "center" });
+});
 showModal();
