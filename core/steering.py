@@ -55,7 +55,7 @@ class Steering(ABC):
             record, now = book.get(clarification_id), self._clock.now()
             call = due_call(record, self._sla, now)
             if call is not None:
-                book.put(_done(record, call, now, self._sla))
+                book.put(done(record, call, now, self._sla))
             return call
 
         return await self._transact(issue, decide)
@@ -157,7 +157,8 @@ class Steering(ABC):
         return outcome
 
 
-def _done(record: Clarification, call: Call, now: datetime, sla: timedelta) -> Clarification:
+def done(record: Clarification, call: Call, now: datetime, sla: timedelta) -> Clarification:
+    """The record after what was due was done, at `now` (pure)."""
     if call.kind == "expire":
         return abandoned(record, "expired", now)
     if call.kind == "nudge":

@@ -8,11 +8,11 @@ from core.clarification import Clarification, Why
 
 LIMIT = 1500
 _POSITION = 300
-_OTHERS = 6
+_SHOWN = 6
 _REASONS: dict[Why, str] = {
     "stale": "Nobody answered in time, nor after a reminder.",
     "stuck": "The same is being said again; it does not get on by itself.",
-    "deadlocked": "Agents wait for each other in a circle; none of them goes on before this is answered.",
+    "deadlocked": "Agents wait for each other in a circle; it takes a person to break it.",
     "rounds exhausted": "Rounds exhausted: asked again after {rounds} rounds.",
     "by hand": "Somebody passed this on to the person on call.",
 }
@@ -30,39 +30,34 @@ def escalation_words(record: Clarification, why: Why, others: Sequence[Clarifica
     """
     head = [_REASONS[why].format(rounds=record.max_rounds)]
     if record.topic.strip():
-        head.append(f"Topic: {_clip(record.topic, 200)}")
-    tail = [*_options(record), *_otherwise(record)]
-    sides = _positions(record, others)
-    room = LIMIT - sum(len(line) + 1 for line in (*head, *tail))
-    each = min(_POSITION, room // max(1, len(sides)) - _LABEL - 1)
-    return "\n".join(
-        [*head, *(f"{_clip(who, _LABEL - 4)}: “{_clip(said, each)}”" for who, said in sides), *tail]
-    )
+        head.append(f"Topic: {_clip(record.topic, 150)}")
+    others = [other for other in others if other.id != record.id]
+    sides = _sides(record, others[:_SHOWN])
+    tail = [f"And {len(others) - _SHOWN} more."] if len(others) > _SHOWN else []
+    tail += [*_options(record), *_otherwise(record)]
+    around = sum(len(line) + 1 for line in (*head, *tail)) + sum(len(who) + len(": “”\n") for who, _ in sides)
+    each = min(_POSITION, (LIMIT - around) // len(sides))
+    return "\n".join([*head, *(f"{who}: “{_clip(said, each)}”" for who, said in sides), *tail])
 
 
-_LABEL = 84  # who speaks, and the marks around what is said
-
-
-def _positions(record: Clarification, others: Sequence[Clarification]) -> list[tuple[str, str]]:
+def _sides(record: Clarification, others: Sequence[Clarification]) -> list[tuple[str, str]]:
+    """Who speaks, and what they said last."""
     sides = [(f"{record.from_} asks {record.to}", record.question)]
     answers = [entry for entry in record.thread if entry.type == "answer"]
     if answers:
         sides.append((f"{answers[-1].from_} answered", answers[-1].body))
-    shown = [other for other in others if other.id != record.id]
-    sides += [(f"{other.id}: {other.from_} asks {other.to}", other.question) for other in shown[:_OTHERS]]
-    if len(shown) > _OTHERS:
-        sides.append(("And", f"{len(shown) - _OTHERS} more"))
-    return sides
+    sides += [(f"{other.id}, {other.from_} asks {other.to}", other.question) for other in others]
+    return [(_clip(who, 50), said) for who, said in sides]
 
 
 def _options(record: Clarification) -> list[str]:
     labels = [_clip(option.label, 60) for option in record.asked.choices]
-    return [f"Options: {_clip(' · '.join(labels), 250)}"] if labels else []
+    return [f"Options: {_clip(' · '.join(labels), 200)}"] if labels else []
 
 
 def _otherwise(record: Clarification) -> list[str]:
     default = record.asked.default_response
-    return [f"Assumed otherwise: {_clip(default, 150)}"] if default else []
+    return [f"Assumed otherwise: {_clip(default, 100)}"] if default else []
 
 
 def _clip(text: str, limit: int) -> str:

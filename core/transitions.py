@@ -30,7 +30,8 @@ from core.errors import AlreadyAnswered, Closed, IllegalTransition
 from core.summary import escalation_words
 
 US = "clarify-bot"
-_CHASED = ("nudges", "nudged_at", "escalated_at", "escalated_for", "taken_by", "handed_to")
+_NOT_HELD = {"taken_by": None, "handed_to": None}
+_NOT_CHASED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_for": None, **_NOT_HELD}
 
 
 def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
@@ -96,12 +97,7 @@ def escalated(record: Clarification, why: Why, words: str, now: datetime, by: st
     Raises:
         IllegalTransition: it is already, or closed.
     """
-    news: dict[str, Any] = {
-        "escalated_at": now,
-        "escalated_for": why,
-        "taken_by": None,
-        "handed_to": None,
-    }
+    news: dict[str, Any] = {"escalated_at": now, "escalated_for": why, **_NOT_HELD}
     return _changed(
         record,
         "escalated",
@@ -117,7 +113,7 @@ def taken(record: Clarification, holder: Holder) -> Clarification:
         AlreadyAnswered, Closed: it takes no answer any more.
     """
     check_open(record)
-    return _renewed(record, aaep=record.asked.model_copy(update={"taken_by": holder, "handed_to": None}))
+    return _renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "taken_by": holder}))
 
 
 def handed(record: Clarification, holder: Holder) -> Clarification:
@@ -127,7 +123,7 @@ def handed(record: Clarification, holder: Holder) -> Clarification:
         AlreadyAnswered, Closed: it takes no answer any more.
     """
     check_open(record)
-    return _renewed(record, aaep=record.asked.model_copy(update={"taken_by": None, "handed_to": holder}))
+    return _renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "handed_to": holder}))
 
 
 def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
@@ -149,12 +145,12 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
         "answered_by": AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
         "reply": "sending" if asked.reply_token else None,
     }
-    escalated = record.status == "escalated"
+    was_escalated = record.status == "escalated"
     return _changed(
         record,
-        "resolved" if escalated else "answered",
+        "resolved" if was_escalated else "answered",
         thread=(*record.thread, entry),
-        resolved_at=at if escalated else None,
+        resolved_at=at if was_escalated else None,
         aaep=asked.model_copy(update=news),
     )
 
@@ -188,8 +184,6 @@ def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarificat
         _entry(record.round, US, "resolution", words, now),
         _entry(record.round + 1, US, "question", record.question, now),
     )
-    fresh = Aaep.model_fields
-    unseen = {name: fresh[name].default for name in _CHASED}
     return _renewed(
         record,
         status="pending",
@@ -197,7 +191,7 @@ def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarificat
         resolved_at=None,
         stale_after=_stale_after(now, sla, record.expires_at),
         thread=thread,
-        aaep=record.asked.model_copy(update=unseen),
+        aaep=record.asked.model_copy(update=_NOT_CHASED),
     )
 
 
@@ -226,7 +220,7 @@ def resolved(record: Clarification, now: datetime) -> Clarification:
 
 def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: datetime) -> Clarification:
     """Somebody says that an answered one is done with, in words for its thread. The reply still goes out if owed."""
-    at = max(at, record.thread[-1].timestamp)
+    at = max(at, record.asked_last)
     entry = _entry(record.round, decider.decided_by, "resolution", text, at)
     done = record if record.status == "resolved" else _changed(record, "resolved", resolved_at=at)
     return done.model_copy(update={"thread": (*record.thread, entry)})
