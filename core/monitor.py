@@ -1,30 +1,280 @@
-"""What time makes of clarifications: pure functions from what is open and the time to findings.
+"""What the monitor finds: clarifications that time makes due, that go round in circles or wait for each other.
 
-So far the one finding that needs nobody's judgement: abandoned, because the question's own time ran out.
+Pure: no clock, no files. What is found is acted on through the router, which decides again under the ledger's lock.
+The cost of a look grows with what changed and what is due, not with what is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
+from core.attention import next_call
+from core.clarification import Clarification, Entry
+from core.deadlock import HUMAN, Deadlock, Flips, Wait, Waits, agent_key
 from core.index import Summary
+from core.repetition import Sayings, says_again
+from core.transitions import US
+
+FindingKind = Literal["due", "stuck", "deadlocked"]
+_NAMED = 6
+_NAME = 40
+# Answers that say nothing without their question: that two of them are alike means nothing.
+_BARE = frozenset({"yes", "no", "y", "n", "ok", "okay", "true", "false"})
+_NOT_TAKEN = frozenset({"sending", "refused", "too_late"})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    kind: Literal["abandoned"]
+    """`words` say why, for people: agents' names may be in them, what was asked is not. `others`: at most a few."""
+
+    kind: FindingKind
     clarification: str
     issue: int
+    words: str | None = None
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    at: datetime
+    issue: int
+    expires_at: datetime | None
+
+
+class Monitor:
+    """Noted every clarification as it changes, it tells what is due and what looks stuck or deadlocked.
+
+    Args:
+        sla: time from a question to its first nudge, where the record does not say.
+        order: agents' names, the most upstream first: of a deadlock, that one goes on waiting.
+    """
+
+    def __init__(self, sla: timedelta, order: Sequence[str]) -> None:
+        self._sla = sla
+        self._timed: dict[str, _Timed] = {}
+        self._armed: set[str] = set()  # those of `_timed` not told as due yet
+        self._retries: dict[str, tuple[datetime, int]] = {}
+        self._heap: list[tuple[datetime, str]] = []  # may hold what is out of date: checked when it comes up
+        self._waits = Waits(order)
+        self._flips = Flips()
+        self._latest: datetime | None = None
+
+    def note(self, summary: Summary) -> None:
+        """Take in a clarification as it is now; a closed one is forgotten."""
+        call = next_call(summary, self._sla)
+        if call is None:
+            self._timed.pop(summary.id, None)
+            self._armed.discard(summary.id)
+        else:
+            known = self._timed.get(summary.id)
+            self._timed[summary.id] = _Timed(call.at, summary.issue, summary.expires_at)
+            if summary.id not in self._armed or known is None or known.at != call.at:
+                self._arm(summary.id, call.at)
+        if not summary.is_open:
+            self._retries.pop(summary.id, None)
+        self._note_wait(summary)
+
+    def due(self, now: datetime) -> list[Finding]:
+        """What is due, the longest overdue first. It is told once: until it is noted again, or `again` was called.
+
+        If the clock was put back since, what was told too early is told again at its time.
+        """
+        if self._latest is not None and now < self._latest:
+            for clarification, timed in self._timed.items():
+                if clarification not in self._armed and timed.at > now:
+                    self._arm(clarification, timed.at)
+        self._latest = now
+        found: dict[str, int] = {}
+        while (at := self.next_due()) is not None and at <= now:
+            _, clarification = heapq.heappop(self._heap)
+            found[clarification] = self._pop(clarification, at)
+            self._end_wait(clarification, now)
+        return [Finding("due", clarification, issue) for clarification, issue in found.items()]
+
+    def again(self, clarification: str, issue: int, at: datetime) -> None:
+        """Tell it as due at `at` once more: what was due could not be done. When it is due otherwise stays."""
+        self._retries[clarification] = (at, issue)
+        heapq.heappush(self._heap, (at, clarification))
+
+    def suspects(self) -> list[Finding]:
+        """What is stuck or deadlocked between agents, as far as it can be new since the last call.
+
+        Two that ask each other the same thing are stuck, both; that goes before a deadlock of the same two.
+        """
+        stuck = {
+            wait.clarification: Finding("stuck", wait.clarification, wait.issue, _flip_words(wait), others)
+            for wait, others in self._flips.look()
+        }
+        deadlocked = [
+            Finding("deadlocked", d.wait.clarification, d.wait.issue, _deadlock_words(d), d.others)
+            for d in self._waits.look()
+            if d.wait.clarification not in stuck
+        ]
+        return [*stuck.values(), *deadlocked]
+
+    def next_due(self) -> datetime | None:
+        """When `due` has something to tell, if nothing changes until then; None: never."""
+        while self._heap and not self._is_up_to_date(*self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _arm(self, clarification: str, at: datetime) -> None:
+        self._armed.add(clarification)
+        heapq.heappush(self._heap, (at, clarification))
+        if len(self._heap) > 64 + 3 * (len(self._armed) + len(self._retries)):
+            self._heap = sorted({entry for entry in self._heap if self._is_up_to_date(*entry)})
+
+    def _is_up_to_date(self, at: datetime, clarification: str) -> bool:
+        if clarification in self._armed and self._timed[clarification].at == at:
+            return True
+        retry = self._retries.get(clarification)
+        return retry is not None and retry[0] == at
+
+    def _pop(self, clarification: str, at: datetime) -> int:
+        retry = self._retries.get(clarification)
+        if retry is not None and retry[0] == at:
+            del self._retries[clarification]
+            return retry[1]
+        self._armed.discard(clarification)
+        return self._timed[clarification].issue
+
+    def _note_wait(self, summary: Summary) -> None:
+        if summary.status not in {"pending", "stale"} or agent_key(summary.to) == HUMAN:
+            self._waits.drop(summary.id)
+            self._flips.drop(summary.id)
+            return
+        wait = Wait(summary.id, summary.issue, summary.from_, summary.to)
+        self._flips.put(wait, summary.topic)
+        if summary.blocking:
+            self._waits.put(wait)
+        else:
+            self._waits.drop(summary.id)
+
+    def _end_wait(self, clarification: str, now: datetime) -> None:
+        """Who waited for an answer that has expired goes on, though nobody wrote that down yet."""
+        timed = self._timed.get(clarification)
+        if timed is not None and timed.expires_at is not None and timed.expires_at <= now:
+            self._waits.drop(clarification)
+            self._flips.drop(clarification)
+
+
+def repetitions(records: Sequence[Clarification]) -> list[Finding]:
+    """What says the same again within one ledger, of that what still waits for an answer.
+
+    Args:
+        records: all of the ledger, in its order.
+
+    Found are clarifications whose last two questions or last two answers say the same in different rounds, and those
+    whose question was answered to the same session before it was asked. Nothing is found where the first answer did
+    not reach the producer: then asking again is right.
+    """
+    found: dict[str, Finding] = {}
+    for record in records:
+        if record.status in {"pending", "stale"} and (words := _goes_round(record)) is not None:
+            found[record.id] = Finding("stuck", record.id, record.issue_number, words)
+    for record, earlier in _asked_twice(records):
+        words = f"The same question was answered before in this session ({earlier.id})."
+        finding = Finding("stuck", record.id, record.issue_number, words, (earlier.id,))
+        found.setdefault(record.id, finding)
+    return list(found.values())
+
+
+def _goes_round(record: Clarification) -> str | None:
+    """Why a clarification says the same again, or None."""
+    past = record.asked.earlier[-1] if record.asked.earlier else {}
+    if past.get("reply") in _NOT_TAKEN:
+        return None
+    if (
+        rounds := _same_rounds([e for e in record.thread if e.type == "question" and e.from_ != US])
+    ) is not None:
+        return "The question of round {} is asked again in round {}.".format(*rounds)
+    labels = {text.casefold() for option in record.asked.choices for text in (option.label, option.value)}
+    answers = [e for e in record.thread if e.type == "answer" and _says_something(e.body, labels)]
+    if (rounds := _same_rounds(answers)) is not None:
+        return "The answer of round {} is given again in round {}.".format(*rounds)
+    return None
+
+
+def _same_rounds(entries: list[Entry]) -> tuple[int, int] | None:
+    """The rounds of the last two entries, if these say the same."""
+    if len(entries) < 2:
+        return None
+    before, last = entries[-2:]
+    return (
+        (before.round, last.round)
+        if before.round != last.round and says_again(before.body, last.body)
+        else None
+    )
+
+
+def _says_something(answer: str, labels: set[str]) -> bool:
+    words = answer.strip().casefold().rstrip(".!")
+    return words not in _BARE | labels and any(letter.isalpha() for letter in words)
+
+
+def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarification, Clarification]]:
+    """Open ones, each with one whose question it repeats and that was answered before it was asked."""
+    sessions: defaultdict[tuple[str | None, str], list[Clarification]] = defaultdict(list)
+    for record in records:
+        if record.asked.session_id is not None:
+            sessions[record.asked.producer, record.asked.session_id].append(record)
+    for session in sessions.values():
+        waiting = [record for record in session if record.status in {"pending", "stale"}]
+        if not waiting:
+            continue
+        told = {record.id: record for record in session if _was_told(record)}
+        sayings = Sayings()
+        for record in told.values():
+            sayings.put(record.id, record.question)
+        for record in waiting:
+            earlier = (told[key] for key in sayings.alike(record.question))
+            if (
+                match := next((e for e in earlier if _answered_at(e) <= record.asked_last), None)
+            ) is not None:
+                yield record, match
+
+
+def _was_told(record: Clarification) -> bool:
+    return (
+        record.status in {"answered", "resolved"}
+        and record.answer is not None
+        and record.asked.reply not in _NOT_TAKEN
+    )
+
+
+def _answered_at(record: Clarification) -> datetime:
+    answer = record.answer
+    return record.asked.answered_at or (answer.timestamp if answer else record.created)
+
+
+def _flip_words(wait: Wait) -> str:
+    return f"{_named([wait.asker])} and {_named([wait.asked])} ask each other the same thing."
+
+
+def _deadlock_words(deadlock: Deadlock) -> str:
+    if len(deadlock.agents) == 1:
+        return f"{_named(deadlock.agents)} waits for itself."
+    first = deadlock.agents[0]
+    return f"{_named(deadlock.agents)} wait for each other in a circle; {_named([first])} goes on waiting."
+
+
+def _named(agents: Sequence[str]) -> str:
+    names = [name if len(name) <= _NAME else name[: _NAME - 1] + "…" for name in agents[:_NAMED]]
+    if len(agents) > _NAMED:
+        names.append(f"{len(agents) - _NAMED} more")
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def findings(open_ones: Iterable[Summary], now: datetime) -> list[Finding]:
-    """What is due at `now`, the longest overdue first."""
+    """What has expired at `now`, the longest overdue first."""
     due = [s for s in open_ones if s.is_open and s.expires_at is not None and s.expires_at <= now]
     due.sort(key=lambda s: (s.expires_at or now, s.id))
-    return [Finding("abandoned", summary.id, summary.issue) for summary in due]
+    return [Finding("due", summary.id, summary.issue) for summary in due]
 
 
 def next_due(open_ones: Iterable[Summary]) -> datetime | None:

@@ -1,0 +1,204 @@
+"""Agents that hold each other up: circles of waits, and two agents that ask each other the same thing. Pure.
+
+Both look only at what is new: the cost grows with what a new wait can reach, not with what is there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from core.repetition import Sayings
+
+HUMAN = "human"
+_OTHERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One open clarification between agents: `asker` waits for `asked`."""
+
+    clarification: str
+    issue: int
+    asker: str
+    asked: str
+
+    @property
+    def edge(self) -> tuple[str, str]:
+        return agent_key(self.asker), agent_key(self.asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlock:
+    """A wait that has to be ended from outside, and its circle.
+
+    `agents` are those of the circle, the one that goes on first; `others` at most a few of its other waits, those
+    of the agent waited for first.
+    """
+
+    wait: Wait
+    agents: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def agent_key(agent: str) -> str:
+    """The same for all spellings of an agent's name."""
+    return " ".join(agent.split()).casefold()
+
+
+class Waits:
+    """The blocking waits between agents. `order`: the agents, the most upstream first; others follow by name."""
+
+    def __init__(self, order: Sequence[str]) -> None:
+        self._rank = {agent_key(agent): rank for rank, agent in reversed(list(enumerate(order)))}
+        self._known: dict[str, Wait] = {}
+        self._edges: dict[str, dict[str, dict[str, Wait]]] = {}
+        self._fresh: set[str] = set()
+
+    def put(self, wait: Wait) -> None:
+        if self._known.get(wait.clarification) == wait:
+            return
+        self.drop(wait.clarification)
+        self._known[wait.clarification] = wait
+        asker, asked = wait.edge
+        self._edges.setdefault(asker, {}).setdefault(asked, {})[wait.clarification] = wait
+        self._fresh.add(asker)
+
+    def drop(self, clarification: str) -> None:
+        if (wait := self._known.pop(clarification, None)) is None:
+            return
+        asker, asked = wait.edge
+        self._edges[asker][asked].pop(clarification)
+        if not self._edges[asker][asked]:
+            del self._edges[asker][asked]
+        if not self._edges[asker]:
+            del self._edges[asker]
+
+    def look(self) -> list[Deadlock]:
+        """Every wait, of the circles that new waits can reach, that has to end: all but the most upstream agent's.
+
+        Where circles share agents they are one: its most upstream agent goes on. Who waits for itself always has to
+        be helped.
+        """
+        roots = sorted(self._fresh & self._edges.keys())
+        self._fresh.clear()
+        found = (self._deadlocks(knot) for knot in _Search(self._edges, roots).knots)
+        return list(chain.from_iterable(found))
+
+    def _deadlocks(self, knot: list[str]) -> Iterator[Deadlock]:
+        members = self._edges.keys() & set(knot)
+        waits: dict[str, list[Wait]] = {
+            asker: [
+                wait
+                for asked, between in self._edges[asker].items()
+                if asked in members
+                for wait in between.values()
+            ]
+            for asker in sorted(members, key=self._upstream_first)
+        }
+        if not any(waits.values()):  # an agent that waits for others only, or for nobody
+            return
+        upstream = next(iter(waits))
+        agents = tuple(of_agent[0].asker for of_agent in waits.values())
+        some = list(islice(chain.from_iterable(waits.values()), _OTHERS + 1))
+        for wait in chain.from_iterable(waits.values()):
+            asker, asked = wait.edge
+            if asker != upstream or asked == upstream:
+                yield Deadlock(wait, agents, _others(wait, chain(waits[asked], some)))
+
+    def _upstream_first(self, agent: str) -> tuple[int, str]:
+        return self._rank.get(agent, len(self._rank)), agent
+
+
+class Flips:
+    """Pairs of open clarifications in which two agents ask each other the same topic.
+
+    One that is answered already is no part of a pair: asking back on a topic one has answered is how agents refine.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Wait, str]] = {}
+        self._topics: defaultdict[tuple[str, str], Sayings] = defaultdict(Sayings)
+        self._fresh: dict[str, None] = {}
+
+    def put(self, wait: Wait, topic: str) -> None:
+        if self._known.get(wait.clarification) == (wait, topic) or wait.edge[0] == wait.edge[1]:
+            return
+        self.drop(wait.clarification)
+        self._known[wait.clarification] = (wait, topic)
+        self._topics[wait.edge].put(wait.clarification, topic)
+        self._fresh[wait.clarification] = None
+
+    def drop(self, clarification: str) -> None:
+        self._fresh.pop(clarification, None)
+        if (known := self._known.pop(clarification, None)) is None:
+            return
+        edge = known[0].edge
+        self._topics[edge].drop(clarification)
+        if not self._topics[edge]:
+            del self._topics[edge]
+
+    def look(self) -> list[tuple[Wait, tuple[str, ...]]]:
+        """Every wait of the pairs that new ones make, with the others of its pairs (at most a few)."""
+        pairs: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        for fresh in self._fresh:
+            wait, topic = self._known[fresh]
+            asker, asked = wait.edge
+            if (asked, asker) not in self._topics or not topic.strip():
+                continue
+            for other in islice(self._topics[asked, asker].alike(topic), _OTHERS):
+                pairs[fresh][other] = None
+                pairs[other][fresh] = None
+        self._fresh.clear()
+        return [(self._known[one][0], tuple(islice(others, _OTHERS))) for one, others in pairs.items()]
+
+
+def _others(wait: Wait, waits: Iterator[Wait]) -> tuple[str, ...]:
+    ids = dict.fromkeys(w.clarification for w in islice(waits, 2 * _OTHERS) if w is not wait)
+    return tuple(islice(ids, _OTHERS))
+
+
+class _Search:
+    """The strongly connected parts of a graph that can be reached from some roots.
+
+    Tarjan's: every edge is looked at once; without recursion, as chains may be long.
+    """
+
+    def __init__(self, edges: Mapping[str, Mapping[str, object]], roots: Iterable[str]) -> None:
+        self.knots: list[list[str]] = []
+        self._edges = edges
+        self._number: dict[str, int] = {}
+        self._low: dict[str, int] = {}
+        self._open: dict[str, None] = {}  # in the order they were entered
+        for root in roots:
+            if root not in self._number:
+                self._walk(root)
+
+    def _walk(self, root: str) -> None:
+        path = [self._enter(root)]
+        while path:
+            agent, targets = path[-1]
+            target = next(targets, None)
+            if target is None:
+                path.pop()
+                self._leave(agent, path[-1][0] if path else None)
+            elif target not in self._number:
+                path.append(self._enter(target))
+            elif target in self._open:
+                self._low[agent] = min(self._low[agent], self._number[target])
+
+    def _enter(self, agent: str) -> tuple[str, Iterator[str]]:
+        self._number[agent] = self._low[agent] = len(self._number)
+        self._open[agent] = None
+        return agent, iter(self._edges.get(agent, {}))
+
+    def _leave(self, agent: str, before: str | None) -> None:
+        if before is not None:
+            self._low[before] = min(self._low[before], self._low[agent])
+        if self._low[agent] == self._number[agent]:
+            knot: list[str] = []
+            while agent in self._open:
+                knot.append(self._open.popitem()[0])
+            self.knots.append(knot)

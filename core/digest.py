@@ -1,0 +1,133 @@
+"""Figures over ledgers: how much was asked, how fast it was answered, by whom. Pure.
+
+Fed record by record: what it keeps is a number for each answer, and a count for each topic and name.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+
+from core.clarification import Clarification
+from core.transitions import US
+
+_TOPIC = 120
+_TOP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    name: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Figures of the clarifications created since `since` (None: of all).
+
+    `total` = `open` + `answered` + `resolved` + `abandoned`, by status as it is; the escalated ones among the open are
+    counted by `escalated` too, which is all that were escalated at any time, whatever became of them. Times to answer
+    are of every answer given, from its question; `p95` is the nearest rank. `topics` and `askers` count
+    clarifications, `answerers` answers: the most first, at most five.
+    """
+
+    since: datetime | None
+    total: int
+    open: int
+    answered: int
+    resolved: int
+    escalated: int
+    abandoned: int
+    answers: int
+    median: timedelta | None
+    p95: timedelta | None
+    rounds_mean: float | None
+    rounds_max: int | None
+    topics: tuple[Count, ...]
+    askers: tuple[Count, ...]
+    answerers: tuple[Count, ...]
+
+
+class DigestBuilder:
+    """`add` every record, then `result`.
+
+    Args:
+        since: clarifications created before are left out.
+    """
+
+    def __init__(self, since: datetime | None = None) -> None:
+        self._since = since
+        self._statuses: Counter[str] = Counter()
+        self._escalated = 0
+        self._seconds = array("d")
+        self._rounds = 0
+        self._rounds_max = 0
+        self._topics: Counter[str] = Counter()
+        self._spelled: dict[str, str] = {}
+        self._askers: Counter[str] = Counter()
+        self._answerers: Counter[str] = Counter()
+
+    def add(self, record: Clarification) -> None:
+        if self._since is not None and record.created < self._since:
+            return
+        self._statuses["open" if record.is_open else record.status] += 1
+        self._escalated += record.status == "escalated" or any(e.type == "escalation" for e in record.thread)
+        self._rounds += record.round
+        self._rounds_max = max(self._rounds_max, record.round)
+        self._askers[record.from_] += 1
+        if topic := _clip(record.topic):
+            self._topics[self._spelled.setdefault(topic.casefold(), topic)] += 1
+        for who, seconds in _answers(record):
+            self._answerers[who] += 1
+            self._seconds.append(seconds)
+
+    def result(self) -> Digest:
+        total = self._statuses.total()
+        seconds = sorted(self._seconds)
+        return Digest(
+            since=self._since,
+            total=total,
+            open=self._statuses["open"],
+            answered=self._statuses["answered"],
+            resolved=self._statuses["resolved"],
+            escalated=self._escalated,
+            abandoned=self._statuses["abandoned"],
+            answers=len(seconds),
+            median=timedelta(seconds=median(seconds)) if seconds else None,
+            p95=timedelta(seconds=nearest_rank(seconds, 95)) if seconds else None,
+            rounds_mean=self._rounds / total if total else None,
+            rounds_max=self._rounds_max if total else None,
+            topics=_top(self._topics),
+            askers=_top(self._askers),
+            answerers=_top(self._answerers),
+        )
+
+
+def nearest_rank(ordered: list[float], percent: int) -> float:
+    """The smallest of `ordered` (ascending, not empty) that at least `percent` of a hundred do not exceed."""
+    return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
+
+
+def _answers(record: Clarification) -> Iterator[tuple[str, float]]:
+    """Who gave each answer, and how many seconds after its question."""
+    asked = record.created
+    for entry in record.thread:
+        if entry.type == "question":
+            asked = entry.timestamp
+        elif entry.type == "answer" and entry.from_ != US:
+            # By clocks that differ, an answer may come out before its question.
+            yield entry.from_, max(0.0, (entry.timestamp - asked).total_seconds())
+
+
+def _top(counts: Counter[str]) -> tuple[Count, ...]:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Count(name, times) for name, times in ordered[:_TOP])
+
+
+def _clip(topic: str) -> str:
+    words = " ".join(topic.split())
+    return words if len(words) <= _TOPIC else words[: _TOPIC - 1] + "…"

@@ -1,0 +1,252 @@
+"""Whether two texts say the same again. Pure; judged by their words, not by a model.
+
+A wrong "the same" takes a question away from its agent and pages people, a wrong "different" costs one more round:
+so in doubt two texts are different. Word order and filler do not count; what changes the meaning does:
+
+* numbers with their units, negations, opposites (enable/disable, staging/production), proper names, identifiers and
+  quantifiers have to stand in both texts;
+* so has what follows a word that gives a direction (from, before, than, without …);
+* two words that changed places (client calls server, server calls client) make another text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Of the words of both texts together, at least so many stand in each of them (Jaccard index of the word sets).
+THRESHOLD = 0.8
+
+_WORD = re.compile(r"(?:(?<!\w)[-$€£])?[^\W_]+(?:['._:/@\\-]+[^\W_]+)*[%+#]*")
+_ENDS_SENTENCE = re.compile(r"[.!?:;\n]\s*[\"'(*_`\s-]*$")
+_THOUSANDS = re.compile(r"(?<=\d)[,_'](?=\d{3}(?!\d))")
+_OR_NOT = re.compile(r"\bor not\b", re.IGNORECASE)
+_OPENING = re.compile(
+    r"\A\s*(?:(?:(?:sorry|hi|hello|again|i ask again|asking again|once (?:more|again)|quick question|following up"
+    r"|just checking|please (?:confirm|clarify|advise)|(?:just )?to (?:confirm|clarify|be (?:sure|clear)))"
+    r"\s*[,:;.!–—-]+\s+)+)(?=\S)",
+    re.IGNORECASE,
+)
+_INSIDE = frozenset("._:/@\\-#+%$€£")
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_NEGATIONS = _set("no not never none nobody nothing neither nor without")
+_DIRECTIONS = _NEGATIONS | _set(
+    "from before after than over into instead under above below unless until except since"
+)
+_JOINING = _set("or and vs versus nor")
+_FILLER = _JOINING | _set(
+    "a an the this that these those please kindly could would should can may might shall will i we you me us my our"
+    " your it its is are be am to of for in on at with by do does so then also just there here"
+)
+# Words that another word of their kind turns into another matter.
+_SIGNIFICANT = _DIRECTIONS | _set(
+    "all only both every each any some first second last next previous when where who whom whose why how"
+    " did was were have been must"
+    " production staging development sandbox qa test enable disable start stop add remove delete create update"
+    " read write increase decrease allow deny approve reject accept decline yes public private internal external"
+    " frontend backend client server minimum maximum min max old new open close off up down left right true"
+    " false optional required today tomorrow yesterday upgrade downgrade source target local remote manual"
+    " automatic sync async keep drop merge rebase revert install uninstall encrypt decrypt encrypted unencrypted"
+    " http https monday tuesday wednesday thursday friday saturday sunday"
+)
+_ALIASES = {
+    "which": "what",
+    "prod": "production",
+    "dev": "development",
+    "db": "database",
+    "config": "configuration",
+    "repo": "repository",
+    "okay": "ok",
+    "has": "have",
+    "had": "have",
+    "used": "use",
+    "using": "use",
+    "uses": "use",
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "ten": "10",
+}
+_NO_PLURAL = _set("https does versus previous unless")
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What counts of a text.
+
+    `order` holds its words as they stand, `words` those that are more than filler, `keys` what has to stand in the
+    other text too (words, and pairs as "from postgres"), `has` everything that another text's keys may ask for.
+    """
+
+    plain: str
+    order: tuple[str, ...]
+    words: frozenset[str]
+    keys: frozenset[str]
+    has: frozenset[str]
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        return frozenset(word for word in self.words if _has_digit(word))
+
+
+def read(text: str) -> Saying:
+    """What counts of `text`."""
+    text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).replace("’", "'"))
+    text = _OPENING.sub("", _OR_NOT.sub(" ", text), count=1)
+    order: list[str] = []
+    names: set[str] = set()
+    for match in _WORD.finditer(text):
+        words = _canonical(match.group())
+        order += words
+        if _is_name(match, text):
+            names.update(words)
+    content = frozenset(word for word in order if word not in _FILLER)
+    pairs = frozenset(_pairs(order))
+    keys = frozenset(word for word in content if word in names or _is_significant(word))
+    plain = " ".join(text.casefold().split())
+    return Saying(plain, tuple(order), content, keys | pairs, content | pairs)
+
+
+def similarity(a: str, b: str) -> float:
+    """From 0 (something that matters differs, or nothing in common) to 1 (the same words)."""
+    return compare(read(a), read(b))
+
+
+def says_again(a: str, b: str) -> bool:
+    """Whether `b` says what `a` says."""
+    return similarity(a, b) >= THRESHOLD
+
+
+def compare(a: Saying, b: Saying) -> float:
+    """`similarity` of texts that were read before."""
+    if a.plain == b.plain:
+        return 1.0
+    if not a.words or not b.words or not (a.keys <= b.has and b.keys <= a.has):
+        return 0.0
+    if _changed_places(a.order, b.order):
+        return 0.0
+    return len(a.words & b.words) / len(a.words | b.words)
+
+
+class Sayings:
+    """Texts to look up those that say the same, without comparing each with each.
+
+    Sets as alike as THRESHOLD share one of the first few of their words in any fixed order; and their numbers are
+    equal. A text is read when the first look-up needs it.
+    """
+
+    def __init__(self) -> None:
+        self._unread: dict[str, str] = {}
+        self._read: dict[str, Saying] = {}
+        self._by_start: dict[tuple[frozenset[str], str], dict[Saying, dict[str, None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._unread) + len(self._read)
+
+    def put(self, key: str, text: str) -> None:
+        self.drop(key)
+        self._unread[key] = text
+
+    def drop(self, key: str) -> None:
+        self._unread.pop(key, None)
+        if (saying := self._read.pop(key, None)) is None:
+            return
+        for start in _starts(saying):
+            of_start = self._by_start[start]
+            of_start[saying].pop(key)
+            if not of_start[saying]:
+                del of_start[saying]
+            if not of_start:
+                del self._by_start[start]
+
+    def alike(self, text: str) -> Iterator[str]:
+        """The keys of the texts that say what `text` says, each once, in the order they were put in."""
+        for key, unread in self._unread.items():
+            saying = self._read[key] = read(unread)
+            for start in _starts(saying):
+                self._by_start.setdefault(start, {}).setdefault(saying, {})[key] = None
+        self._unread.clear()
+        mine, seen = read(text), set[Saying]()
+        for start in _starts(mine):
+            for saying, keys in self._by_start.get(start, {}).items():
+                if saying not in seen and compare(saying, mine) >= THRESHOLD:
+                    seen.add(saying)
+                    yield from keys
+
+
+def _starts(saying: Saying) -> list[tuple[frozenset[str], str]]:
+    # Long words are the rarer ones, so that few texts share one.
+    ordered = sorted(saying.words or {saying.plain}, key=lambda word: (-len(word), word))
+    count = len(ordered) - math.ceil(THRESHOLD * len(ordered) - 1e-9) + 1
+    numbers = saying.numbers
+    return [(numbers, word) for word in ordered[:count]]
+
+
+def _canonical(raw: str) -> list[str]:
+    word = raw.casefold()
+    for suffix in ("'s", "'ll", "'re", "'ve", "'m", "'d"):
+        word = word.removesuffix(suffix)
+    if word.endswith("n't") or word == "cannot":
+        stem = {"ca": "can", "wo": "will", "can": "can"}.get(word[:-3], word[:-3])
+        return [_ALIASES.get(stem, stem), "not"]
+    if word in _ALIASES:
+        return [_ALIASES[word]]
+    plural = len(word) > 3 and word.isalpha() and word.endswith("s") and not word.endswith("ss")
+    word = word[:-1] if plural and word not in _NO_PLURAL else word
+    return [_ALIASES.get(word, word)]
+
+
+def _is_name(match: re.Match[str], text: str) -> bool:
+    """A capital where ordinary words have none: inside the word, or inside the sentence."""
+    raw = match.group()
+    if any(letter.isupper() for letter in raw[1:]):
+        return True
+    before = text[max(0, match.start() - 20) : match.start()]
+    return raw[0].isupper() and bool(before.strip()) and not _ENDS_SENTENCE.search(before)
+
+
+def _is_significant(word: str) -> bool:
+    return word in _SIGNIFICANT or _has_digit(word) or not _INSIDE.isdisjoint(word)
+
+
+def _has_digit(word: str) -> bool:
+    return any(letter.isdigit() for letter in word)
+
+
+def _pairs(order: list[str]) -> Iterator[str]:
+    """A direction with the word it points to, a number with its unit."""
+    for at, word in enumerate(order):
+        if word in _DIRECTIONS:
+            following = next((w for w in order[at + 1 :] if w not in _FILLER), None)
+        elif _has_digit(word):
+            following = next((w for w in order[at + 1 : at + 2] if w not in _FILLER), None)
+        else:
+            continue
+        if following is not None:
+            yield f"{word} {following}"
+
+
+def _changed_places(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+    """Whether two texts differ in nothing but two words that changed places; in an enumeration that is nothing."""
+    if len(a) != len(b):
+        return False
+    differing = [at for at, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    if len(differing) != 2:
+        return False
+    first, second = differing
+    swapped = a[first] == b[second] and a[second] == b[first]
+    between = a[first + 1 : second]
+    return swapped and bool(between) and _JOINING.isdisjoint(between)
