@@ -16,7 +16,9 @@ from bot.rounds import (
     Verbosity,
     closed_words,
     default_words,
-    escalation_words,
+    escalation_reason,
+    holder_words,
+    reason_hides,
     reply_words,
     words,
 )
@@ -71,7 +73,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     if listed and inert.size(choices) < inert.size(shown.numbered):
         choices = _clipped_choices(shown, inert.size(choices))
     hidden = terse and bool(shown.asked.context or shown.asked.default_response)
-    cut = budget.cut or hidden or _is_cut_default(shown)
+    cut = budget.cut or hidden or _is_cut_default(shown) or reason_hides(shown, _SMALL)
     asides = [f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""]
     return Card(
         heading=_heading(shown, "asks"),
@@ -98,6 +100,7 @@ def settled_card(shown: Round, text: str) -> Card:
         facts.append(Words(state))
     if not answered or (shown.is_current and shown.record.status == "abandoned"):
         facts.append(Words(closed_words(shown, _SMALL)))
+    facts += _closed_by(shown)
     budget = Budget.beside(text)
     budget.spend(shown.agent, *(part.text for part in facts))
     answer = f"Answer: {shown.answer_label}" if answered else ""
@@ -184,7 +187,7 @@ def _heading(shown: Round, verb: str) -> str:
 
 
 def _alerts(shown: Round, instead_of: str | None) -> list[tuple[str, bool]]:
-    found = [(escalation_words(shown, _SMALL), False)]
+    found = [(escalation_reason(shown, _SMALL), False), (holder_words(shown), True)]
     if instead_of and inert.is_channel(instead_of):
         found.append((f"Posted here because {inert.channel(instead_of)} could not be used.", True))
     elif instead_of:
@@ -205,6 +208,16 @@ def _is_cut_default(shown: Round) -> bool:
 
 def _who(shown: Round) -> str:
     return f"Answered by {inert.mention(shown.slack_user)}" if shown.slack_user else "Answered by"
+
+
+def _closed_by(shown: Round) -> list[Words]:
+    """Who closed it by hand."""
+    entry = shown.closed_by
+    if entry is None:
+        return []
+    if shown.closer:
+        return [Words(f"By {inert.mention(shown.closer)}", live=True)]
+    return [Words(f"By {inert.clip(inert.line(entry.from_) or 'somebody', 256)}")]
 
 
 def _hint(shown: Round) -> str:

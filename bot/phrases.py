@@ -43,6 +43,7 @@ def closed(record: Clarification) -> str:
         "cancelled": "the agent's session was cancelled",
         "session ended": "the agent's session has ended",
         "requester moved on": "the agent has moved on without an answer",
+        "by hand": f"it was closed by hand{_closed_by(shown)}",
     }.get(record.asked.closed or "")
     if why:
         return f"{_id(record)} takes no answer any more: {why}."
@@ -95,6 +96,13 @@ def _expired(asked: Aaep) -> str:
     default = inert.plain(asked.default_response or "").strip()
     told = f"was told to assume {_quoted(default)}" if default else "had no default to assume"
     return f"it expired{_when(asked.expires_at)}; the agent {told}"
+
+
+def _closed_by(shown: Round) -> str:
+    entry = shown.closed_by
+    if entry is None:
+        return ""
+    return f" by {inert.mention(shown.closer) if shown.closer else _clean(entry.from_, _NAME)}"
 
 
 def _who(shown: Round) -> str:

@@ -7,7 +7,16 @@ the thread, and `more` is the whole in pieces. Everything here is escaped alread
 from __future__ import annotations
 
 from bot import inert
-from bot.rounds import Round, closed_words, default_words, escalation_words, reply_words, sentence, words
+from bot.rounds import (
+    Round,
+    closed_words,
+    default_words,
+    escalation_reason,
+    holder_words,
+    reply_words,
+    sentence,
+    words,
+)
 from core import answers
 
 PIECE = 3900
@@ -23,6 +32,8 @@ def open_text(shown: Round) -> tuple[str, tuple[str, ...]]:
     tail = inert.fallback(
         "\n".join(filter(None, (_deadline(shown, _DEFAULT_LIMIT), answers.hint(shown.asked)))), 900
     )
+    if held := holder_words(shown):
+        tail = f"{tail}\n{sentence(held)}"
     whole = f"{head} {body}\n{tail}"
     if inert.size(whole) <= inert.TEXT_LIMIT and not _clips_default(shown):
         return whole, ()
@@ -35,7 +46,7 @@ def settled_text(shown: Round) -> str:
     """Text of a question that takes no answer any more. Who answered is the only live part."""
     asked = inert.fallback(f"{shown.agent} asked ({shown.record.id}): {words(shown.question)}", 1500)
     if shown.stage == "closed":
-        return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}"
+        return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}{_closed_by(shown)}"
     who = inert.mention(shown.slack_user) if shown.slack_user else inert.fallback(shown.answered_by, 300)
     when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
     state = inert.fallback(_state(shown), 800)
@@ -51,7 +62,7 @@ def whole_pieces(shown: Round) -> list[str]:
 
 def _head(shown: Round) -> str:
     again = f", round {shown.number}" if shown.number > 1 else ""
-    urgent = escalation_words(shown, 200)
+    urgent = escalation_reason(shown, 200)
     return f"{urgent + ' ' if urgent else ''}{shown.agent} asks ({shown.record.id}{again}):"
 
 
@@ -74,6 +85,14 @@ def _deadline(shown: Round, limit: int) -> str:
 
 def _clips_default(shown: Round) -> bool:
     return inert.size(shown.asked.default_response or "") > _DEFAULT_LIMIT
+
+
+def _closed_by(shown: Round) -> str:
+    entry = shown.closed_by
+    if entry is None:
+        return ""
+    who = inert.mention(shown.closer) if shown.closer else inert.fallback(inert.line(entry.from_), 300)
+    return f"\nBy {who or 'somebody'}."
 
 
 def _state(shown: Round) -> str:

@@ -5,13 +5,14 @@ Pure. All words come from here, so that the card, its fallback text and the moda
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from bot import inert
 from core import answers
-from core.clarification import Aaep, Clarification, Entry, EntryType
+from core.clarification import Aaep, Clarification, Entry, EntryType, Why
 
 Stage = Literal["open", "answered", "closed"]
 Verbosity = Literal["terse", "normal", "detailed"]
@@ -30,7 +31,18 @@ _CLOSED_WORDS = {
     "cancelled": "Cancelled: the agent needs no answer any more",
     "session ended": "Closed: the agent's session ended",
     "requester moved on": "Closed: the agent moved on without an answer",
+    "by hand": "Closed by hand: the agent gets no answer",
 }
+_ESCALATED_FOR: dict[Why, str] = {
+    "stale": "Nobody answered in time, nor after a reminder.",
+    "stuck": "The same is being said again.",
+    "deadlocked": "Agents wait for each other in a circle.",
+    "rounds exhausted": "All rounds are used up.",
+    "by hand": "Somebody passed this on.",
+}
+# Of these the card shows all but the reason anyway: the question, the topic, the options.
+_TOLD_BY_CARD: frozenset[Why] = frozenset({"stale", "by hand"})
+_SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,19 @@ class Round:
         """The Slack user who answered, where it was one."""
         by = self.asked.answered_by
         return by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
+
+    @property
+    def closed_by(self) -> Entry | None:
+        """The words with which somebody closed it by hand, if it was so."""
+        by_hand = self.is_current and self.asked.closed == "by hand"
+        return _last(self.record, "resolution", self.record.round) if by_hand else None
+
+    @property
+    def closer(self) -> str | None:
+        """The Slack user who closed it by hand, where the ledger's name tells it."""
+        entry = self.closed_by
+        named = _SLACK_NAME.fullmatch(entry.from_) if entry else None
+        return named[1] if named and inert.is_user(named[1]) else None
 
 
 def round_of(record: Clarification, number: int | None = None) -> Round:
@@ -172,12 +197,50 @@ def closed_words(shown: Round, limit: int) -> str:
 
 
 def escalation_words(shown: Round, limit: int) -> str:
-    """Why a human is needed now; empty where it is not escalated."""
+    """Why a human is needed now, with each side's position; empty where it is not escalated."""
     if shown.record.status != "escalated":
         return ""
+    said = inert.clip(_escalation(shown), limit)
+    return f"Escalated. {said}" if said else escalation_reason(shown, limit)
+
+
+def escalation_reason(shown: Round, limit: int) -> str:
+    """Why a human is needed now, in one line; empty where it is not escalated."""
+    if shown.record.status != "escalated":
+        return ""
+    why = shown.asked.escalated_for
+    reason = _escalation(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
+    said = inert.clip(inert.line(reason), limit)
+    return f"Escalated. {said}" if said else "Escalated: this needs a human now."
+
+
+def reason_hides(shown: Round, limit: int) -> bool:
+    """Whether `escalation_reason` leaves out words that a card does not show elsewhere."""
+    if shown.record.status != "escalated":
+        return False
+    reason, _, rest = _escalation(shown).partition("\n")
+    return inert.size(inert.line(reason)) > limit or (
+        bool(rest) and shown.asked.escalated_for not in _TOLD_BY_CARD
+    )
+
+
+def holder_words(shown: Round) -> str:
+    """Who has an open question in hand, or was offered it: live where it is a Slack user, escaped; or empty."""
+    asked = shown.asked
+    if shown.stage != "open":
+        return ""
+    if asked.taken_by:
+        return f"Taken by {_named(asked.taken_by.user)}"
+    return f"Handed to {_named(asked.handed_to.user)}, who has not taken it yet" if asked.handed_to else ""
+
+
+def _named(user: str) -> str:
+    return inert.mention(user) if inert.is_user(user) else inert.escape(inert.clip(inert.line(user), 100))
+
+
+def _escalation(shown: Round) -> str:
     last = _last(shown.record, "escalation", None)
-    why = inert.clip(inert.line(last.body), limit) if last else ""
-    return f"Escalated. {why}" if why else "Escalated: this needs a human now."
+    return inert.plain(last.body).strip() if last else ""
 
 
 def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry | None:

@@ -148,7 +148,7 @@ def test_card_asked_once_more_than_allowed_is_open_again() -> None:
         record = followed_up(answer(record), ask_of({**EVENT, "question": f"Round {number}?"}), NOW, SLA)
     message = card(record)
     assert record.status == "escalated"
-    assert labels(message.blocks) == ["Answer…"]
+    assert labels(message.blocks) == ["Answer…", "View full"]
     assert "Round 6?" in shown(message.blocks)
     assert "Rounds exhausted" in message.text
     assert "Round 4?" in shown(card(record, round=4).blocks)

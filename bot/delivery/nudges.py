@@ -1,0 +1,155 @@
+"""Nudges: what the ledger says was nudged, said in Slack: once per nudge, whenever the bot was killed.
+
+The decision is the router's (`nudges` of the record). Questions that share a roll-up card share a nudge too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+import structlog
+
+from bot.delivery.messages import Fresh, Messages
+from bot.delivery.rollups import Rollups
+from bot.errors import StorageUnavailable
+from bot.render import Message, Renderer
+from bot.settings import RouteSettings
+from core.clarification import Clarification
+from core.clock import Clock
+from core.errors import ClarifyError, LockTimeout
+from core.index import Summary
+
+_log = structlog.get_logger("clarify.nudges")
+_RETRY = 0.5  # seconds
+
+
+class Records(Protocol):
+    """Where the records are: `core.ledger.FileLedger`."""
+
+    async def find(self, clarification: str, issue: int) -> Clarification: ...
+
+
+class _Owed(NamedTuple):
+    clarification: str
+    issue: int
+    round: int
+    nudges: int
+
+
+class Nudges:
+    """`notify` has a message delivered, durably when it returns, as `Delivery.notify`."""
+
+    def __init__(
+        self,
+        *,
+        records: Records,
+        messages: Messages,
+        rollups: Rollups,
+        renderer: Renderer,
+        route_for: Callable[[str], RouteSettings],
+        notify: Callable[[Fresh], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._records = records
+        self._messages = messages
+        self._rollups = rollups
+        self._renderer = renderer
+        self._route_for = route_for
+        self._notify = notify
+        self._clock = clock
+        self._queue: asyncio.Queue[_Owed] = asyncio.Queue()
+        self._known: dict[str, _Owed] = {}
+
+    def note(self, seen: Summary | Clarification) -> None:
+        """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
+        if not _is_owed(seen):
+            self._known.pop(seen.id, None)
+            return
+        issue = seen.issue if isinstance(seen, Summary) else seen.issue_number
+        owed = _Owed(seen.id, issue, seen.round, seen.nudges)
+        if self._known.get(seen.id) != owed:
+            self._known[seen.id] = owed
+            self._queue.put_nowait(owed)
+
+    async def run(self) -> None:
+        """Say what is owed, one after the other; runs until cancelled."""
+        while True:
+            owed = await self._queue.get()
+            while not await self._tried(owed):
+                await self._clock.sleep(_RETRY)
+
+    async def _tried(self, owed: _Owed) -> bool:
+        """Whether it is settled; if not, it is to be tried again."""
+        try:
+            await self._say(owed)
+        except (StorageUnavailable, LockTimeout) as error:
+            _log.warning("a nudge has to wait", id=owed.clarification, reason=str(error))
+            return False
+        except ClarifyError as error:
+            _log.error("not nudged", id=owed.clarification, reason=str(error))
+        except Exception:  # noqa: BLE001 - told with its traceback
+            # A fault of ours with this one must not stop the others; unanswered, it is escalated all the same.
+            _log.exception("not nudged", id=owed.clarification)
+        return True
+
+    async def _say(self, owed: _Owed) -> None:
+        record = await self._records.find(owed.clarification, owed.issue)
+        if not _is_owed(record) or (record.round, record.nudges) != (owed.round, owed.nudges):
+            return
+        fresh = await self._shared(record) if await self._is_held(record) else self._own(record)
+        if await self._messages.get(fresh.key) is None:
+            await self._notify(fresh)
+
+    async def _is_held(self, record: Clarification) -> bool:
+        """Whether it has no card of its own but a place in its agent's roll-up card."""
+        if self._rollups.key_of(record.asked.agent_id or "") is None:
+            return False
+        cards = await self._messages.cards_of([record.id])
+        return not any(card.ts or card.intent_at for card in cards)
+
+    def _own(self, record: Clarification) -> Fresh:
+        route = self._route_for(record.asked.agent_id or "")
+        message = self._renderer.nudge(record, route.answerers)
+        # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
+        body = _body(message) | {"opens_thread": True}
+        return Fresh(
+            key=f"nudge:{record.id}:{record.round}:{record.nudges}",
+            kind="nudge",
+            target=route.channel,
+            clarification=record.id,
+            round=record.round,
+            producer=record.asked.producer,
+            session_id=record.asked.session_id,
+            body=body,
+            wanted="nudge",
+        )
+
+    async def _shared(self, record: Clarification) -> Fresh:
+        """One nudge for all questions of a roll-up card, in that card's thread."""
+        agent = record.asked.agent_id or ""
+        rollup = self._rollups.key_of(agent) or ""
+        row = await self._messages.get(rollup)
+        route = self._route_for(agent)
+        held = self._rollups.held(agent)
+        oldest = min((each.expires_at for each in held if each.expires_at), default=None)
+        name = record.asked.agent_name or agent
+        message = self._renderer.rollup_nudge(name, max(1, len(held)), oldest, route.answerers)
+        return Fresh(
+            key=f"nudge:{rollup}:{record.nudges}",
+            kind="nudge",
+            target=(row.channel if row else None) or route.channel,
+            body=_body(message) | {"thread_ts": row.ts if row else None, "agent": agent},
+            wanted="nudge",
+        )
+
+
+def _is_owed(seen: Summary | Clarification) -> bool:
+    """Nudged, and nothing has come of it yet. Without a producer there is no thread to say it in."""
+    producer = seen.producer if isinstance(seen, Summary) else seen.asked.producer
+    return bool(seen.nudges and seen.is_open and seen.status != "escalated" and producer)
+
+
+def _body(message: Message) -> dict[str, object]:
+    return {"text": message.text, "blocks": message.blocks, "broadcast": True, "needed": True}

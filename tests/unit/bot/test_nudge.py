@@ -1,0 +1,336 @@
+"""Nudges: what they say, and that each is said once. Real ledger, storage and templates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from bot.delivery.messages import Fresh, Messages
+from bot.delivery.nudges import Nudges
+from bot.delivery.rollups import Rollups
+from bot.delivery.store import Store
+from bot.delivery.wishes import Wish, Wishes
+from bot.errors import StorageUnavailable
+from bot.render import Message, Renderer
+from bot.settings import RouteSettings
+from core.clarification import Answer, Clarification, Decider
+from core.index import Index, summarize
+from core.ledger import Book, FileLedger
+from core.transitions import answered, escalated, nudged
+from tests.clocks import ManualClock, until
+from tests.unit.bot.judges import judge_message, labels, shown
+from tests.unit.bot.strategies import NOW, SLA, open_records, record_of
+
+RENDERER = Renderer()
+LATER = NOW + timedelta(minutes=2)
+DECIDER = Decider("user:ade", "slack", "T1", "U0GOOD")
+
+
+def said(record: Clarification, *answerers: str) -> Message:
+    message = RENDERER.nudge(record, answerers)
+    judge_message(message)
+    return message
+
+
+def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
+    record = record_of(default_response="65", accepted_response_kinds=["yes_no"])
+    message = said(record, "U0GOOD")
+    seen = shown(message.blocks)
+    for words in (
+        "retirement-planner still waits · CLR-42-001",
+        "<@U0GOOD>",
+        "Which retirement age should I plan for?",
+        "Answer by <!date^1779632820^",
+        "If nobody answers: the agent assumes “65”",
+        "Answer on its card, or in this thread: reply with yes or no.",
+    ):
+        assert words in seen
+    assert message.text.splitlines() == [
+        "<@U0GOOD> retirement-planner still waits for an answer (CLR-42-001): Which retirement age should I plan for?",
+        "Answer by 24 May 2026, 14:27 UTC.",
+        "If nobody answers: the agent assumes “65”.",
+        "Answer on its card, or in this thread: reply with yes or no.",
+    ]
+    assert labels(message.blocks) == []
+
+
+@pytest.mark.parametrize(
+    ("answerers", "called"),
+    [
+        (("members",), ""),
+        (("members", "U0GOOD"), "<@U0GOOD>"),
+        (("U0A", "S0B", "U0A"), "<@U0A> <!subteam^S0B>"),
+        (tuple(f"U{n}" for n in range(30)), " ".join(f"<@U{n}>" for n in range(20))),
+        ((), ""),
+    ],
+)
+def test_nudge_calls_who_is_listed(answerers: tuple[str, ...], called: str) -> None:
+    message = RENDERER.nudge(record_of(), answerers)
+    live = [
+        b["text"]["text"] for b in message.blocks if b["type"] == "section" and b["text"]["type"] == "mrkdwn"
+    ]
+    assert live == ([called] if called else [])
+    assert message.text.startswith(f"{called} retirement-planner" if called else "retirement-planner")
+
+
+def test_nudge_without_a_time_limit_says_so() -> None:
+    message = said(record_of(timeout_seconds=None))
+    assert "No time limit." in message.text
+    assert "If nobody answers" not in message.text
+
+
+def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) -> None:
+    message = said(largest, "U0GOOD")
+    assert len(message.text) < 2000
+    assert "…" in message.text
+    assert message.more == ()
+
+
+@given(open_records())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_nudge_is_inert(record: Clarification) -> None:
+    said(record, "U0GOOD", "members")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "answers to 1 question."), (12, "answers to 12 questions.")]
+)
+def test_nudge_of_a_rollup_counts(count: int, words: str) -> None:
+    message = RENDERER.rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD"))
+    judge_message(message)
+    assert words in message.text
+    assert "The first must be answered by 24 May 2026, 14:24 UTC." in message.text
+    assert "common card" in shown(message.blocks)
+
+
+@dataclass
+class World:
+    ledger: FileLedger
+    store: Store
+    clock: ManualClock
+    told: list[Fresh] = field(default_factory=list)
+    failing: list[Exception] = field(default_factory=list)
+    answerers: tuple[str, ...] = ("U0GOOD",)
+
+    def __post_init__(self) -> None:
+        self.messages = Messages(self.store)
+        self.rollups = Rollups(Index())
+        self.nudges = self.started()
+
+    def started(self) -> Nudges:
+        return Nudges(
+            records=self.ledger,
+            messages=self.messages,
+            rollups=self.rollups,
+            renderer=RENDERER,
+            route_for=self.route_for,
+            notify=self.notify,
+            clock=self.clock,
+        )
+
+    def route_for(self, agent_id: str) -> RouteSettings:
+        return RouteSettings(channel="C0GOOD", answerers=self.answerers)
+
+    async def notify(self, fresh: Fresh) -> None:
+        if self.failing:
+            raise self.failing.pop()
+        await self.messages.want([fresh])
+        self.told.append(fresh)
+
+    async def put(self, *records: Clarification) -> None:
+        for record in records:
+            await self.ledger.transact(record.issue_number, partial(_put, record))
+
+    async def wish(self, key: str) -> Wish:
+        row = await self.messages.get(key)
+        assert row is not None
+        wish = await Wishes(self.ledger, self.messages, self.rollups, RENDERER, self.route_for).of(row)
+        assert isinstance(wish, Wish)
+        return wish
+
+    async def session_thread(self, ts: str | None) -> None:
+        await self.store.execute(
+            """insert into sessions (producer, session_id, agent_id, issue, channel, thread_ts)
+               values ('p', 'sess_1', 'retirement-planner', 42, ?, ?)""",
+            "C0GOOD" if ts else None,
+            ts,
+        )
+
+    @property
+    def keys(self) -> list[str]:
+        return [fresh.key for fresh in self.told]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    store = await Store.open(tmp_path / "clarify.db")
+    ledger = FileLedger(tmp_path)
+    made = World(ledger, store, ManualClock(NOW, auto=True))
+    running = asyncio.create_task(made.nudges.run())
+    yield made
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await store.close()
+    ledger.close()
+
+
+def _put(record: Clarification, book: Book) -> None:
+    book.put(record)
+
+
+def again(record: Clarification) -> Clarification:
+    return nudged(record, LATER, SLA)
+
+
+def numbered(number: int) -> Clarification:
+    return record_of().model_copy(update={"id": f"CLR-42-{number:03d}"})
+
+
+async def settled(world: World, marker: int = 900) -> None:
+    """All that was noted is worked off: a nudge of another clarification, noted last, is said."""
+    last = again(numbered(marker))
+    await world.put(last)
+    world.nudges.note(last)
+    await until(lambda: f"nudge:{last.id}:1:1" in world.keys)
+
+
+async def test_nudges_goes_into_the_session_thread_and_the_channel(world: World) -> None:
+    await world.session_thread("111.1")
+    record = again(record_of())
+    await world.put(record)
+    world.nudges.note(record)
+    await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
+    wish = await world.wish("nudge:CLR-42-001:1:1")
+    assert (wish.channel, wish.thread_ts, wish.broadcast, wish.needed) == ("C0GOOD", "111.1", True, True)
+    assert "<@U0GOOD>" in wish.message.text
+    assert not wish.opens_thread
+
+
+async def test_nudges_of_a_session_without_a_thread_opens_it(world: World) -> None:
+    await world.session_thread(None)
+    record = again(record_of())
+    await world.put(record)
+    world.nudges.note(record)
+    await until(lambda: world.told)
+    wish = await world.wish("nudge:CLR-42-001:1:1")
+    assert (wish.thread_ts, wish.broadcast, wish.opens_thread) == (None, False, True)
+
+
+async def test_nudges_says_each_once_also_after_a_restart(world: World) -> None:
+    record = again(record_of())
+    await world.put(record)
+    for seen in (record, summarize(record), record):
+        world.nudges.note(seen)
+    await settled(world)
+    restarted = world.started()
+    running = asyncio.create_task(restarted.run())
+    other = again(numbered(2))
+    await world.put(other)
+    restarted.note(summarize(record))
+    restarted.note(summarize(other))
+    await until(lambda: len(world.told) == 3)
+    running.cancel()
+    assert sorted(world.keys) == ["nudge:CLR-42-001:1:1", "nudge:CLR-42-002:1:1", "nudge:CLR-42-900:1:1"]
+
+
+async def test_nudges_of_a_later_round_is_another(world: World) -> None:
+    record = again(record_of())
+    later = record.model_copy(update={"round": 2})
+    await world.put(record)
+    world.nudges.note(record)
+    await until(lambda: len(world.told) == 1)
+    await world.put(later)
+    world.nudges.note(later)
+    await until(lambda: world.keys == ["nudge:CLR-42-001:1:1", "nudge:CLR-42-001:2:1"])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        record_of(),
+        answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER),
+        escalated(again(record_of()), "stale", "Why.", LATER),
+        again(record_of().model_copy(update={"aaep": None})),
+    ],
+    ids=["not nudged", "answered", "escalated", "foreign"],
+)
+async def test_nudges_says_nothing_of(world: World, record: Clarification) -> None:
+    await world.put(record)
+    world.nudges.note(record)
+    world.nudges.note(summarize(record))
+    await settled(world)
+    assert world.keys == ["nudge:CLR-42-900:1:1"]
+
+
+async def test_nudges_looks_again_before_it_speaks(world: World) -> None:
+    """Answered between the nudge and its message: nobody is called for nothing."""
+    record = again(record_of())
+    await world.put(answered(record, Answer(response="65", label="65"), DECIDER, LATER))
+    world.nudges.note(record)
+    await settled(world)
+    assert world.keys == ["nudge:CLR-42-900:1:1"]
+
+
+async def test_nudges_waits_for_the_storage(world: World) -> None:
+    world.failing += [StorageUnavailable("full"), StorageUnavailable("full")]
+    record = again(record_of())
+    await world.put(record)
+    world.nudges.note(record)
+    await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
+    assert world.clock.slept == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("trouble", ["broken", "gone"])
+async def test_nudges_goes_on_after_one_that_fails(world: World, trouble: str) -> None:
+    record = again(record_of())
+    if trouble == "broken":
+        await world.put(record)
+        world.failing.append(ZeroDivisionError("a fault of ours"))
+    world.nudges.note(record)
+    await settled(world)
+    assert world.keys == ["nudge:CLR-42-900:1:1"]
+
+
+async def test_nudges_of_a_rollup_are_one_in_its_thread(world: World) -> None:
+    """Forty questions of one agent, twenty with a card: each of those is nudged, the others together."""
+    records = [again(numbered(n)) for n in range(1, 41)]
+    index = Index()
+    world.rollups = Rollups(index)
+    world.nudges = world.started()
+    for record in records:
+        index.put(summarize(record))
+        world.rollups.update(summarize(record))
+    await world.put(*records)
+    carded = [record for record in records if world.rollups.may_have_card(record.id)]
+    await world.messages.want(
+        [Fresh(f"card:{record.id}:1", "card", "C0GOOD", record.id, 1, "p", "sess_1") for record in records]
+    )
+    for record in carded:
+        await world.messages.intend(f"card:{record.id}:1", "C0GOOD", None, 1.0)
+    world.rollups.begin("retirement-planner", "rollup:retirement-planner:CLR-42-021")
+    key = "rollup:retirement-planner:CLR-42-021"
+    await world.messages.want(
+        [Fresh(key, "rollup", "C0GOOD", body={"agent": "retirement-planner"}, wanted="r")]
+    )
+    row = await world.messages.get(key)
+    assert row is not None
+    await world.messages.landed(row, "C0GOOD", "222.2", "r", final=False, opens_thread=False)
+    running = asyncio.create_task(world.nudges.run())
+    for record in reversed(records):
+        world.nudges.note(summarize(record))
+    await until(lambda: len(world.told) == 21)
+    running.cancel()
+    assert world.keys[0] == f"nudge:{key}:1"
+    assert sorted(world.keys[1:]) == [f"nudge:{record.id}:1:1" for record in carded]
+    wish = await world.wish(f"nudge:{key}:1")
+    assert (wish.channel, wish.thread_ts, wish.broadcast) == ("C0GOOD", "222.2", True)
+    assert "20 questions" in wish.message.text
