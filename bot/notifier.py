@@ -17,8 +17,6 @@ from bot.toollines import ToolLine
 from core import aaep
 from core.errors import LedgerUnreadable
 
-# Errors of these categories get better by themselves, or with the next try of the agent (aaep chapter 4 §4.1.3).
-_NOBODY_NEEDED = frozenset({"transient", "network", "timeout"})
 # Shown where a thread is there already.
 _IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})
 _LINES_KEPT = 50
@@ -94,7 +92,7 @@ class Notifier:
     async def _page_error(self, item: Item) -> None:
         event = item.event
         category = event.text("error_category") or "unknown"
-        if category in _NOBODY_NEEDED:
+        if not self._settings.monitor.pages_error(category):
             return
         title = f"{event.agent_name or event.agent_id}: session ended with an error"
         body = event.summary() or event.text("error_message") or ""

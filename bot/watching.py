@@ -1,96 +1,37 @@
-"""What happens without anybody asking: questions run out of time, other processes write ledgers."""
+"""What other processes write into the ledgers: noticed, compared, acted on."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import os
 import re
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
 from watchfiles import awatch
 
-from bot.delivery.delivery import Delivery
 from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
+from core.clarification import Clarification
 from core.clock import Clock, SystemClock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger, Raw, parse
-from core.monitor import findings
 from core.router import Router
 
+Noted = Callable[[Summary, Clarification], None]
 _log = structlog.get_logger("clarify.monitor")
 _FILE = re.compile(r"issue-(\d+)\.json")
 _ASIDE = re.compile(r"issue-(\d+)\.json\.unreadable-.+")
 _RETRY = 1.0
-# A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
-_LONGEST_SLEEP = 30.0
-
-
-class Alarm:
-    """One alarm at the earliest due time; what is due is decided by `core.monitor`."""
-
-    def __init__(self, router: Router, index: Index, clock: Clock) -> None:
-        self._router = router
-        self._index = index
-        self._clock = clock
-        self._due: list[tuple[datetime, str, int]] = []
-        self._earlier = asyncio.Event()
-
-    def note(self, summary: Summary) -> None:
-        """Take in a clarification as it is now."""
-        if summary.is_open and summary.expires_at is not None:
-            heapq.heappush(self._due, (summary.expires_at, summary.id, summary.issue))
-            self._earlier.set()
-
-    async def run(self) -> None:
-        """Close what runs out of time, when it does; runs until cancelled."""
-        while True:
-            await self.catch_up()
-            self._earlier.clear()
-            now = self._clock.now()
-            seconds = (self._due[0][0] - now).total_seconds() if self._due else _LONGEST_SLEEP
-            sleep = asyncio.ensure_future(self._clock.sleep(min(max(seconds, 0.0), _LONGEST_SLEEP)))
-            earlier = asyncio.ensure_future(self._earlier.wait())
-            try:
-                await asyncio.wait({sleep, earlier}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sleep.cancel()
-                earlier.cancel()
-
-    async def catch_up(self) -> None:
-        """Close everything that has run out of time. One ledger that cannot be had does not stop the others."""
-        now = self._clock.now()
-        due = self._pop(now)
-        for finding in findings(due, now):
-            try:
-                await self._router.expire(finding.clarification)
-            except (LockTimeout, LedgerUnwritable) as error:
-                _log.warning(
-                    "an expired clarification has to wait", id=finding.clarification, reason=str(error)
-                )
-                again = datetime.fromtimestamp(now.timestamp() + _RETRY, now.tzinfo)
-                heapq.heappush(self._due, (again, finding.clarification, finding.issue))
-            except (LedgerUnreadable, NotFound) as error:
-                _log.error(
-                    "an expired clarification cannot be closed", id=finding.clarification, reason=str(error)
-                )
-
-    def _pop(self, now: datetime) -> list[Summary]:
-        due: dict[str, Summary] = {}
-        while self._due and self._due[0][0] <= now:
-            _, clarification, issue = heapq.heappop(self._due)
-            if (summary := self._index.get(clarification, issue)) is not None:
-                due[clarification] = summary
-        return list(due.values())
 
 
 class LedgerWatch:
-    """Notices ledgers that other processes wrote, by content: they need not count revisions."""
+    """Notices ledgers that other processes wrote, by content: they need not count revisions.
+
+    `noted` is told every record that somebody else changed.
+    """
 
     def __init__(
         self,
@@ -98,16 +39,14 @@ class LedgerWatch:
         ledger: FileLedger,
         index: Index,
         router: Router,
-        delivery: Delivery,
-        alarm: Alarm,
+        noted: Noted,
         notifier: Notifier,
         clock: Clock | None = None,
     ) -> None:
         self._ledger = ledger
         self._index = index
         self._router = router
-        self._delivery = delivery
-        self._alarm = alarm
+        self._noted = noted
         self._notifier = notifier
         self._clock = clock or SystemClock()
 
@@ -170,8 +109,7 @@ class LedgerWatch:
             known = self._index.get(record.id, issue)
             if (known.digest != summary.digest) if known is not None else summary.needs_something:
                 _log.info("a ledger was changed by another process", id=record.id, status=record.status)
-                self._alarm.note(summary)
-                self._delivery.note(summary)
+                self._noted(summary, record)
             if summary.adoptable:
                 done &= await self.adopt(record.id)
         if not done:

@@ -18,7 +18,9 @@ _REASONS: dict[Why, str] = {
 }
 
 
-def escalation_words(record: Clarification, why: Why, others: Sequence[Clarification] = ()) -> str:
+def escalation_words(
+    record: Clarification, why: Why, others: Sequence[Clarification] = (), reason: str | None = None
+) -> str:
     """Why it was escalated, its topic, each side's position in its own words, and the options on the table.
 
     One line each, at most 1500 characters in all.
@@ -27,8 +29,9 @@ def escalation_words(record: Clarification, why: Why, others: Sequence[Clarifica
         record: the clarification as it stands, the latest question in it.
         why: the reason.
         others: those that it is in a circle with, or that ask the same in the other direction.
+        reason: what is known more exactly than by `why`.
     """
-    head = [_REASONS[why].format(rounds=record.max_rounds)]
+    head = [_clip(reason, _POSITION) if reason else _REASONS[why].format(rounds=record.max_rounds)]
     if record.topic.strip():
         head.append(f"Topic: {_clip(record.topic, 150)}")
     others = [other for other in others if other.id != record.id]

@@ -1,4 +1,4 @@
-"""The alarm and the watch over the ledgers, on real files."""
+"""The watch over the ledgers, on real files."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.scan import scan
-from bot.watching import Alarm, LedgerWatch
-from core.clarification import Answer, Clarification
+from bot.watching import LedgerWatch
+from core.clarification import Clarification, parse_id
 from core.errors import LedgerUnreadable
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from tests.clocks import START, ManualClock, until
-from tests.unit.core.records import ADE, SLA, ask
+from tests.unit.core.records import SLA, ask
 
 
 @dataclass
 class Told:
-    """Stands for delivery and notifier: keeps what it is told."""
+    """Stands for those who are told of changes, and for the notifier: keeps what it is told."""
 
     noted: list[Summary] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     troubles: list[Exception] = field(default_factory=list)
     index: Index = field(default_factory=Index)
 
-    def note(self, summary: Summary) -> None:
+    def note(self, summary: Summary, record: Clarification) -> None:
+        assert summarize(record) == summary
         self.noted.append(summary)
         self.index.put(summary)
 
@@ -48,7 +49,6 @@ class Told:
 class World:
     ledger: FileLedger
     router: Router
-    alarm: Alarm
     watch: LedgerWatch
     told: Told
     clock: ManualClock
@@ -65,7 +65,7 @@ class World:
         path.write_text(json.dumps(raw))
 
     async def status(self, clarification: str = "CLR-42-001") -> str:
-        return (await self.ledger.find(clarification, int(clarification.split("-")[1]))).status
+        return (await self.ledger.find(clarification, parse_id(clarification)[0])).status
 
 
 @pytest.fixture
@@ -74,14 +74,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
     def changed(record: Clarification) -> None:
         told.index.put(summarize(record))
-        alarm.note(summarize(record))
 
     router = Router(ledger, clock, SLA, changed)
-    alarm = Alarm(router, told.index, clock)
     watch = LedgerWatch(
-        ledger=ledger, index=told.index, router=router, delivery=told, alarm=alarm, notifier=told, clock=clock  # type: ignore[arg-type]
+        ledger=ledger, index=told.index, router=router, noted=told.note, notifier=told, clock=clock  # type: ignore[arg-type]
     )  # fmt: skip
-    yield World(ledger, router, alarm, watch, told, clock)
+    yield World(ledger, router, watch, told, clock)
     ledger.close()
 
 
@@ -90,15 +88,6 @@ async def watching(world: World) -> AsyncIterator[World]:
     task = asyncio.create_task(world.watch.run())
     await asyncio.sleep(0)
     yield world
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.fixture
-async def ringing(world: World) -> AsyncIterator[World]:
-    task = asyncio.create_task(world.alarm.run())
-    yield world
-    assert not task.done()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -117,53 +106,6 @@ def answer(raw: dict[str, Any]) -> None:
 
 def minutes(count: float) -> dict[str, Any]:
     return {"expires_at": START + timedelta(minutes=count), "asked_at": START}
-
-
-async def test_alarm_closes_each_question_when_its_time_runs_out(ringing: World) -> None:
-    await ringing.router.open(42, ask(**minutes(2)))
-    await ringing.router.open(43, ask(reply_token="rpl_2", **minutes(1)))
-    await ringing.router.open(44, ask(reply_token="rpl_3", expires_at=None))
-    await ringing.clock.advance(59.9)
-    assert await ringing.status("CLR-43-001") == "pending"
-    await ringing.clock.advance(0.2)
-    await until(lambda: len(list(ringing.told.index)) == 2)
-    assert [await ringing.status(f"CLR-{n}-001") for n in (42, 43, 44)] == ["pending", "abandoned", "pending"]
-    await ringing.clock.advance(60)
-    await until(lambda: len(list(ringing.told.index)) == 1)
-    assert await ringing.status("CLR-42-001") == "abandoned"
-
-
-async def test_alarm_leaves_answered_ones(ringing: World) -> None:
-    await ringing.router.open(42, ask(**minutes(1)))
-    await ringing.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    await ringing.clock.advance(120)
-    await ringing.alarm.catch_up()
-    assert await ringing.status() == "answered"
-
-
-async def test_alarm_notices_a_clock_that_jumps(ringing: World) -> None:
-    await ringing.router.open(42, ask(**minutes(600)))
-    await ringing.clock.advance(0)
-    ringing.clock.jump(START + timedelta(hours=11))
-    await ringing.clock.advance(0)
-    await until(lambda: not list(ringing.told.index))
-    assert await ringing.status() == "abandoned"
-
-
-async def test_alarm_does_not_wait_for_a_locked_ledger_and_comes_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await world.router.open(42, ask(**minutes(1)))
-    await world.router.open(43, ask(reply_token="rpl_2", **minutes(2)))
-    world.clock.jump(START + timedelta(minutes=3))
-    marker = world.ledger.directory / "issue-42.json.lock"
-    marker.write_text('{"agent": "rival"}')
-    await world.alarm.catch_up()
-    assert [await world.status(f"CLR-{n}-001") for n in (42, 43)] == ["pending", "abandoned"]
-    marker.unlink()
-    await world.clock.advance(2)
-    await world.alarm.catch_up()
-    assert await world.status() == "abandoned"
 
 
 async def test_watch_notices_what_another_process_wrote(watching: World) -> None:
