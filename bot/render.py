@@ -19,6 +19,7 @@ from bot import blockkit, codec, inert, notices
 from bot.blockkit import SECTION, TITLE, Block
 from bot.card import open_card, settled_card
 from bot.forms import MODAL_TEXT_LIMIT, answer_form, full_page
+from bot.nudge import Nudge, nudge, rollup_nudge
 from bot.parts import pieces
 from bot.readout import open_text, settled_text
 from bot.rollup import WHICH, listing, rollup, which
@@ -146,6 +147,16 @@ class Renderer:
         """
         return self._notice(notices.page_notice(reason, title, body, link, record))
 
+    def nudge(self, record: Clarification, answerers: Sequence[str]) -> Message:
+        """The reminder of an open question; of its route's `answerers`, users and groups are called."""
+        return self._nudge(nudge(record, answerers))
+
+    def rollup_nudge(
+        self, agent: str, count: int, oldest_deadline: datetime | None, answerers: Sequence[str]
+    ) -> Message:
+        """The reminder of `count` open questions on a roll-up card."""
+        return self._nudge(rollup_nudge(agent, count, oldest_deadline, answerers))
+
     def rollup(
         self, records: Sequence[Clarification], count: int, oldest_deadline: datetime | None, agent: str
     ) -> Message:
@@ -163,6 +174,9 @@ class Renderer:
         """Asks which of several open questions a reply belongs to; `text_id` names the waiting reply."""
         asked = which(records, text_id)
         return self._message(asked.text, (), "which", "which", which=asked, title=WHICH)
+
+    def _nudge(self, said: Nudge) -> Message:
+        return self._message(said.text, (), "nudge", "nudge", nudge=said)
 
     def _notice(self, notice: notices.Notice) -> Message:
         fitted = notices.laid(notice)
