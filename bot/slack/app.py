@@ -24,7 +24,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError
 from bot.slack.calls import ask_patiently
 from bot.slack.connection import Envelope, Json
-from bot.slack.listeners import actions, catchall, messages, people, views
+from bot.slack.listeners import actions, catchall, home, messages, people, views
 from bot.slack.socket import Dispatch, Unacknowledged
 from bot.slack.surface import Surface
 from core.clock import Clock
@@ -78,6 +78,7 @@ def build_app(
     views.register(app, surface)
     messages.register(app, surface)
     people.register(app, surface)
+    home.register(app, surface)
     catchall.register(app)
     return app
 

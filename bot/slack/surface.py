@@ -11,6 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.codec import LIST_CALLBACK, VIEW_CALLBACK
 from bot.desk import Desk, Person, Reaction
 from bot.errors import SlackError
+from bot.home.publisher import HomePublisher
 from bot.ports import Place, Teller
 from bot.slack.calls import ask
 from bot.slack.intake import Intake
@@ -27,11 +28,20 @@ class Surface:
     """`web` opens modals: without retry handlers, since a trigger is good for one."""
 
     def __init__(
-        self, *, desk: Desk, teller: Teller, web: AsyncWebClient, intake: Intake, people: People, later: Later
+        self,
+        *,
+        desk: Desk,
+        teller: Teller,
+        web: AsyncWebClient,
+        intake: Intake,
+        people: People,
+        later: Later,
+        home: HomePublisher | None = None,
     ) -> None:
         self.desk = desk
         self.intake = intake
         self.people = people
+        self.home = home
         self._teller = teller
         self._web = web
         self._later = later

@@ -1,0 +1,89 @@
+"""Whose questions somebody may answer, for a list: kept for minutes, since the click checks again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from bot.desk import Person, Refusal
+from bot.errors import SlackError
+from bot.home.facts import Admitted
+from bot.settings import RouteSettings
+
+_log = structlog.get_logger("clarify.home")
+_KEEP, _AGAIN = 120.0, 15.0
+_MOST_KEPT = 20_000
+
+
+class Gatekeeper(Protocol):
+    """Raises SlackError where Slack does not tell who somebody is: `bot.slack.gate.Gate`."""
+
+    async def refusal(self, person: Person, channel: str, agent_id: str) -> Refusal | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """`may` None: not known."""
+
+    may: bool | None
+    until: float
+
+
+class KeptAccess:
+    """One decision per person and route. `seconds` is a monotonic clock."""
+
+    def __init__(self, route_for: Callable[[str], RouteSettings], seconds: Callable[[], float]) -> None:
+        self._route_for = route_for
+        self._seconds = seconds
+        self._gate: Gatekeeper | None = None
+        self._routes: dict[str, Hashable] = {}
+        self._kept: dict[tuple[str, str, Hashable], _Verdict] = {}
+
+    def use(self, gate: Gatekeeper) -> None:
+        """Ask `gate` from now on; before, nothing is known."""
+        self._gate = gate
+
+    async def admitted(self, person: Person, agents: Collection[str]) -> Admitted:
+        """See `bot.home.ports.Access`."""
+        by_route: dict[Hashable, list[str]] = defaultdict(list)
+        for agent in agents:
+            by_route[self._route(agent)].append(agent)
+        allowed: list[str] = []
+        unsure = False
+        for route, of_route in by_route.items():
+            may = await self._may(person, route, of_route[0])
+            unsure |= may is None
+            allowed += of_route if may else ()
+        return Admitted(frozenset(allowed), unsure)
+
+    def _route(self, agent: str) -> Hashable:
+        """What the decision depends on: agents of one route share it."""
+        if agent not in self._routes:
+            if len(self._routes) >= _MOST_KEPT:
+                self._routes.clear()
+            route = self._route_for(agent)
+            self._routes[agent] = (route.channel, route.answerers)
+        return self._routes[agent]
+
+    async def _may(self, person: Person, route: Hashable, agent: str) -> bool | None:
+        key = (person.team, person.user, route)
+        kept = self._kept.get(key)
+        if kept is None or kept.until <= self._seconds():
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            kept = self._kept[key] = await self._verdict(person, agent, kept)
+        return kept.may
+
+    async def _verdict(self, person: Person, agent: str, before: _Verdict | None) -> _Verdict:
+        if self._gate is None:
+            return _Verdict(None, self._seconds())
+        try:
+            refusal = await self._gate.refusal(person, self._route_for(agent).channel, agent)
+        except SlackError as error:
+            _log.warning("Slack does not tell what somebody may answer", user=person.user, reason=str(error))
+            return _Verdict(before.may if before else None, self._seconds() + _AGAIN)
+        return _Verdict(refusal is None, self._seconds() + _KEEP)

@@ -1,0 +1,194 @@
+"""The Home tab in words and controls, ready for its template. Pure.
+
+Agents' words stand in plain text; what is live (people, moments) is the bot's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bot import inert
+from bot.home.codec import HomePress, HomeVerb, Section, action_id
+from bot.home.facts import AgentLine, DutyLine, ReadyLine
+from bot.home.model import Answered, Chosen, Page, agent_of
+from bot.parts import ANSWER, NEXT, PREVIOUS, VIEW_FULL, Button, Words
+from bot.rounds import BLANK, NAME_LIMIT
+from core.index import Summary
+
+_T = TypeVar("_T")
+UNSURE = "Slack did not say just now which questions you may answer: this may not be all of them."
+STRANGER = (
+    "You are not among those who answer agents here. Questions that you are paged for show up in your inbox."
+)
+HEADINGS: Mapping[Section, str] = {
+    "inbox": "My inbox",
+    "taken": "What I took",
+    "agents": "Agents",
+    "ready": "Ready queue",
+    "duty": "On call",
+    "answers": "Recent answers",
+}
+_NOTHING: Mapping[Section, str] = {
+    "inbox": "Nothing waits for you.",
+    "taken": "You have taken nothing.",
+    "agents": "No agent is at work.",
+    "ready": "The queue is empty.",
+    "duty": "No on-call policy is configured.",
+    "answers": "No answers yet.",
+}
+_QUESTION, _SAID, _ID, _USERS, _LISTED = 300, 120, 40, 20, 5
+_INDENT = "\u2003"  # an em space: Slack trims ordinary ones
+_DEEPEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing: its `text` and `facts` where it is a question, with its buttons; otherwise facts on one line."""
+
+    facts: tuple[Words, ...]
+    text: str = ""
+    buttons: tuple[Button, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One section; `note` stands where there are no rows."""
+
+    heading: str
+    rows: tuple[Row, ...]
+    note: str
+    buttons: tuple[Button, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The whole tab: `notes` first, then the sections."""
+
+    notes: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+def home(shown: Chosen, words: Mapping[str, str]) -> Home:
+    """The tab of one person: what they see, and the question of each clarification id (unknown: its topic)."""
+    notes = ([UNSURE] if shown.unsure else []) + ([STRANGER] if shown.stranger else [])
+    parts = [_part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user, words))]
+    parts.append(_part("taken", shown.taken, _questions("taken", shown.taken, shown.user, words)))
+    if not shown.stranger:
+        parts.append(_part("agents", shown.agents, [_agent(each) for each in shown.agents.items]))
+        parts.append(_part("ready", shown.ready, [_ready(each) for each in shown.ready.items]))
+    parts.append(_part("duty", shown.duty, [_duty(each) for each in shown.duty.items]))
+    if not shown.stranger:
+        parts.append(_part("answers", shown.answers, [_answered(each) for each in shown.answers.items]))
+    return Home(tuple(notes), tuple(parts))
+
+
+def _part(section: Section, page: Page[_T], rows: Sequence[Row]) -> Part:
+    heading = HEADINGS[section] + (f" ({page.total})" if page.total else "")
+    if page.pages > 1:
+        heading += f", page {page.number} of {page.pages}"
+    buttons = []
+    if page.number > 1:
+        buttons.append(_turn(section, page.number - 1, PREVIOUS, 1))
+    if page.number < page.pages:
+        buttons.append(_turn(section, page.number + 1, NEXT, 2))
+    return Part(heading, tuple(rows), "" if rows else _NOTHING[section], tuple(buttons))
+
+
+def _turn(section: Section, number: int, label: str, side: int) -> Button:
+    n = 2 * list(HEADINGS).index(section) + side
+    value = HomePress("page", section, number).pack()
+    return Button(label, action_id("page", n), value, f"{label} page of {HEADINGS[section]}")
+
+
+def _questions(section: Section, page: Page[Summary], user: str, words: Mapping[str, str]) -> list[Row]:
+    first = 100 * list(HEADINGS).index(section)
+    return [_question(each, first + n, user, words) for n, each in enumerate(page.items)]
+
+
+def _question(question: Summary, n: int, user: str, words: Mapping[str, str]) -> Row:
+    said = inert.line(words.get(question.id) or question.topic) or BLANK
+    again = f", round {question.round}" if question.round > 1 else ""
+    facts = [Words(f"{_id(question.id)} · {_name(agent_of(question))}{again}")]
+    until = f"Answer by {inert.date(question.expires_at)}" if question.expires_at else "No time limit"
+    facts.append(Words(until, live=True))
+    if state := _state(question, user):
+        facts.append(Words(state, live=True))
+    return Row(
+        tuple(facts),
+        inert.clip(said, _QUESTION),
+        (_press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)),
+    )
+
+
+def _press(verb: HomeVerb, question: Summary, label: str, n: int) -> Button:
+    value = HomePress(verb, question.id, question.round).pack()
+    return Button(label, action_id(verb, n), value, f"{label.rstrip('…')} {_id(question.id)}")
+
+
+def _state(question: Summary, user: str) -> str:
+    """Who has it, where somebody has; the bot's own words."""
+    escalated = "Escalated" if question.status == "escalated" else ""
+    holder = ""
+    if question.taken_by is not None:
+        holder = "You took this" if question.taken_by == user else f"Taken by {_who(question.taken_by)}"
+    elif question.handed_to is not None:
+        holder = "Handed to you" if question.handed_to == user else f"Handed to {_who(question.handed_to)}"
+    return " · ".join(filter(None, (escalated, holder)))
+
+
+def _agent(line: AgentLine) -> Row:
+    nested = _INDENT * min(line.depth, _DEEPEST) + ("└ " if line.depth else "")
+    on = f" on {_listed([_name(each) for each in line.on])}" if line.on else ""
+    about = f" ({_listed([_id(each) for each in line.clarifications])})" if line.clarifications else ""
+    facts = [Words(f"{nested}{_name(line.name)}: {line.status}{on}{about}")]
+    if line.since is not None:
+        facts.append(Words(f"since {inert.date(line.since)}", live=True))
+    return Row(tuple(facts))
+
+
+def _ready(line: ReadyLine) -> Row:
+    session = inert.clip(inert.line(line.session), _ID)
+    named = _name(line.name) + (f", session {session}" if session else "")
+    if not line.blocked_by:
+        return Row((Words(f"🟢 ready: {named}"),))
+    blocked = _listed([_id(each) for each in line.blocked_by])
+    return Row((Words(f"⛔ blocked: {named}; waits for {blocked}"),))
+
+
+def _duty(line: DutyLine) -> Row:
+    users = [inert.mention(user) for user in line.users if inert.is_user(user)]
+    more = f" and {len(users) - _USERS} more" if len(users) > _USERS else ""
+    facts = [Words(f"{_name(line.policy)}:")]
+    facts.append(Words(", ".join(users[:_USERS]) + more if users else "nobody", live=True))
+    if source := inert.clip(inert.line(line.source), _SAID):
+        facts.append(Words(source))
+    if line.until is not None:
+        facts.append(Words(f"until {inert.date(line.until)}", live=True))
+    return Row(tuple(facts))
+
+
+def _answered(line: Answered) -> Row:
+    question = inert.clip(inert.line(line.question), _SAID) or BLANK
+    answer = inert.clip(inert.line(line.answer), _SAID) or BLANK
+    said = f"{_id(line.clarification)} · {_name(line.agent)}: {question} → {answer}"
+    who = _who(line.user) if inert.is_user(line.user) else inert.escape(inert.clip(inert.line(line.by), 80))
+    return Row((Words(said), Words(f"{who or 'somebody'}, {inert.date(line.at)}", live=True)))
+
+
+def _who(user: str | None) -> str:
+    return inert.mention(user) if user and inert.is_user(user) else "somebody else"
+
+
+def _name(text: str) -> str:
+    return inert.clip(inert.line(text), NAME_LIMIT) or "An agent"
+
+
+def _id(text: str) -> str:
+    return inert.clip(inert.line(text), _ID)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
