@@ -11,6 +11,7 @@
     ├── ProducerError           a producer cannot be used
     │   ├── ProducerUnreachableError
     │   └── ProducerRefusedError
+    ├── PagerError              a pager outside Slack did not take a page
     ├── RenderError             a template gave something that Slack would not take
     ├── BadPress                a control carries a payload that is not ours, or of another release
     ├── TaskDiedError           a background task ended that must not end
@@ -87,6 +88,10 @@ class ProducerUnreachableError(ProducerError):
 
 class ProducerRefusedError(ProducerError):
     """A producer refused the subscription."""
+
+
+class PagerError(ClarifyBotError):
+    """A pager outside Slack did not take a page."""
 
 
 class RenderError(ClarifyBotError):

@@ -33,7 +33,10 @@ _SECRETS = (
     ),
 )
 _MOST_LINES = 200
-_PAYLOADS_BELOW_WARNING = ("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio")
+_PAYLOADS_BELOW_WARNING = (
+    *("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio"),
+    *("apprise", "requests", "urllib3"),
+)
 
 
 def configure_logging(level: str = "info", *, json: bool | None = None) -> None:

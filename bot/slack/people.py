@@ -61,6 +61,10 @@ class People:
     async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
         return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
 
+    async def present(self, user: str) -> bool:
+        """Whether somebody is at their screen, as of the last seconds."""
+        return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
+
     def known_name(self, user: str) -> str | None:
         """A person's name if it is known already; nobody is asked."""
         kept = self._kept.get(("user", user))
@@ -99,6 +103,10 @@ class People:
     async def _profile(self, user: str) -> Profile:
         response = await ask("users.info", lambda: self._web.users_info(user=user))
         return profile_of(response["user"])
+
+    async def _present(self, user: str) -> bool:
+        response = await ask("users.getPresence", lambda: self._web.users_getPresence(user=user))
+        return bool(response["presence"] == "active")
 
     async def _members(self, channel: str) -> frozenset[str]:
         found: set[str] = set()

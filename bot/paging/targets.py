@@ -1,0 +1,105 @@
+"""Where a page goes: what a policy says (`notify`) and who is on call, into addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from bot.settings import RouteSettings, Settings
+
+LAST_RESORT = "last resort"
+Session = tuple[str, str]  # producer, session id
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A channel or user id in Slack; or the name of the environment variable with an address for apprise.
+
+    thread: the session (producer, id) in whose thread of the channel it is posted.
+    mentions: users whom the post has to mention to reach them.
+    """
+
+    kind: Literal["slack", "apprise"]
+    target: str
+    thread: Session | None = None
+    mentions: tuple[str, ...] = ()
+
+
+class Crew(Protocol):
+    """Never raises."""
+
+    async def on_call(self, policy_name: str) -> tuple[str, ...]: ...
+    async def members(self, group: str) -> tuple[str, ...]: ...
+    async def active(self, users: Iterable[str]) -> tuple[str, ...]: ...
+
+
+class About(Protocol):
+    """What somebody is paged about."""
+
+    @property
+    def agent_id(self) -> str | None: ...
+    @property
+    def clarification(self) -> str | None: ...
+
+
+class Targets:
+    """`session_of(clarification)`: the session in whose thread it is shown; None: it is in no thread."""
+
+    def __init__(self, settings: Settings, crew: Crew, session_of: Callable[[str], Session | None]) -> None:
+        self._settings = settings
+        self._crew = crew
+        self._session_of = session_of
+
+    async def addresses(
+        self, notify: str, policy: str | None, incident: About, holder: str | None
+    ) -> tuple[Address, ...]:
+        """The addresses behind one entry of a step's `notify`, or behind LAST_RESORT; empty: nobody is there.
+
+        `holder`: who was handed it; pages go to them instead of the people on call.
+        """
+        kind, _, name = notify.partition(":")
+        if kind == "apprise":
+            return (Address("apprise", name),)
+        if kind == "group":
+            return _direct(await self._crew.members(name))
+        people = await self._people(policy, holder)
+        if kind == "dm":
+            return _direct(people)
+        if kind == "channel":
+            return (Address("slack", name, None, people),)
+        return (
+            self._thread(incident, people)
+            if kind == "thread"
+            else self._last_resort(incident, people, holder)
+        )
+
+    async def _people(self, policy: str | None, holder: str | None) -> tuple[str, ...]:
+        """The person who was deactivated since does not get it: the people on call do."""
+        if holder is not None and (held := await self._crew.active((holder,))):
+            return held
+        return await self._crew.on_call(policy) if policy is not None else ()
+
+    def _thread(self, incident: About, people: tuple[str, ...]) -> tuple[Address, ...]:
+        route = self._route(incident)
+        session = None if incident.clarification is None else self._session_of(incident.clarification)
+        return () if route is None else (Address("slack", route.channel, session, people),)
+
+    def _last_resort(
+        self, incident: About, people: tuple[str, ...], holder: str | None
+    ) -> tuple[Address, ...]:
+        route = self._route(incident)
+        place = self._settings.slack.fallback_channel or (route.channel if route is not None else None)
+        held = _direct(people) if holder is not None else ()
+        return (*held, *(() if place is None else (Address("slack", place, None, people),)))
+
+    def _route(self, incident: About) -> RouteSettings | None:
+        """Without an agent (an unreadable ledger, the bot's own trouble) the default one."""
+        try:
+            return self._settings.route_for(incident.agent_id or "")
+        except LookupError:
+            return None
+
+
+def _direct(users: Iterable[str]) -> tuple[Address, ...]:
+    return tuple(Address("slack", user) for user in users)
