@@ -13,6 +13,7 @@ NEEDED_SCOPES = frozenset(
         "channels:history",
         "channels:read",
         "chat:write",
+        "commands",
         "groups:history",
         "groups:read",
         "im:history",

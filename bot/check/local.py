@@ -12,12 +12,32 @@ from filelock import FileLock, Timeout
 
 from bot.check.findings import Finding, right, wrong
 from bot.settings import Settings
+from bot.settings.pagers import service_of
 
 
 def probe(settings: Settings) -> Iterator[Finding]:
     yield right("configuration", f"{settings.file} is complete")
     yield _folder("ledger.directory", settings.ledger.directory)
     yield _storage(settings.storage.path)
+    yield from _pagers(settings)
+    if settings.monitor.heartbeat_env is not None:
+        yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
+
+
+def _pagers(settings: Settings) -> Iterator[Finding]:
+    """Tell what each notification URL is for; nothing is sent, and nothing of the URL is shown."""
+    for index, on_call in enumerate(settings.on_call):
+        targets = [
+            target for step in on_call.steps for target in step.notify if target.startswith("apprise:")
+        ]
+        for variable in dict.fromkeys(target.removeprefix("apprise:") for target in targets):
+            subject = f"on_call[{index}].steps"
+            service = service_of(settings.secrets.by_variable[variable].get_secret_value())
+            if service is None:
+                mend = "give it a URL as https://github.com/caronc/apprise/wiki describes"
+                yield wrong(subject, f"the value of {variable} is no URL that apprise can notify", mend)
+            else:
+                yield right(subject, f"{variable} notifies through {service}")
 
 
 def _folder(key: str, folder: Path) -> Finding:

@@ -24,6 +24,7 @@ from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 
 STOP_SECONDS = 15
+SLA = "1m"  # a visitor should see a nudge, and then a page, without waiting long
 Say = Callable[[str], object]
 
 
@@ -74,6 +75,9 @@ def configuration(producer_url: str) -> str:
 mode = "socket"
 fallback_channel = "{FALLBACK}"
 
+[monitor]
+sla = "{SLA}"
+
 [[producers]]
 name = "demo"
 url = "{producer_url}"
@@ -88,6 +92,11 @@ on_call = "demo"
 [[on_call]]
 name = "demo"
 users = ["{ONCALL}"]
+take_timeout = "5m"
+steps = [
+  {{after = "0s", notify = ["thread", "dm"], every = "2m"}},
+  {{after = "3m", notify = ["channel:{FALLBACK}"]}},
+]
 """
 
 
@@ -106,6 +115,7 @@ def _greet(say: Say, page: str, place: Path) -> None:
     say(f"  Open this page:  {page}")
     say("")
     say("  Channel #agents: answer by button, menu, Answer… or a reply in the thread.")
+    say("  Or wait: after a minute comes a reminder, after two Noor, who is on call, is paged.")
     say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
     say("  Stop:            Ctrl-C")
     say("")

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from filelock import FileLock
+from pydantic import SecretStr
 
-from bot.check import Finding, check_all, findings
+from bot.check import Finding, check_all, findings, local
 from bot.demo.producer import DemoProducer
 from bot.settings import Settings, parse_settings, prepare_folders
 from bot.workspace import Workspace
@@ -27,6 +28,7 @@ from bot.workspace.seed import (
     ONCALL,
     PLATFORM,
     RANDOM,
+    USE_AS_ANSWER,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -140,6 +142,43 @@ async def test_check_names_what_is_wrong_in_slack(configure: Configure, toml: st
     assert await wrong(configure(toml)) == [expected]
 
 
+@pytest.mark.parametrize("missing", [True, False])
+async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Configure, missing: bool) -> None:
+    settings = configure(
+        f"""
+        [monitor]
+        heartbeat_env = "BEAT"
+        [[on_call]]
+        name = "p"
+        users = ["{ONCALL}"]
+        steps = [
+          {{after = "0s", notify = ["apprise:PAGER", "dm"]}},
+          {{after = "1m", notify = ["apprise:PAGER", "apprise:MAIL"]}},
+        ]
+        """,
+        environ={
+            "PAGER": "pagerduty://hush@hush",
+            "MAIL": "mailto://ann:hush@gmail.com",
+            "BEAT": "https://watch.example.com/hush",
+        },
+    )
+    if missing:  # as it would be with another release of apprise, which may not know the service any more
+        settings.secrets.by_variable["PAGER"] = SecretStr("gone://hush")
+    found = {f"{f.subject}: {f.text}" for f in local.probe(settings)}
+    pager = "no URL that apprise can notify" if missing else "PAGER notifies through Pager Duty"
+    assert any(pager in line for line in found)
+    assert "on_call[0].steps: MAIL notifies through E-Mail" in found
+    assert "monitor.heartbeat_env: BEAT holds a web address" in found
+    assert "hush" not in " ".join(found)
+
+
+async def test_check_names_a_user_group_that_nobody_is_in(configure: Configure, workspace: Workspace) -> None:
+    workspace.context.state.groups[PLATFORM].users.clear()
+    assert await wrong(
+        configure(f'[[on_call]]\nname = "p"\ngroup = "{PLATFORM}"\npick = "first_present"')
+    ) == [f"on_call[0].group: user group {PLATFORM} has no members"]
+
+
 async def test_check_names_an_unknown_user_group(configure: Configure) -> None:
     (line,) = await wrong(configure('[[on_call]]\nname = "p"\ngroup = "S0NONE"'))
     assert line.startswith("on_call[0].group: Slack says ")
@@ -164,12 +203,12 @@ async def test_check_names_tokens_that_do_not_work(
 
 async def test_check_names_missing_scopes(configure: Configure, workspace: Workspace) -> None:
     tokens = workspace.context.state.tokens
-    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"im:write", "users:read.email"}
-    assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: im:write"]
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"im:write", "users:read.email", "commands"}
+    assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: commands, im:write"]
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"channels:read"}
     lines = await wrong(configure())
     assert lines == [
-        "SLACK_BOT_TOKEN scopes: missing: channels:read, im:write",
+        "SLACK_BOT_TOKEN scopes: missing: channels:read, commands, im:write",
         "slack.fallback_channel: Slack says missing_scope (needs channels:read)",
     ]
 
@@ -327,6 +366,21 @@ def test_manifest_gives_the_scopes_that_check_wants() -> None:
     scopes = manifest.partition("    bot:\n")[2].partition("settings:")[0]
     given = {line.split("#")[0].strip(" -\n") for line in scopes.splitlines()}
     assert given == findings.NEEDED_SCOPES | {findings.EMAIL_SCOPE}
+
+
+def test_manifest_has_what_people_use() -> None:
+    lines = {
+        line.split(" #")[0].strip(" -")
+        for line in (Path(__file__).parents[3] / "manifest.yml").read_text(encoding="utf-8").splitlines()
+    }
+    assert {
+        "command: /clarify",
+        "should_escape: true",
+        "home_tab_enabled: true",
+        "app_home_opened",
+        f"callback_id: {USE_AS_ANSWER}",
+        "type: message",
+    } <= lines
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from textwrap import dedent
 
@@ -144,3 +145,7 @@ def test_demo_configuration_is_accepted() -> None:
     settings = parse_settings(configuration(url), file=Path("clarify.toml"), environ=environ)
     assert settings.producers[0].url == url
     assert settings.route_for("release-captain").on_call == "demo"
+    assert settings.monitor.sla == timedelta(minutes=1)
+    first, second = settings.on_call_named("demo").steps
+    assert (first.after, first.notify) == (timedelta(0), ("thread", "dm"))
+    assert second.notify == ("channel:C0FALLBACK",)
