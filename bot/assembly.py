@@ -123,6 +123,7 @@ class Assembly:
             notifier=self.notifier,
             replies_settled=self.replies.settled,
             clock=clock,
+            passed=self.watchman.trigger,
         )
 
     def _build_producers(self, rng: random.Random) -> None:

@@ -46,13 +46,16 @@ class Intake:
         notifier: Notifier,
         replies_settled: Callable[[list[str], float], Awaitable[None]],
         clock: Clock,
+        passed: Callable[[], None],
     ) -> None:
+        """`passed` is told whenever something came: a trigger of the monitor."""
         self._inbox = inbox
         self._router = router
         self._index = index
         self._notifier = notifier
         self._replies_settled = replies_settled
         self._clock = clock
+        self._passed = passed
         self._clocks: Clocks | None = None
         self._came = asyncio.Event()
         self._idle = asyncio.Event()
@@ -69,6 +72,7 @@ class Intake:
 
     async def put(self, *incoming: Incoming) -> None:
         """See `bot.ports.Inbox`."""
+        self._passed()
         fresh = await self._inbox.put_all([(each, *self._timing(each)) for each in incoming])
         if any(fresh):
             self._came.set()
