@@ -139,7 +139,7 @@ def test_follow_up_is_chased_anew() -> None:
         answered(first, Answer("x", "x"), ADE, later), ask(reply_token="rpl_2", expires_at=None), later, SLA
     )
     assert (second.nudges, second.asked.taken_by) == (0, None)
-    assert next_call(second, SLA) == Call("nudge", later + SLA)
+    assert next_call(second, SLA) == next_call(summarize(second), SLA) == Call("nudge", later + SLA)
 
 
 def test_expired_before_it_was_seen_is_not_nudged() -> None:
@@ -177,6 +177,7 @@ def test_take_and_hand_are_of_open_ones_and_keep_the_status(status: Status) -> N
     assert (offered.asked.taken_by, offered.asked.handed_to) == (None, bea)
     accepted = taken(offered, bea)
     assert (accepted.asked.taken_by, accepted.asked.handed_to) == (bea, None)
+    assert dump(accepted)["aaep"]["takenBy"] == {"user": "U2", "team": "T1", "at": "2026-05-24T14:23:00.000Z"}
     assert (accepted.status, accepted.revision) == (status, found.revision + 3)
     assert escalated(taken(record(), ade), "by hand", "words", NOW).asked.taken_by is None
 
