@@ -21,10 +21,12 @@ class Changes:
         self._waiting: set[asyncio.Future[None]] = set()
         self._listening: set[asyncio.Queue[str]] = set()
         self.version = 0
+        self.seen = 0  # as `version`, without what no page shows
 
     def notify(self, *topics: str) -> None:
         """Wake all that wait, and put the topics on every feed."""
         self.version += 1
+        self.seen += any(topic != "record" for topic in topics)
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():

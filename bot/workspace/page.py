@@ -98,7 +98,9 @@ class Page:
         if template in {"page.html.j2", "channel.html.j2"} and scene.channel.messages:
             self._context.state.read[where.user, where.channel] = next(reversed(scene.channel.messages))
         shown = self._workspace.errors(where.user)[self._dismissed.get(where.user, 0) :]
-        html = self._templates.get_template(template).render(scene=scene, where=where, notices=shown[-3:])
+        html = self._templates.get_template(template).render(
+            scene=scene, where=where, notices=shown[-3:], version=self._context.changes.seen
+        )
         headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
         return web.Response(text=html, content_type="text/html", headers=headers)
 
@@ -130,12 +132,14 @@ class Page:
         return web.Response(text=source.read_text("utf-8"), content_type=_TYPES[suffix], charset="utf-8")
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
-        """One `data:` line for each topic that changed."""
+        """One `data:` line for each topic that changed; `refresh` if anything did since `version`, the page's own."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
         await response.prepare(request)
         with self._context.changes.listen() as queue:
+            if request.query.get("version", "") not in {"", str(self._context.changes.seen)}:
+                queue.put_nowait("refresh")
             while True:
                 topics = {await queue.get(): None}
                 while not queue.empty():

@@ -4,7 +4,7 @@
 const body = document.body;
 
 // Live updates: the feed names what changed, the parts that care fetch themselves again.
-const feed = new EventSource("/feed");
+const feed = new EventSource("/feed?version=" + body.dataset.version);
 let lost = false;
 feed.onmessage = (event) => htmx.trigger(body, event.data);
 feed.onerror = () => { lost = true; body.dataset.offline = "true"; };
@@ -56,7 +56,10 @@ body.addEventListener("keydown", (event) => {
   }
 });
 body.addEventListener("htmx:afterRequest", (event) => {
-  if (event.detail.elt.matches("[data-composer]") && event.detail.successful) event.detail.elt.reset();
+  if (!event.detail.elt.matches("[data-composer]") || !event.detail.successful) return;
+  event.detail.elt.reset();
+  const list = event.detail.elt.closest(".pane").querySelector("[data-list]");
+  list.scrollTop = list.scrollHeight;
 });
 body.addEventListener("change", (event) => {
   if (event.target.matches("#as")) event.target.form.requestSubmit();
