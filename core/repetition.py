@@ -231,8 +231,8 @@ def _pairs(order: list[str]) -> Iterator[str]:
     for at, word in enumerate(order):
         if word in _DIRECTIONS:
             following = next((w for w in order[at + 1 :] if w not in _FILLER), None)
-        elif _has_digit(word):
-            following = next((w for w in order[at + 1 : at + 2] if w not in _FILLER), None)
+        elif word[0].isdigit():
+            following = next((w for w in order[at + 1 : at + 2] if w.isalpha() and w not in _FILLER), None)
         else:
             continue
         if following is not None:

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.agents import AgentNode, SessionFact, Waiting, ready_queue, tree
+from core.index import Summary, summarize
+from tests.unit.core.records import NOW, record
+
+MINUTE = timedelta(minutes=1)
+
+
+def session(
+    agent: str, number: int = 1, *, ended: bool = False, minutes: int = 0, **more: Any
+) -> SessionFact:
+    fact = SessionFact("planner", f"sess_{agent}_{number}", agent, None, 42, ended, NOW + minutes * MINUTE)
+    return replace(fact, **more)
+
+
+def wait(seq: int, asker: str, target: str, minutes: int = 0, **more: Any) -> Summary:
+    """Asked `minutes` after NOW, in the first session of the asker."""
+    summary = summarize(record(seq=seq, agent_id=asker, to=target, session_id=f"sess_{asker}_1"))
+    return replace(summary, asked_last=NOW + minutes * MINUTE, **more)
+
+
+def shape(nodes: Sequence[AgentNode]) -> list[Any]:
+    """Names, with what stands under them."""
+    return [(node.agent, shape(node.waiters)) if node.waiters else node.agent for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("summaries", "sessions", "expected"),
+    [
+        ([], [session("engineer")], {"engineer": "working"}),
+        ([], [session("engineer", ended=True)], {"engineer": "idle"}),
+        ([], [session("engineer", 1, ended=True), session("engineer", 2)], {"engineer": "working"}),
+        ([wait(1, "engineer", "human")], [session("engineer")], {"engineer": "blocked"}),
+        ([wait(1, "engineer", "human", blocking=False)], [session("engineer")], {"engineer": "working"}),
+        ([wait(1, "engineer", "human", status="answered")], [session("engineer")], {"engineer": "working"}),
+        ([wait(1, "engineer", "human", status="escalated")], [session("engineer")], {"engineer": "blocked"}),
+        (
+            [wait(1, "engineer", "architect", blocking=False)],
+            [],
+            {"engineer": "idle", "architect": "clarifying"},
+        ),
+        (
+            [wait(1, "engineer", "architect"), wait(2, "Architect", "human")],
+            [session("engineer"), session("architect")],
+            {"engineer": "blocked", "architect": "blocked"},
+        ),
+    ],
+)
+def test_tree_statuses(
+    summaries: list[Summary], sessions: list[SessionFact], expected: dict[str, str]
+) -> None:
+    found: dict[str, str] = {}
+
+    def collect(nodes: Sequence[AgentNode]) -> None:
+        for node in nodes:
+            found[node.agent] = node.status
+            collect(node.waiters)
+
+    collect(tree(summaries, sessions))
+    assert found == expected
+
+
+def test_tree_says_on_whom_since_when() -> None:
+    summaries = [
+        wait(2, "engineer", "human", 9, issue=43, status="escalated"),
+        wait(1, "engineer", "architect", 3),
+    ]
+    (architect,) = tree(summaries, [session("engineer", agent_name="Edna", minutes=4)])
+    (engineer,) = architect.waiters
+    assert architect.asked == ("CLR-42-001",)
+    assert engineer.name == "Edna"
+    assert engineer.since == NOW + 3 * MINUTE
+    assert engineer.waits == (
+        Waiting("CLR-42-001", "architect", NOW + 3 * MINUTE, escalated=False),
+        Waiting("CLR-42-002", "human", NOW + 9 * MINUTE, escalated=True),
+    )
+    assert engineer.issues == (42, 43)
+    assert engineer.last_event_at == NOW + 4 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ([("c", "b"), ("b", "a"), ("d", "a")], [("a", [("b", ["c"]), "d"])]),
+        ([("c", "a"), ("c", "b")], [("a", ["c"]), "b"]),  # under the one it waits for longest
+        ([("a", "b"), ("b", "a")], [("a", ["b"])]),
+        ([("b", "c"), ("c", "a"), ("a", "b"), ("d", "c")], [("a", [("c", ["b", "d"])])]),
+        ([("a", "a")], ["a"]),
+        ([("a", "human"), ("b", "human")], ["a", "b"]),
+    ],
+)
+def test_tree_nests_who_waits_for_whom(waits: list[tuple[str, str]], expected: list[Any]) -> None:
+    summaries = [wait(seq, asker, target, seq) for seq, (asker, target) in enumerate(waits, 1)]
+    assert shape(tree(summaries, [])) == expected
+
+
+def test_tree_order_is_by_urgency() -> None:
+    summaries = [
+        wait(1, "late", "human", 5),
+        wait(2, "early", "human", 1),
+        wait(3, "x", "asked", blocking=False),
+    ]
+    sessions = [session("gone", ended=True), session("busy")]
+    assert shape(tree(summaries, sessions)) == ["early", "late", "asked", "busy", "gone", "x"]
+
+
+_AGENT = st.sampled_from("abcdefg")
+
+
+@given(st.lists(st.tuples(_AGENT, _AGENT), max_size=20))
+def test_tree_shows_each_agent_once(waits: list[tuple[str, str]]) -> None:
+    seen: list[str] = []
+
+    def walk(nodes: Sequence[AgentNode]) -> None:
+        for node in nodes:
+            seen.append(node.agent)
+            walk(node.waiters)
+
+    walk(tree([wait(seq, asker, target, seq) for seq, (asker, target) in enumerate(waits, 1)], []))
+    assert sorted(seen) == sorted({agent for edge in waits for agent in edge})
+
+
+def test_tree_long_chain_is_built() -> None:
+    chain = [wait(number + 1, f"a{number + 1}", f"a{number}") for number in range(2000)]
+    (node,) = tree(chain, [])
+    depth = 1
+    while node.waiters:
+        (node,) = node.waiters
+        depth += 1
+    assert depth == 2001
+
+
+def test_ready_queue_those_that_can_go_on_first() -> None:
+    summaries = [
+        wait(1, "late", "human", 5),
+        wait(2, "early", "architect", 1),
+        wait(3, "early", "human", 2),
+        wait(4, "free", "human", blocking=False),
+        wait(5, "told", "human", status="answered"),
+    ]
+    sessions = [
+        session("late"),
+        session("early"),
+        session("free", minutes=1),
+        session("told", minutes=2),
+        session("gone", ended=True),
+    ]
+    queue = ready_queue(summaries, sessions)
+    assert [(item.agent, item.blocked_by) for item in queue] == [
+        ("told", ()),
+        ("free", ()),
+        ("early", ("CLR-42-002", "CLR-42-003")),
+        ("late", ("CLR-42-001",)),
+    ]
+    assert queue[2].since == NOW + MINUTE
+    assert queue[0].since is None
+
+
+def test_ready_queue_agents_without_a_session() -> None:
+    foreign: dict[str, Any] = {"producer": None, "session_id": None}
+    summaries = [
+        wait(1, "engineer", "architect", **foreign),
+        wait(2, "Engineer", "human", 1, **foreign),
+        wait(3, "engineer", "human", 2, issue=43, **foreign),
+    ]
+    queue = ready_queue(summaries, [])
+    assert [(item.agent, item.issue, item.session_id, item.blocked_by) for item in queue] == [
+        ("engineer", 42, None, ("CLR-42-001", "CLR-42-002")),
+        ("engineer", 43, None, ("CLR-42-003",)),
+    ]
