@@ -11,6 +11,7 @@ from bot.delivery.gateway import Gateway
 from bot.delivery.inbox import SqliteInbox
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Messages
+from bot.delivery.nudges import Nudges
 from bot.delivery.pages import Pager
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
@@ -106,6 +107,15 @@ class Assembly:
             clock=clock,
             rng=rng,
         )
+        self.nudges = Nudges(
+            records=self.ledger,
+            messages=messages,
+            rollups=rollups,
+            renderer=self.renderer,
+            route_for=settings.route_for,
+            notify=self.delivery.notify,
+            clock=clock,
+        )
         self.notifier = Notifier(
             settings=settings, delivery=self.delivery, messages=messages, renderer=self.renderer
         )
@@ -153,11 +163,13 @@ class Assembly:
         summary = summarize(record)
         self.watchman.note(summary)
         self.delivery.note(summary, record)
+        self.nudges.note(summary)
 
     def _noted(self, summary: Summary, _: Clarification) -> None:
         """Another process wrote a record."""
         self.watchman.note(summary)
         self.delivery.note(summary)
+        self.nudges.note(summary)
 
     async def _refused(self, clarification: str) -> None:
         await self.delivery.page_refused(clarification)

@@ -75,7 +75,10 @@ class Bot(Assembly):
             self.watchman.note(summary)
         await self.intake.reserve_above(found.highest_issue)
         await self.delivery.restore()
+        for summary in found.summaries:
+            self.nudges.note(summary)
         self._spawn(self.delivery.run(), "delivery")
+        self._spawn(self.nudges.run(), "nudges")
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
         self._spawn(self._open_slack(), "slack")
