@@ -1,9 +1,10 @@
 """What the escalation policy wants now. Pure: the policy, what happened so far and the time in, sendings out.
 
 History is the log of one incident, in the order of writing. A *cycle* runs through the steps of the policy. It begins
-with `Began`, and again when a snooze ends, when nobody answered within `take_timeout` of a take, when nobody took what
-was handed over, and `take_timeout` after even the last resort failed. `Sent` is written before something is sent,
-`Failed` once it is known that it reached nobody (alone where there is no address to send to).
+with `Began`; and by itself, with its first step at once, when a snooze ends, when nobody answered within
+`take_timeout` of a take, when nobody took what was handed over, and `take_timeout` after even the last resort failed.
+`Sent` is written before something is sent, `Failed` once it is known that it reached nobody (alone where there is no
+address to send to).
 
 Clocks are set back. A happening that is written after another but dated before it shows by how much: what was earlier
 is dated back with it. While only `now` shows it, the last sending is made again rather than waited for.
@@ -207,6 +208,7 @@ class _Course:
         """Somebody said that it is not theirs."""
         if self._state == "paging" and by == self._holder:
             self._begin(at)
+            self._cycle.pull(at)
         elif self._state == "paging":
             self._cycle.skip(at)
         elif self._acknowledged is not None and by == self._acknowledged[0]:
@@ -220,6 +222,7 @@ class _Course:
         while self._resume is not None and (to >= self._resume or self._far_back(to)):
             at, held, holder = min(to, self._resume), self._held, self._holder
             self._begin(at)
+            self._cycle.pull(at)
             self._last = at if self._last is None else min(at, self._last)
             if held is not None and at < held:  # a snooze within a hand-over
                 self._holder, self._held, self._resume = holder, held, held

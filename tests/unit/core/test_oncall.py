@@ -1,0 +1,506 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.oncall import (
+    LAST_RESORT,
+    Began,
+    Closed,
+    Failed,
+    Handed,
+    Happening,
+    NotMine,
+    Policy,
+    Sent,
+    Snoozed,
+    Step,
+    Taken,
+    Wanted,
+    quiet_until,
+    turn,
+    wanted,
+)
+
+T = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+LAST = LAST_RESORT
+
+
+def at(minutes: float) -> datetime:
+    return T + timedelta(minutes=minutes)
+
+
+def step(after: float, every: float | None = None) -> Step:
+    return Step(timedelta(minutes=after), ("dm",), timedelta(minutes=every) if every is not None else None)
+
+
+def policy(*steps: Step, take_timeout: float = 15) -> Policy:
+    return Policy(steps, timedelta(minutes=take_timeout))
+
+
+USUAL = policy(step(0, every=5), step(15))  # as in the design
+ONCE = policy(step(0), step(10))
+LATE = policy(step(2), step(10, every=10))
+NOBODY = policy()
+
+
+def minutes(found: Wanted) -> float | None:
+    return None if found.next_at is None else (found.next_at - T) / timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("of", "history", "now", "send", "next_at"),
+    [
+        pytest.param(USUAL, [], 0, (), None, id="nothing began"),
+        pytest.param(USUAL, [Began(at(0))], 0, (0,), 15, id="at once"),
+        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 0, (), 5, id="told"),
+        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 4.9, (), 5, id="not yet again"),
+        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 5, (0,), 15, id="again"),
+        pytest.param(
+            USUAL, [Began(at(0)), Sent(at(1), 0)], 5, (0,), 15, id="repeats count from when it was due"
+        ),
+        pytest.param(
+            USUAL, [Began(at(0)), Sent(at(12), 0)], 12, (), 15, id="missed repeats are not caught up"
+        ),
+        pytest.param(USUAL, [Began(at(0)), Sent(at(10), 0)], 15, (0, 1), None, id="two at once"),
+        pytest.param(USUAL, [Began(at(0))], 60, (0, 1), None, id="after a long downtime each once"),
+        pytest.param(
+            USUAL, [Began(at(0)), Sent(at(60), 0), Sent(at(60), 1)], 60, (), 65, id="then on as planned"
+        ),
+        pytest.param(LATE, [Began(at(0))], 0, (), 2, id="waits for its first step"),
+        pytest.param(
+            ONCE, [Began(at(0)), Sent(at(0), 0), Sent(at(10), 1)], 10, (), 25, id="last resort later"
+        ),
+        pytest.param(
+            ONCE, [Began(at(0)), Sent(at(0), 0), Sent(at(10), 1)], 25, (LAST,), None, id="nothing else left"
+        ),
+        pytest.param(
+            ONCE,
+            [Began(at(0)), Sent(at(0), 0), Sent(at(10), 1), Sent(at(25), LAST)],
+            25,
+            (),
+            40,
+            id="last resort again",
+        ),
+        pytest.param(NOBODY, [Began(at(0))], 0, (LAST,), None, id="no policy: last resort at once"),
+        pytest.param(NOBODY, [Began(at(0)), Sent(at(0), LAST)], 999, (), None, id="no policy: once"),
+        pytest.param(
+            NOBODY,
+            [Began(at(0)), Sent(at(0), LAST), Failed(at(0.3), LAST)],
+            15.3,
+            (LAST,),
+            None,
+            id="no policy: again when it failed",
+        ),
+        # failing
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Failed(at(0.3), 0)],
+            0.3,
+            (1,),
+            5,
+            id="failed: next step at once",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Failed(at(0.3), 0), Sent(at(0.3), 1)],
+            0.4,
+            (),
+            5,
+            id="failed: and goes on",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Failed(at(0.2), 0), Sent(at(0.2), 1), Failed(at(0.3), 0)],
+            0.3,
+            (),
+            5,
+            id="failed twice of one sending counts once",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Failed(at(0.2), 0), Sent(at(0.2), 1), Failed(at(0.3), 1)],
+            0.3,
+            (LAST,),
+            5,
+            id="failed to the end: last resort",
+        ),
+        pytest.param(
+            USUAL,
+            [
+                *(Began(at(0)), Sent(at(0), 0), Failed(at(0.2), 0), Sent(at(0.2), 1)),
+                *(Sent(at(5), 0), Failed(at(5.2), 0)),
+            ],
+            5.2,
+            (LAST,),
+            10,
+            id="a repeat failed with nothing after it",
+        ),
+        pytest.param(USUAL, [Began(at(0)), Failed(at(0), 0)], 0, (1,), 5, id="nobody there, alone"),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Failed(at(0), 0), Sent(at(0), 1), Failed(at(5), 0)],
+            5,
+            (LAST,),
+            10,
+            id="nobody there again",
+        ),
+        pytest.param(
+            ONCE,
+            [
+                *(Began(at(0)), Sent(at(0), 0), Failed(at(0.1), 0), Sent(at(0.1), 1), Failed(at(0.2), 1)),
+                *(Sent(at(0.2), LAST), Failed(at(0.3), LAST)),
+            ],
+            0.3,
+            (),
+            15.2,
+            id="all failed: no hammering",
+        ),
+        pytest.param(
+            USUAL,
+            [
+                *(Began(at(0)), Sent(at(0), 0), Failed(at(0.1), 0), Sent(at(0.1), 1), Failed(at(0.2), 1)),
+                *(
+                    Sent(at(0.2), LAST),
+                    Failed(at(0.3), LAST),
+                    Sent(at(5), 0),
+                    Sent(at(10), 0),
+                    Sent(at(15), 0),
+                ),
+            ],
+            15.3,
+            (0,),
+            30.3,
+            id="all failed: from the beginning after the time of trust",
+        ),
+        # acknowledging
+        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1")], 15.9, (), 16, id="taken"),
+        pytest.param(
+            USUAL, [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1")], 16, (0,), 31, id="taken, not answered"
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1"), Taken(at(10), "U2")],
+            16,
+            (),
+            25,
+            id="taken by another",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Taken(at(0.1), "U1"), Failed(at(0.3), 0)],
+            0.3,
+            (),
+            15.1,
+            id="taken, though another was not reached",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Snoozed(at(1), at(11), "U1")],
+            10.9,
+            (),
+            11,
+            id="snoozed",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Snoozed(at(1), at(11), "U1")],
+            11,
+            (0,),
+            26,
+            id="the snooze is over",
+        ),
+        pytest.param(USUAL, [Began(at(0)), Snoozed(at(1), at(1), "U1")], 1, (0,), 16, id="no time to snooze"),
+        pytest.param(
+            USUAL, [Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1")], 1, (1,), 5, id="not mine: next step"
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1"), NotMine(at(1), "U2")],
+            1,
+            (1,),
+            5,
+            id="not mine said by two at once",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1"), Sent(at(1), 1), NotMine(at(2), "U2")],
+            2,
+            (LAST,),
+            5,
+            id="not mine after the last step",
+        ),
+        pytest.param(
+            USUAL,
+            [
+                *(Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1"), Sent(at(1), 1), NotMine(at(2), "U2")),
+                *(Sent(at(2), LAST), NotMine(at(3), "U3")),
+            ],
+            3,
+            (),
+            5,
+            id="not mine after the last resort",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1"), NotMine(at(3), "U1")],
+            3,
+            (1,),
+            8,
+            id="given back",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1"), NotMine(at(3), "U2")],
+            3,
+            (),
+            16,
+            id="not mine, but taken by another",
+        ),
+        # handing over
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Sent(at(0), 0), Handed(at(1), "U2", "U1")],
+            1,
+            (0,),
+            16,
+            id="handed: at once",
+        ),
+        pytest.param(
+            LATE, [Began(at(0)), Handed(at(1), "U2", "U1")], 1, (0,), 11, id="handed: without delay"
+        ),
+        pytest.param(
+            NOBODY, [Began(at(0)), Handed(at(1), "U2", "U1")], 1, (LAST,), 16, id="handed: no policy"
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Handed(at(1), "U2", "U1"), Sent(at(1), 0), Sent(at(6), 0), Sent(at(11), 0)],
+            16,
+            (0,),
+            31,
+            id="handed, not taken: the people on call again",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Handed(at(1), "U2", "U1"), Sent(at(1), 0), NotMine(at(2), "U2")],
+            2,
+            (0,),
+            17,
+            id="handed, refused: the people on call at once",
+        ),
+        pytest.param(
+            USUAL,
+            [Began(at(0)), Handed(at(1), "U2", "U1"), Sent(at(1), 0), Snoozed(at(2), at(12), "U2")],
+            12,
+            (0,),
+            16,
+            id="handed, snoozed: theirs for the rest",
+        ),
+        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0), Closed(at(1))], 99, (), None, id="closed"),
+        pytest.param(
+            USUAL, [Began(at(0)), Closed(at(1)), Taken(at(2), "U1")], 99, (), None, id="closed for ever"
+        ),
+        pytest.param(LATE, [Began(at(0)), Taken(at(1), "U1")], 16, (0,), 26, id="resumes without delay"),
+        # a configuration that changed
+        pytest.param(
+            ONCE, [Began(at(0)), Sent(at(0), 0), Sent(at(9), 5)], 9, (), 10, id="a step that is no more"
+        ),
+        pytest.param(ONCE, [Began(at(0)), Sent(at(0), 0), Failed(at(0), 5)], 1, (), 10, id="its failure"),
+    ],
+)
+def test_wanted_table(
+    of: Policy, history: list[Happening], now: float, send: tuple[int, ...], next_at: float | None
+) -> None:
+    found = wanted(of, history, at(now))
+
+    assert (found.send, minutes(found)) == (send, pytest.approx(next_at) if next_at is not None else None)
+    assert wanted(of, history, at(now)) == found
+
+
+@pytest.mark.parametrize(
+    ("history", "now", "state", "holder"),
+    [
+        ([], 0, "closed", None),
+        ([Began(at(0))], 0, "paging", None),
+        ([Began(at(0)), Taken(at(1), "U1")], 2, "taken", "U1"),
+        ([Began(at(0)), Taken(at(1), "U1")], 16, "paging", None),
+        ([Began(at(0)), Handed(at(1), "U2", "U1")], 2, "paging", "U2"),
+        ([Began(at(0)), Handed(at(1), "U2", "U1")], 16, "paging", None),
+        ([Began(at(0)), Handed(at(1), "U2", "U1"), Taken(at(2), "U2")], 16, "taken", "U2"),
+        ([Began(at(0)), Taken(at(1), "U1"), Handed(at(2), "U2", "U1")], 3, "paging", "U2"),
+        ([Began(at(0)), Handed(at(1), "U2", "U1"), NotMine(at(2), "U2")], 2, "paging", None),
+        ([Began(at(0)), Handed(at(1), "U2", "U1"), NotMine(at(2), "U3")], 2, "paging", "U2"),
+        ([Began(at(0)), Handed(at(1), "U2", "U1"), Snoozed(at(2), at(12), "U2")], 5, "snoozed", "U2"),
+        ([Began(at(0)), Handed(at(1), "U2", "U1"), Snoozed(at(2), at(12), "U2")], 12, "paging", "U2"),
+        ([Began(at(0)), Handed(at(1), "U2", "U1"), Snoozed(at(2), at(12), "U2")], 16, "paging", None),
+        ([Began(at(0)), Snoozed(at(1), at(11), "U1"), NotMine(at(2), "U1")], 2, "paging", None),
+        ([Began(at(0)), Snoozed(at(1), at(11), "U1"), NotMine(at(2), "U2")], 2, "snoozed", None),
+        ([Began(at(0)), Taken(at(1), "U1"), Closed(at(2))], 3, "closed", None),
+    ],
+)
+def test_wanted_says_who_has_it(history: list[Happening], now: float, state: str, holder: str | None) -> None:
+    found = wanted(USUAL, history, at(now))
+
+    assert (found.state, found.holder) == (state, holder)
+
+
+@pytest.mark.parametrize(
+    ("history", "now", "send"),
+    [
+        pytest.param([Began(at(0)), Sent(at(0), 0)], -0.5, (), id="a little: waited for"),
+        pytest.param([Began(at(0)), Sent(at(0), 0)], -60, (0,), id="an hour: told again"),
+        pytest.param([Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -60, (), id="once only"),
+        pytest.param(
+            [Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -55, (0,), id="and on by the new time"
+        ),
+        pytest.param([Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -46, (0,), id="the second step later"),
+        pytest.param(
+            [Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -45, (0, 1), id="by the new time, too"
+        ),
+        pytest.param([Began(at(0))], -60, (0,), id="before anything was sent"),
+        pytest.param([Began(at(0)), Taken(at(1), "U1")], -5, (), id="taken: trusted as long again"),
+        pytest.param([Began(at(0)), Taken(at(1), "U1")], -14, (0,), id="taken: not for ever"),
+        pytest.param([Began(at(0)), Taken(at(1), "U1"), Sent(at(-60), 0)], -60, (), id="resumed once only"),
+        pytest.param(
+            [Began(at(0)), Taken(at(1), "U1"), Sent(at(-60), 0)], -45, (0, 1), id="resumed for good"
+        ),
+        pytest.param([Began(at(0)), Snoozed(at(1), at(11), "U1")], -9, (0,), id="snoozed: not for ever"),
+        pytest.param([Began(at(0)), Closed(at(1))], -60, (), id="closed"),
+    ],
+)
+def test_wanted_clock_set_back(history: list[Happening], now: float, send: tuple[int, ...]) -> None:
+    assert wanted(USUAL, history, at(now)).send == send
+
+
+@pytest.mark.parametrize(
+    ("ends", "until"),
+    [(None, 10), (60, 10), (20, 10), (10, 5), (1, 0.5), (0, 0), (-5, 0)],
+)
+def test_quiet_until_is_never_beyond_half_of_what_is_left(ends: float | None, until: float) -> None:
+    assert quiet_until(at(0), None if ends is None else at(ends)) == at(until)
+
+
+def test_turn_can_be_had_here() -> None:
+    assert turn(("U1", "U2"), T, timedelta(hours=8), "UTC", at(8 * 60)) == "U2"
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 20), st.none() | st.integers(3, 20)),
+    min_size=0,
+    max_size=3,
+    unique_by=lambda s: s[0],
+)
+PEOPLE = st.sampled_from(("U1", "U2"))
+DEEDS = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.sampled_from(("take", "hand", "snooze", "not mine", "fail", "close", "look")),
+        PEOPLE,
+    ),
+    max_size=12,
+)
+
+
+class Engine:
+    """Sends what is wanted when it is wanted, as a real one does; remembers when, and what it waited for."""
+
+    def __init__(self, of: Policy) -> None:
+        self.policy = of
+        self.history: list[Happening] = [Began(at(0))]
+        self.now = at(0)
+        self.sendings: list[tuple[datetime, int]] = []
+
+    def run_to(self, end: datetime) -> None:
+        while True:
+            found = wanted(self.policy, self.history, self.now)
+            assert wanted(self.policy, self.history, self.now) == found
+            assert found.next_at is None or found.next_at > self.now
+            for each in found.send:
+                assert found.state == "paging"
+                self.history.append(Sent(self.now, each))
+                self.sendings.append((self.now, each))
+            if found.send:
+                assert not wanted(self.policy, self.history, self.now).send, "sent twice at once"
+                continue
+            if found.next_at is None or found.next_at > end:
+                break
+            self.now = found.next_at
+        self.now = end
+
+    def do(self, deed: str, who: str) -> None:
+        now = self.now
+        made: dict[str, Happening | None] = {
+            "take": Taken(now, who),
+            "hand": Handed(now, who, "U9"),
+            "snooze": Snoozed(now, now + timedelta(minutes=10), who),
+            "not mine": NotMine(now, who),
+            "fail": Failed(now, self.sendings[-1][1]) if self.sendings else None,
+            "close": Closed(now),
+            "look": None,
+        }
+        if (happening := made[deed]) is not None:
+            self.history.append(happening)
+
+
+def longest_silence(of: Policy) -> timedelta:
+    """By the policy itself: until its last step; then its shortest repeat, or the pace of the last resort."""
+    repeats = [s.every for s in of.steps if s.every is not None]
+    after = [s.after for s in of.steps]
+    return max(max(after, default=timedelta(0)), min(repeats, default=of.take_timeout))
+
+
+@settings(deadline=None, max_examples=100)
+@given(steps=STEPS, deeds=DEEDS)
+def test_wanted_is_never_silent_longer_than_the_policy_says_unless_acknowledged(
+    steps: list[tuple[int, int | None]], deeds: list[tuple[int, str, str]]
+) -> None:
+    of = policy(*(step(after, every) for after, every in sorted(steps, key=lambda s: s[0])))
+    engine = Engine(of)
+    for gap, deed, who in deeds:
+        engine.run_to(engine.now + timedelta(minutes=gap))
+        engine.do(deed, who)
+    engine.run_to(engine.now + timedelta(minutes=120))
+
+    assert_quiet_after_acknowledging(engine.history, of)
+    if of.steps:
+        assert_never_silent(engine.history, engine.now, of)
+
+
+def assert_quiet_after_acknowledging(history: Sequence[Happening], of: Policy) -> None:
+    for index, happening in enumerate(history):
+        if not isinstance(happening, Taken | Closed | Snoozed):
+            continue
+        later = history[index + 1 :]
+        quiet = datetime.max.replace(tzinfo=UTC)
+        if isinstance(happening, Taken):
+            quiet = happening.at + of.take_timeout
+        elif isinstance(happening, Snoozed):
+            quiet = happening.until
+        for each in later:
+            if not isinstance(happening, Closed) and not isinstance(each, Sent | Failed | Closed):
+                break  # somebody decided otherwise
+            assert not (isinstance(each, Sent) and each.at < quiet), (happening, each)
+
+
+def assert_never_silent(history: Sequence[Happening], end: datetime, of: Policy) -> None:
+    """From each sending, or each beginning, to the next."""
+    spoke: datetime | None = at(0)
+    for happening in (*history, None):
+        moment = end if happening is None else happening.at
+        if spoke is not None:
+            assert moment - spoke <= longest_silence(of), (spoke, happening)
+        match happening:
+            case Sent() | Handed():
+                spoke = moment
+            case Taken():
+                spoke = moment + of.take_timeout
+            case Snoozed():
+                spoke = max(moment, happening.until)
+            case Closed():
+                return
+            case _:
+                pass
