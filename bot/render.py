@@ -20,6 +20,9 @@ from bot.blockkit import SECTION, TITLE, Block
 from bot.card import open_card, settled_card
 from bot.forms import MODAL_TEXT_LIMIT, answer_form, full_page
 from bot.nudge import Nudge, nudge, rollup_nudge
+from bot.pagecard import Sheet, page_card
+from bot.pagetext import page_text
+from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.parts import pieces
 from bot.readout import open_text, settled_text
 from bot.rollup import WHICH, listing, rollup, which
@@ -156,6 +159,26 @@ class Renderer:
     ) -> Message:
         """The reminder of `count` open questions on a roll-up card."""
         return self._nudge(rollup_nudge(agent, count, oldest_deadline, answerers))
+
+    def page_card(self, sheet: Sheet) -> Message:
+        """A page to whoever is on call: what has to be taken, all that is needed to decide it, the controls.
+
+        Raises:
+            RenderError: the result breaks a limit of Slack's: a fault of ours.
+        """
+        text, more = page_text(sheet)
+        return self._message(text, more, f"page.{sheet.page}", "page", page=page_card(sheet, text))
+
+    def hand_modal(self, press: PagePress, what: str) -> dict[str, Any]:
+        """The modal behind Hand to…; `what` is handed over, one line."""
+        return self._view(
+            "hand_modal",
+            callback_id=HAND_CALLBACK,
+            press=press.pack(),
+            text=f"Hand over {inert.clip(inert.line(what), 200)}. The person gets a page at once.",
+            block=HAND_BLOCK,
+            action=HAND_ACTION,
+        )
 
     def rollup(
         self, records: Sequence[Clarification], count: int, oldest_deadline: datetime | None, agent: str

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import structlog
 
@@ -16,7 +17,7 @@ from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.messenger import Messenger
 from bot.delivery.outcomes import Sent
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
-from bot.delivery.pages import Page, Pager
+from bot.delivery.pages import Page, Paging
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.wishes import Wish, Wishes
@@ -24,7 +25,7 @@ from bot.errors import StorageUnavailable
 from bot.inert import split_escaped
 from bot.ports import Place
 from bot.settings.model import Settings
-from core.clarification import Clarification
+from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError
 from core.index import Index, Summary
@@ -47,7 +48,7 @@ class Delivery:
         gateway: Gateway,
         rollups: Rollups,
         wishes: Wishes,
-        pager: Pager,
+        pager: Paging,
         replies: ReplyDelivery,
         clock: Clock,
         rng: random.Random,
@@ -65,8 +66,8 @@ class Delivery:
             messages=messages,
             ledger=ledger,
             fallback_channel=settings.slack.fallback_channel,
-            clock=clock,
             page=self.page,
+            ended=pager.ended,
             send=lambda target, key: self.lanes.put(target, key, (CARD, 0.0), post=True),
         )
         self._messenger = Messenger(
@@ -76,6 +77,7 @@ class Delivery:
             clock=clock,
             unplaceable=self._fallback.unplaceable,
             landed=self._landed,
+            dropped=self._dropped,
         )
         self.lanes = Lanes(
             self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
@@ -144,6 +146,7 @@ class Delivery:
                     await self._clock.sleep(_STORAGE_RETRY)
 
     async def _show_again(self, clarification: str) -> None:
+        await self._pager.show_again(clarification)
         await self._messages.forget_shown(clarification)
         for row in await self._messages.cards_of([clarification]):
             if row.ts is not None:
@@ -223,11 +226,12 @@ class Delivery:
         Raises:
             StorageUnavailable: it could not be stored.
         """
+        page = replace(page, agent_id=page.agent_id or agent_id)
         await self._pager.page(page, self._settings.route_for(agent_id or ""), link)
 
     async def page_refused(self, clarification: str) -> None:
         """An agent refused its reply: somebody has to know."""
-        record = await self._ledger.find(clarification, int(clarification.split("-")[1]))
+        record = await self._ledger.find(clarification, parse_id(clarification)[0])
         reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
         page = Page(
             f"refused:{record.id}:{record.round}",
@@ -237,9 +241,11 @@ class Delivery:
         )
         await self.page(page, record.asked.agent_id)
 
-    async def tell(self, user: str, place: Place, text: str) -> bool:
+    async def tell(
+        self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> bool:
         """Ephemeral; see `bot.ports.Teller`."""
-        outcome = await self._gateway.whisper(user, place.channel, place.thread_ts, text)
+        outcome = await self._gateway.whisper(user, place.channel, place.thread_ts, text, blocks)
         if isinstance(outcome, Sent):
             return True
         _log.warning("could not be told", user=user, channel=place.channel, outcome=repr(outcome))
@@ -254,10 +260,19 @@ class Delivery:
             Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
         )
 
+    async def _dropped(self, row: Row) -> None:
+        if row.kind == "page":
+            await self._pager.ended(row.key, "dropped")
+
     async def _landed(self, row: Row, wish: Wish) -> None:
-        """What a message's fallback text could not hold follows in the thread."""
+        """What a message's fallback text could not hold follows in the thread: of a page, in its own."""
+        thread_ts: str | None = None
+        if row.kind == "page":
+            await self._pager.ended(row.key, "sent")
+            there = await self._messages.get(row.key)
+            thread_ts = (there.thread_ts or there.ts) if there is not None else None
         for number, text in enumerate(wish.message.more):
-            body = {"text": text, "blocks": _plain(text)}
+            body = {"text": text, "blocks": _plain(text), "thread_ts": thread_ts}
             await self.notify(
                 Fresh(
                     key=f"more:{row.key}:{number}",

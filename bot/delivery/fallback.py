@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 
 import structlog
 
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Page
-from core.clarification import Clarification
-from core.clock import Clock
+from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
 from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
 NOT_BUILT = "could_not_be_built"
-# Alike troubles of one channel page once in this time: its cards are in the fallback channel meanwhile.
-_PAGE_WINDOW = timedelta(minutes=10)
 
 
 class Fallback:
-    """`page(page, agent)` pages an agent's people on call; `send(channel, key)` has a message posted."""
+    """`page(page, agent)` pages an agent's people on call, `ended` tells that a page's own message failed;
+    `send(channel, key)` has a message posted.
+    """
 
     def __init__(
         self,
@@ -29,17 +27,16 @@ class Fallback:
         messages: Messages,
         ledger: FileLedger,
         fallback_channel: str | None,
-        clock: Clock,
         page: Callable[[Page, str | None], Awaitable[None]],
+        ended: Callable[[str, str, str], Awaitable[None]],
         send: Callable[[str, str], None],
     ) -> None:
         self._messages = messages
         self._ledger = ledger
         self._channel = fallback_channel
-        self._clock = clock
         self._page = page
+        self._ended = ended
         self._send = send
-        self._paged: dict[tuple[str, str], float] = {}
 
     async def unplaceable(self, row: Row, code: str) -> bool:
         """A message cannot be shown where it belongs, for the reason `code`; whether it got another place.
@@ -47,7 +44,10 @@ class Fallback:
         Raises:
             StorageUnavailable: nothing was decided.
         """
-        if row.kind in {"page", "word", "more"}:
+        if row.kind == "page":
+            await self._ended(row.key, "failed", code)
+            return False
+        if row.kind in {"word", "more"}:
             _log.error("cannot be shown", key=row.key, reason=code)
             return False
         place = row.channel or row.target
@@ -61,10 +61,6 @@ class Fallback:
         return movable
 
     async def _tell(self, row: Row, place: str, code: str, *, shown: bool) -> None:
-        now = self._clock.now().timestamp()
-        if shown and now - self._paged.get((place, code), 0.0) < _PAGE_WINDOW.total_seconds():
-            return
-        self._paged[place, code] = now
         record, agent = await self._of(row)
         what = (
             "a fault in clarify-bot, see the log"
@@ -82,7 +78,7 @@ class Fallback:
         if row.clarification is None:
             return None, (row.body or {}).get("agent")
         try:
-            record = await self._ledger.find(row.clarification, int(row.clarification.split("-")[1]))
+            record = await self._ledger.find(row.clarification, parse_id(row.clarification)[0])
         except ClarifyError as error:
             _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
             return None, None

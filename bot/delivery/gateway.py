@@ -109,10 +109,28 @@ class Gateway:
             if not cursor:
                 return
 
-    async def whisper(self, user: str, channel: str, thread_ts: str | None, text: str) -> Outcome:
+    async def permalink(self, channel: str, ts: str) -> str | None:
+        """chat.getPermalink; None where Slack does not say."""
+        try:
+            response = await self._client.chat_getPermalink(channel=channel, message_ts=ts)
+            return str(response["permalink"])
+        except Exception as error:  # noqa: BLE001 - as above
+            failure(error)
+            return None
+
+    async def whisper(
+        self,
+        user: str,
+        channel: str,
+        thread_ts: str | None,
+        text: str,
+        blocks: list[dict[str, Any]] | None = None,
+    ) -> Outcome:
         """chat.postEphemeral, once. `text` is ours, with what people or agents said already made inert."""
         try:
-            await self._client.chat_postEphemeral(channel=channel, user=user, text=text, thread_ts=thread_ts)
+            await self._client.chat_postEphemeral(
+                channel=channel, user=user, text=text, thread_ts=thread_ts, blocks=blocks
+            )
             return Sent(channel, "")
         except Exception as error:  # noqa: BLE001 - as above
             return failure(error)

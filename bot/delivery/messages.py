@@ -57,31 +57,8 @@ class Messages:
 
     async def want(self, fresh: Iterable[Fresh]) -> None:
         """Have messages shown; one that is there already gets the new body, if it has one."""
-        rows = [
-            (
-                f.key,
-                f.kind,
-                f.clarification,
-                f.round,
-                f.producer,
-                f.session_id,
-                f.target,
-                json.dumps(f.body) if f.body is not None else None,
-                f.wanted,
-            )
-            for f in fresh
-        ]
-
-        def work(db: sqlite3.Connection) -> None:
-            db.executemany(
-                """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted)
-                   values (?, ?, ?, ?, ?, ?, ?, ?, ?)
-                   on conflict (key) do update set body = excluded.body, wanted = excluded.wanted, final = 0
-                   where excluded.body is not null and excluded.wanted is not messages.wanted""",
-                rows,
-            )
-
-        await self._store.write(work)
+        wanted = list(fresh)
+        await self._store.write(lambda db: put(db, wanted))
 
     async def get(self, key: str) -> Row | None:
         row = await self._store.read_one("select * from messages where key = ?", key)
@@ -198,6 +175,30 @@ class Messages:
             clarification,
         )
         return {str(row["ts"]) for row in rows}
+
+
+def put(db: sqlite3.Connection, fresh: Iterable[Fresh]) -> None:
+    """`Messages.want` within a transaction of somebody else's."""
+    db.executemany(
+        """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted)
+           values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+           on conflict (key) do update set body = excluded.body, wanted = excluded.wanted, final = 0
+           where excluded.body is not null and excluded.wanted is not messages.wanted""",
+        [
+            (
+                f.key,
+                f.kind,
+                f.clarification,
+                f.round,
+                f.producer,
+                f.session_id,
+                f.target,
+                json.dumps(f.body) if f.body is not None else None,
+                f.wanted,
+            )
+            for f in fresh
+        ],
+    )
 
 
 def thread(row: sqlite3.Row) -> Thread:

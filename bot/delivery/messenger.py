@@ -26,11 +26,13 @@ _APP_RETRY = 30.0
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
 Landed = Callable[[Row, Wish], Awaitable[None]]
+Dropped = Callable[[Row], Awaitable[None]]
 
 
 class Messenger:
     """`unplaceable(row, code)` is asked when Slack will never take a message there: True if it was given a
-    new place (the row was moved), False if it cannot be shown at all.
+    new place (the row was moved), False if it cannot be shown at all. `dropped(row)` is told of one that was not
+    posted because nobody needs it any more.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Messenger:
         clock: Clock,
         unplaceable: Unplaceable,
         landed: Landed,
+        dropped: Dropped | None = None,
     ) -> None:
         self._gateway = gateway
         self._messages = messages
@@ -49,6 +52,7 @@ class Messenger:
         self._clock = clock
         self._unplaceable = unplaceable
         self._on_landed = landed
+        self._on_dropped = dropped
         self._plain: set[str] = set()
 
     async def deliver(self, key: str) -> Done | Again:
@@ -96,6 +100,8 @@ class Messenger:
                 return found
         elif wish.opens_thread and await self._messages.someone_else_opens(row):
             return Again(_LOOK_AGAIN)
+        if wish.unwanted:
+            return await self._drop(row)
         channel = wish.channel
         if channel.startswith(("U", "W")):
             dm = await self._gateway.open_dm(channel)
@@ -108,6 +114,12 @@ class Messenger:
             await self._landed(row, wish, outcome)
             return Done(posted=True)
         return await self._not_posted(row, wish, outcome, tried=True)
+
+    async def _drop(self, row: Row) -> Done:
+        await self._messages.give_up(row.key, "not needed any more")
+        if self._on_dropped is not None:
+            await self._on_dropped(row)
+        return Done()
 
     async def _look_up(self, row: Row, wish: Wish) -> Done | Again | None:
         """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
@@ -183,7 +195,7 @@ class Messenger:
     def _draft(self, row: Row, wish: Wish) -> Draft:
         blocks: list[dict[str, Any]] = wish.message.blocks
         if row.key in self._plain:
-            blocks = [b for b in blocks if b["type"] == "actions"][:1]
+            blocks = [b for b in blocks if b["type"] == "actions"][:2]
             blocks.insert(
                 0, {"type": "section", "text": {"type": "plain_text", "text": wish.message.text[:2900]}}
             )

@@ -1,18 +1,15 @@
-"""Pages: telling the people on call, so that what cannot be shown or delivered reaches somebody.
-
-Basic for now: one direct message to each person on call of the route, and one post in the fallback channel, each
-delivered like any other message: at least once, recorded, in the order of sending first.
-"""
+"""Pages, as the rest of the delivery sees them: why somebody is paged, and what is told back of a page's messages."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
 from bot.delivery.messages import Fresh, Messages
-from bot.render import Renderer
+from bot.render import Message, Renderer
 from bot.settings.model import RouteSettings
 from core.clarification import Clarification
 
@@ -29,6 +26,32 @@ class Page:
     title: str
     body: str = ""
     record: Clarification | None = None
+    agent_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a page's message should be now. `needed`: somebody still has to see it; `final`: it will not change."""
+
+    message: Message
+    needed: bool
+    final: bool
+
+
+class Paging(Protocol):
+    """Both raise StorageUnavailable when it could not be kept."""
+
+    async def page(self, page: Page, route: RouteSettings | None, link: str | None = None) -> None:
+        """Have somebody paged; durable when this returns."""
+        ...
+
+    async def ended(self, key: str, state: str, note: str | None = None) -> None:
+        """What became of a page's message: sent, failed (refused for good), dropped (not needed any more)."""
+        ...
+
+    async def show_again(self, clarification: str) -> None:
+        """Somebody saw controls that should be gone: bring the pages about a clarification up to date."""
+        ...
 
 
 class Pager:
@@ -73,3 +96,10 @@ class Pager:
         people = await self._on_call(route.on_call) if route is not None and route.on_call else []
         place = self._fallback or (route.channel if route is not None else None)
         return [*dict.fromkeys([*people, *([place] if place else [])])]
+
+    async def ended(self, key: str, state: str, note: str | None = None) -> None:
+        if state == "failed":
+            _log.error("a page cannot be shown", key=key, reason=note)
+
+    async def show_again(self, clarification: str) -> None:
+        """Its pages carry no controls."""

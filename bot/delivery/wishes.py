@@ -7,28 +7,32 @@ nothing to post (yet).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bot.delivery.messages import Messages, Row
+from bot.delivery.pages import Drawn
 from bot.delivery.rollups import Rollups
 from bot.render import Message, Renderer
 from bot.rounds import Verbosity
 from bot.settings.model import RouteSettings
-from core.clarification import DONE, Clarification
+from core.clarification import DONE, Clarification, parse_id
 from core.errors import NotFound
 from core.ledger import FileLedger, digest, dump
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
+PAGE_EVENT = "clarify_page"
 RouteFor = Callable[[str], RouteSettings]
+Draw = Callable[[Row], Awaitable[Drawn | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a message should be. `matches` finds it again among a channel's messages; `needed`: somebody has
-    to see it, so it is posted again if it was deleted. `plain` says the same without blocks of its own.
+    to see it, so it is posted again if it was deleted. `unwanted`: not worth a post any more; what is there is
+    brought up to date all the same.
     """
 
     message: Message
@@ -41,6 +45,7 @@ class Wish:
     broadcast: bool = False
     opens_thread: bool = False
     needed: bool = False
+    unwanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class Hold:
 
 
 class Wishes:
+    """`draw` says what a page's message should be; None: its page is not known."""
+
     def __init__(
         self,
         ledger: FileLedger,
@@ -56,12 +63,15 @@ class Wishes:
         rollups: Rollups,
         renderer: Renderer,
         route_for: RouteFor,
+        *,
+        draw: Draw | None = None,
     ) -> None:
         self._ledger = ledger
         self._messages = messages
         self._rollups = rollups
         self._renderer = renderer
         self._route_for = route_for
+        self._draw = draw
 
     async def of(self, row: Row) -> Wish | Hold:
         """What `row`'s message should be now.
@@ -74,6 +84,8 @@ class Wishes:
             return await self._card(row)
         if row.kind == "rollup":
             return await self._rollup(row)
+        if row.kind == "page" and row.body is None:
+            return await self._page(row)
         return await self._told(row)
 
     async def _card(self, row: Row) -> Wish | Hold:
@@ -129,6 +141,28 @@ class Wishes:
         message = self._renderer.rollup(records, len(held), oldest, agent)
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
+    async def _page(self, row: Row) -> Wish | Hold:
+        drawn = await self._draw(row) if self._draw is not None else None
+        if drawn is None:
+            return Hold("its page is not known")
+        channel, thread_ts = row.channel or row.target, row.thread_ts
+        if row.ts is None:
+            thread = await self._messages.thread_of(row.producer or "", row.session_id or "")
+            channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
+        metadata = {"event_type": PAGE_EVENT, "event_payload": {"key": row.key}}
+        return Wish(
+            drawn.message,
+            _hash(drawn.message),
+            drawn.final,
+            channel,
+            metadata,
+            metadata,
+            thread_ts=thread_ts,
+            broadcast=thread_ts is not None,
+            needed=drawn.needed,
+            unwanted=not drawn.needed,
+        )
+
     async def _told(self, row: Row) -> Wish | Hold:
         """A notice or page, whose words were stored when it was decided."""
         body = row.body or {}
@@ -172,7 +206,7 @@ def _is_earlier(record: Clarification, round: int | None) -> bool:  # noqa: A002
 
 
 def _issue(row: Row) -> int:
-    return int((row.clarification or "CLR-0-000").split("-")[1])
+    return parse_id(row.clarification or "CLR-0-000")[0]
 
 
 def _verbosity(route: RouteSettings) -> Verbosity:

@@ -1,0 +1,121 @@
+"""The words of a page outside its blocks: the top-level `text`, and what goes out through senders outside Slack.
+
+Each stands alone. Pure.
+"""
+
+from __future__ import annotations
+
+from bot import inert
+from bot.pagecard import Matter, Sheet, closing_words, heading, item_words, left_words, state_words, why_words
+from bot.parts import Words
+from bot.readout import PIECE, POINTER, open_text, whole_pieces
+from bot.rounds import default_words, round_of, sentence, words
+from core.clarification import Clarification
+
+_WHY = 1200
+_OUTSIDE = 3000
+_BUTTONS = (
+    "Take it, hand it to somebody, snooze it, or say that it is not yours, with the buttons of this message."
+)
+
+
+def page_text(sheet: Sheet) -> tuple[str, tuple[str, ...]]:
+    """`text` (≤ 4000, escaped) and `more`, the whole in pieces where `text` holds only the beginning."""
+    head = _head(sheet)
+    matter = sheet.only
+    if matter is None:
+        return _fitted(head, [*(item_words(each) for each in sheet.matters), *_rest(sheet)])
+    if matter.record is not None and matter.record.is_open and matter.state != "closed" and not sheet.covered:
+        return _question_text(sheet, matter, matter.record, head)
+    said = matter.body
+    if matter.record is not None:
+        said = matter.record.question
+    ending = closing_words(matter) if matter.state == "closed" else ""
+    why = why_words(matter) if matter.state != "closed" else ""
+    return _fitted(head, [words(said) if said.strip() else "", why, ending, *_buttons(sheet)])
+
+
+def outside_words(sheet: Sheet) -> tuple[str, str]:
+    """A title of one line and a text, both plain, for pagers, e-mail and the like."""
+    parts: list[str] = []
+    for matter in sheet.matters:
+        if sheet.only is None:
+            parts.append(item_words(matter))
+            continue
+        parts += [_question(matter), why_words(matter), _ends(matter, sheet)]
+    parts += _rest(sheet)
+    links = [each.link for each in sheet.matters if each.link][:1]
+    body = inert.clip("\n".join(part for part in parts if part), _OUTSIDE)
+    return inert.clip(heading(sheet), 120), "\n".join([body or heading(sheet), *links])
+
+
+def _question_text(
+    sheet: Sheet, matter: Matter, record: Clarification, head: str
+) -> tuple[str, tuple[str, ...]]:
+    shown = round_of(record)
+    why = inert.fallback(sentence(inert.clip(why_words(matter), _WHY)), 2 * _WHY)
+    asked, more = open_text(shown)
+    left = inert.fallback(
+        " ".join(sentence(each) for each in (left_words(shown.asked.expires_at, sheet.sent_at),) if each)
+    )
+    tail = "\n".join(filter(None, (left, *map(inert.fallback, _buttons(sheet)))))
+    around = inert.size(head) + inert.size(why) + inert.size(tail) + 3
+    if around + inert.size(asked) <= inert.TEXT_LIMIT:
+        return "\n".join(filter(None, (head, why, asked, tail))), more
+    room = inert.TEXT_LIMIT - around - inert.size(POINTER) - 1
+    cut = inert.clip_escaped(asked, room)
+    return "\n".join(filter(None, (head, why, cut, POINTER, tail))), more or tuple(whole_pieces(shown))
+
+
+def _fitted(head: str, parts: list[str]) -> tuple[str, tuple[str, ...]]:
+    whole = "\n".join(part for part in parts if part)
+    room = inert.TEXT_LIMIT - inert.size(head) - 1
+    escaped = inert.fallback(whole, 5 * inert.size(whole) + 1)
+    if inert.size(escaped) <= room:
+        return f"{head}\n{escaped}".strip(), ()
+    cut = inert.clip_escaped(escaped, room - inert.size(POINTER) - 1)
+    more = tuple(piece for piece in inert.split_escaped(whole, PIECE) if piece.strip())
+    return f"{head}\n{cut}\n{POINTER}", more
+
+
+def _head(sheet: Sheet) -> str:
+    """Heading and standing; mentions are the only live part."""
+    called = [inert.mention(user) for user in sheet.mentions if inert.is_user(user)][:20]
+    for_whom = f"For {', '.join(called)}." if called and not sheet.is_closed else ""
+    said = " ".join(sentence(_spoken(each)) for each in state_words(sheet))
+    return " ".join(filter(None, (inert.fallback(sentence(heading(sheet)), 300), for_whom, said)))
+
+
+def _spoken(part: Words) -> str:
+    return inert.utc_dates(part.text) if part.live else inert.fallback(part.text, 400)
+
+
+def _question(matter: Matter) -> str:
+    record = matter.record
+    if record is None:
+        return words(matter.body) if matter.body.strip() else ""
+    shown = round_of(record)
+    return "\n".join(filter(None, (words(shown.question), shown.numbered)))
+
+
+def _ends(matter: Matter, sheet: Sheet) -> str:
+    record = matter.record
+    if record is None or record.asked.expires_at is None:
+        return ""
+    until = f"Answer by {inert.utc(record.asked.expires_at)} ({left_words(record.asked.expires_at, sheet.sent_at)})."
+    return f"{until} {sentence(default_words(record.asked, 300))}".strip()
+
+
+def _rest(sheet: Sheet) -> list[str]:
+    more = sheet.count - len(sheet.matters)
+    return (
+        [f"And {more} more.", *_buttons(sheet)]
+        if more > 0 and sheet.only is None
+        else _buttons(sheet)
+        if sheet.only is None
+        else []
+    )
+
+
+def _buttons(sheet: Sheet) -> list[str]:
+    return [] if sheet.covered or sheet.is_closed else [_BUTTONS]

@@ -1,0 +1,146 @@
+"""The pages as the rest of the bot sees them: raise what has to be taken, tell what ledgers say, press a control.
+
+An incident is one thing that somebody has to take; see `bot.paging.model`. The policy is `core.oncall`'s, the work is
+`bot.paging.loop`'s, people's controls are `bot.paging.controls`'.
+"""
+
+from __future__ import annotations
+
+from bot.delivery.messages import Messages, Row
+from bot.delivery.pages import Drawn, Page
+from bot.delivery.store import Store
+from bot.paging.loop import Loop
+from bot.paging.mirror import Mirror
+from bot.paging.model import FreshIncident, Incident, kind_of
+from bot.paging.policies import Policies
+from bot.paging.ports import Known, Outlet, Outside, Permalinks, Records, Targets
+from bot.paging.sheets import Sheets
+from bot.render import Renderer
+from bot.settings.model import RouteSettings, Settings
+from core.clock import Clock
+from core.index import Summary
+
+
+class Paging:
+    """Built by main; `restore` after the index was filled, then `run`. Implements `bot.delivery.pages.Paging`.
+
+    `outlet` is the delivery, `links` its gateway.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        store: Store,
+        messages: Messages,
+        records: Records,
+        index: Known,
+        renderer: Renderer,
+        targets: Targets,
+        outside: Outside,
+        links: Permalinks,
+        outlet: Outlet,
+        clock: Clock,
+    ) -> None:
+        policies = Policies(settings)
+        self._route_for = settings.route_for
+        self.loop = Loop(
+            store=store,
+            policies=policies,
+            targets=targets,
+            outside=outside,
+            outlet=outlet,
+            words=self._words,
+            clock=clock,
+        )
+        self.sheets = Sheets(
+            incidents=self.loop.incidents,
+            shown=self.loop.shown,
+            messages=messages,
+            records=records,
+            policies=policies,
+            renderer=renderer,
+            links=links,
+            clock=clock,
+        )
+        self._mirror = Mirror(self.loop, records, index, self._policy_of, clock)
+        self.loop.before = self._mirror.work
+
+    async def raise_incident(self, fresh: FreshIncident) -> None:
+        """Somebody has to take this. Once per key; durable when this returns.
+
+        Raises:
+            StorageUnavailable: it was not kept.
+        """
+        await self.loop.begin(fresh)
+
+    async def page(self, page: Page, route: RouteSettings | None, link: str | None = None) -> None:
+        """See `bot.delivery.pages.Paging`."""
+        record = page.record
+        await self.raise_incident(
+            FreshIncident(
+                key=page.key,
+                kind=kind_of(page.key),
+                title=page.title,
+                reason=page.reason,
+                body=page.body,
+                policy=route.on_call if route is not None else None,
+                agent_id=page.agent_id
+                or (record.asked.agent_id or record.from_ if record is not None else None),
+                clarification=record.id if record is not None else None,
+                link=link,
+                expires_at=record.asked.expires_at if record is not None and record.is_open else None,
+            )
+        )
+
+    async def close_incident(self, key: str) -> None:
+        """What was raised under `key` is over by itself.
+
+        Raises:
+            StorageUnavailable: it was not kept.
+        """
+        await self._mirror.close(key)
+
+    def note(self, summary: Summary) -> None:
+        """A clarification was written: escalated ones are paged, those that are not any more are let go."""
+        self._mirror.note(summary)
+
+    async def ended(self, key: str, state: str, note: str | None = None) -> None:
+        """See `bot.delivery.pages.Paging`."""
+        await self.loop.ended(key, state, note)
+
+    async def show_again(self, clarification: str) -> None:
+        """See `bot.delivery.pages.Paging`."""
+        self.loop.touch(each.incident.id for each in self.loop.board.about(clarification))
+
+    async def draw(self, row: Row) -> Drawn | None:
+        """What a page's message should be now."""
+        return await self.sheets.draw(row)
+
+    def of(self, clarification: str) -> Incident | None:
+        """The newest open incident about a clarification."""
+        about = self.loop.board.about(clarification)
+        return about[-1].incident if about else None
+
+    def paged(self, clarification: str) -> frozenset[str]:
+        """The Slack users to whom the open incidents about a clarification were sent."""
+        return frozenset(user for each in self.loop.board.about(clarification) for user in each.paged)
+
+    async def restore(self) -> None:
+        """On start: take up what is open and owed.
+
+        Raises:
+            StorageUnavailable: it could not be read.
+        """
+        await self.loop.restore()
+        self._mirror.restore()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        await self.loop.run()
+
+    def _policy_of(self, agent: str) -> str | None:
+        return self._route_for(agent).on_call
+
+    async def _words(self, page: int) -> tuple[str, str] | None:
+        return await self.sheets.words(page)

@@ -1,0 +1,153 @@
+"""The ledgers' side of the pages: what is escalated there is paged, who took it there is known here.
+
+Ledgers are written by others, too (`/clarify`, the shell, other implementations): the incidents follow them. Worked
+off in the engine's rounds, from the newest of what was noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+
+from bot.paging.board import Open
+from bot.paging.loop import Loop
+from bot.paging.model import FreshIncident
+from bot.paging.ports import Known, Records
+from core.clarification import parse_id
+from core.clock import Clock, iso
+from core.errors import ClarifyError, NotFound
+from core.index import Summary, summarize
+from core.oncall import Closed, Handed, Happening, Taken
+
+_log = structlog.get_logger("clarify.paging")
+# Kinds that are about a clarification only as long as it is open.
+_WHILE_OPEN = frozenset({"escalated", "unplaceable"})
+
+
+class Mirror:
+    """`policy_of(agent)` names the policy of an agent's route."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        records: Records,
+        index: Known,
+        policy_of: Callable[[str], str | None],
+        clock: Clock,
+    ) -> None:
+        self._loop = loop
+        self._records = records
+        self._index = index
+        self._policy_of = policy_of
+        self._clock = clock
+        self._noted: dict[str, Summary] = {}
+        self._gone: set[str] = set()
+
+    def note(self, summary: Summary) -> None:
+        """A clarification as it is now."""
+        if summary.status == "escalated" or self._loop.board.about(summary.id) or summary.id in self._noted:
+            self._noted[summary.id] = summary
+            self._loop.wake()
+
+    def restore(self) -> None:
+        """On start: everything that is escalated, and everything that was."""
+        for summary in self._index:
+            self.note(summary)
+        for each in self._loop.board:
+            clarification = each.incident.clarification
+            if clarification is not None and clarification not in self._noted:
+                self._gone.add(clarification)
+        self._loop.wake()
+
+    async def work(self) -> None:
+        """Bring the incidents in line with what was noted.
+
+        Raises:
+            StorageUnavailable: not all of it was done; the rest stays noted.
+        """
+        for clarification in list(self._gone):
+            await self._find(clarification)
+            self._gone.discard(clarification)
+        for clarification, summary in list(self._noted.items()):
+            await self._follow(summary)
+            if self._noted.get(clarification) is summary:
+                del self._noted[clarification]
+
+    async def close(self, key: str) -> None:
+        each = self._loop.board.named(key)
+        if each is not None:
+            await self._loop.happened([(each.incident.id, Closed(self._clock.now()))])
+
+    async def _find(self, clarification: str) -> None:
+        """One that needs nothing any more, or that was not there to be read."""
+        try:
+            record = await self._records.find(clarification, parse_id(clarification)[0])
+        except NotFound:
+            await self._close(self._loop.board.about(clarification))
+        except ClarifyError as error:
+            _log.warning("a page stays without its question", id=clarification, reason=str(error))
+        else:
+            self._noted.setdefault(clarification, summarize(record))
+
+    async def _follow(self, summary: Summary) -> None:
+        key = key_of(summary)
+        over = [
+            each
+            for each in self._loop.board.about(summary.id)
+            if each.incident.kind in _WHILE_OPEN
+            and (not summary.is_open or (each.incident.kind == "escalated" and each.incident.key != key))
+        ]
+        await self._close(over)
+        if key is None:
+            self._loop.touch(each.incident.id for each in self._loop.board.about(summary.id))
+            return
+        if self._loop.board.named(key) is None:
+            await self._loop.begin(self._fresh(key, summary))
+        each = self._loop.board.named(key)
+        if each is None:
+            return
+        if (news := unknown(summary, each, self._clock.now())) is not None:
+            await self._loop.happened([(each.incident.id, news)])
+        else:
+            self._loop.touch([each.incident.id])
+
+    def _fresh(self, key: str, summary: Summary) -> FreshIncident:
+        agent = summary.agent_id or summary.from_
+        return FreshIncident(
+            key=key,
+            kind="escalated",
+            title=f"{summary.id} needs a human",
+            reason=f"Escalated: {summary.escalated_for}" if summary.escalated_for else "Escalated",
+            body=summary.topic,
+            policy=self._policy_of(agent),
+            agent_id=agent,
+            clarification=summary.id,
+            expires_at=summary.expires_at,
+        )
+
+    async def _close(self, over: list[Open]) -> None:
+        if over:
+            now = self._clock.now()
+            await self._loop.happened([(each.incident.id, Closed(now)) for each in over])
+
+
+def key_of(summary: Summary) -> str | None:
+    """The name of a clarification's escalation; None: it is not escalated (pure)."""
+    if summary.status != "escalated":
+        return None
+    since = iso(summary.escalated_at) if summary.escalated_at is not None else "foreign"
+    return f"escalated:{summary.id}:{summary.round}:{since}"
+
+
+def unknown(summary: Summary, each: Open, now: datetime) -> Happening | None:
+    """What the ledger knows of who has it in hand, and the log does not (pure)."""
+    last = next((h for h in reversed(each.history) if isinstance(h, (Taken, Handed))), None)
+    if summary.taken_by is not None:
+        known = isinstance(last, Taken) and last.user == summary.taken_by
+        return None if known else Taken(now, summary.taken_by)
+    if summary.handed_to is not None:
+        known = isinstance(last, Handed) and last.user == summary.handed_to
+        return None if known else Handed(now, summary.handed_to, "")
+    return None

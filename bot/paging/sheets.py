@@ -1,0 +1,172 @@
+"""What a page says now: derived each time from the log of pages and the ledger, so that every page tells the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import structlog
+
+from bot.delivery.messages import Messages, Row
+from bot.delivery.pages import Drawn
+from bot.inert import is_user
+from bot.pagecard import LISTED, Matter, Sheet, State
+from bot.pagetext import outside_words
+from bot.paging.model import Incident
+from bot.paging.policies import Policies
+from bot.paging.ports import Permalinks, Records
+from bot.paging.shown import Shown
+from bot.paging.store import IncidentStore
+from bot.render import Message, Renderer
+from core.clarification import Clarification, parse_id
+from core.clock import Clock
+from core.errors import ClarifyError
+from core.oncall import Handed, Happening, Snoozed, Taken, wanted
+
+_log = structlog.get_logger("clarify.paging")
+_LINK_PATIENCE = 2.0  # seconds
+_MOST_LINKS = 10_000
+_STATES: dict[str, State] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
+
+
+class Sheets:
+    """`links` gives a message's web address, kept once known; pages go without where Slack does not say."""
+
+    def __init__(
+        self,
+        *,
+        incidents: IncidentStore,
+        shown: Shown,
+        messages: Messages,
+        records: Records,
+        policies: Policies,
+        renderer: Renderer,
+        links: Permalinks,
+        clock: Clock,
+    ) -> None:
+        self._incidents = incidents
+        self._shown = shown
+        self._messages = messages
+        self._records = records
+        self._policies = policies
+        self._renderer = renderer
+        self._links = links
+        self._clock = clock
+        self._known_links: dict[str, str] = {}
+
+    async def draw(self, row: Row) -> Drawn | None:
+        """A page's message as it should be; None: there is no such page.
+
+        Raises:
+            StorageUnavailable: it cannot be known now.
+        """
+        where = await self._shown.sending_of(row.key)
+        if where is None:
+            return None
+        covered = await self._shown.is_covered(row.key, posted=row.ts is not None)
+        sheet = await self.sheet(where[0], covered=covered, mentions=await self._shown.mentions(row.key))
+        if sheet is None:
+            return None
+        needed = not covered and sheet.left > 0 and sheet.is_awaited
+        return Drawn(self._message(sheet), needed=needed, final=covered or sheet.is_closed)
+
+    async def words(self, page: int) -> tuple[str, str] | None:
+        """A page's title and text for senders outside; None: nobody needs it any more.
+
+        Raises:
+            StorageUnavailable: it cannot be known now.
+        """
+        sheet = await self.sheet(page)
+        return outside_words(sheet) if sheet is not None and sheet.left > 0 and sheet.is_awaited else None
+
+    async def sheet(
+        self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = ()
+    ) -> Sheet | None:
+        told = await self._incidents.page(page)
+        if told is None:
+            return None
+        histories = await self._incidents.histories(each.id for each in told.incidents)
+        matters = [self._standing(each, histories.get(each.id, [])) for each in told.incidents]
+        awaited = any(each.state == "live" for each in matters)
+        listed = [
+            await self._matter(incident, matter)
+            for incident, matter in list(zip(told.incidents, matters, strict=True))[:LISTED]
+        ]
+        return Sheet(
+            page=page,
+            sent_at=told.at,
+            matters=tuple(listed),
+            count=len(matters),
+            left=sum(each.state != "closed" for each in matters),
+            covered=covered,
+            mentions=tuple(user for user in mentions if is_user(user)),
+            is_awaited=awaited,
+        )
+
+    def _message(self, sheet: Sheet) -> Message:
+        try:
+            return self._renderer.page_card(sheet)
+        except Exception:  # noqa: BLE001 - a page that cannot be laid out still has to tell that there is one
+            _log.exception("a page could not be laid out", page=sheet.page)
+            return self._renderer.page_card(sheet.bare())
+
+    def _standing(self, incident: Incident, history: Sequence[Happening]) -> Matter:
+        """How an incident stands, without what it says."""
+        want = wanted(self._policies.of(incident.policy), history, self._clock.now())
+        state: State = "closed" if not incident.is_open else _STATES[want.state]
+        last = next((each for each in reversed(history) if isinstance(each, (Taken, Handed))), None)
+        snooze = next((each for each in reversed(history) if isinstance(each, Snoozed)), None)
+        who = want.holder or (last.user if state in {"taken", "closed"} and isinstance(last, Taken) else None)
+        return Matter(
+            incident=incident.id,
+            title=incident.title,
+            reason=incident.reason,
+            body=incident.body,
+            state=state,
+            who=who,
+            handed=isinstance(last, Handed) and last.user == want.holder,
+            asleep_by=snooze.by if snooze is not None else None,
+            until=snooze.until if snooze is not None else None,
+            expires_at=incident.expires_at,
+            clarification=incident.clarification,
+            link=incident.link,
+        )
+
+    async def _matter(self, incident: Incident, matter: Matter) -> Matter:
+        """With the question, and where its card is."""
+        if incident.clarification is None:
+            return matter
+        record = await self._record(incident.clarification)
+        link = incident.link or (await self._link(record) if record is not None else None)
+        return matter.with_question(record, link)
+
+    async def _record(self, clarification: str) -> Clarification | None:
+        try:
+            return await self._records.find(clarification, parse_id(clarification)[0])
+        except ClarifyError as error:
+            _log.warning("a page goes without its question", id=clarification, reason=str(error))
+            return None
+
+    async def _link(self, record: Clarification) -> str | None:
+        key = f"card:{record.id}:{record.round}"
+        if key in self._known_links:
+            return self._known_links[key]
+        row = await self._messages.get(key)
+        if row is None or row.ts is None or row.channel is None:
+            return None
+        try:
+            async with asyncio.timeout(_LINK_PATIENCE):
+                link = await self._links.permalink(row.channel, row.ts)
+        except TimeoutError:
+            return None
+        if link is not None:
+            if len(self._known_links) >= _MOST_LINKS:
+                self._known_links.clear()
+            self._known_links[key] = link
+        return link
+
+
+def ends_at(incidents: Sequence[Incident]) -> datetime | None:
+    """The first moment from which an answer helps nobody."""
+    return min((each.expires_at for each in incidents if each.expires_at is not None), default=None)

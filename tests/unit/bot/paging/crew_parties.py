@@ -1,0 +1,105 @@
+"""Configurations, a directory that can fail, and an HTTP receiver that can be told how to behave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot.settings import Settings, parse_settings
+from bot.slack.access import Profile
+from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
+
+BASE = f"""
+[slack]
+fallback_channel = "{FALLBACK}"
+[[producers]]
+name = "planner"
+url = "http://127.0.0.1:1"
+[[routes]]
+channel = "{AGENTS}"
+"""
+ENVIRON = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
+
+
+def settings(folder: Path, on_call: str = "", *, base: str = BASE, **environ: str) -> Settings:
+    return parse_settings(base + on_call, file=folder / "clarify.toml", environ=ENVIRON | environ)
+
+
+class Directory:
+    """What Slack would say: everybody is there and active but `gone`; `down` fails, `slow` never answers."""
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+        self.unknown: set[str] = set()
+        self.away: set[str] = set()
+        self.groups: dict[str, frozenset[str]] = {}
+        self.down = False
+        self.slow = False
+        self.refusal: str | None = None
+
+    async def profile(self, user: str) -> Profile:
+        await self._call()
+        if user in self.unknown:
+            raise SlackRefusedError(code="user_not_found")
+        return Profile(user, "T1", is_deleted=user in self.gone)
+
+    async def group(self, group: str) -> frozenset[str]:
+        await self._call()
+        if group not in self.groups:
+            raise SlackRefusedError(code="no_such_subteam")
+        return self.groups[group]
+
+    async def present(self, user: str) -> bool:
+        await self._call()
+        return user not in self.away
+
+    async def _call(self) -> None:
+        if self.slow:
+            await asyncio.Event().wait()
+        if self.refusal is not None:
+            raise SlackRefusedError(code=self.refusal)
+        if self.down:
+            raise SlackUnreachableError
+
+
+class Receiver:
+    """An HTTP server: `status` is what it answers, `hold` keeps its answers back until it is set."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.bodies: list[dict[str, Any]] = []
+        self.paths: list[str] = []
+        self.hold: asyncio.Event | None = None
+        self.port = 0
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.paths.append(request.path_qs)
+        if request.can_read_body:
+            self.bodies.append(await request.json())
+        if self.hold is not None:
+            await self.hold.wait()
+        return web.Response(status=self.status)
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", receiver.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    receiver.port = runner.addresses[0][1]
+    try:
+        yield receiver
+    finally:
+        if receiver.hold is not None:
+            receiver.hold.set()
+        await runner.cleanup()
