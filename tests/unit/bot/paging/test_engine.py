@@ -5,27 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.bot.paging.parties import World, said
-from tests.unit.bot.paging.parties import world as new_world
+from tests.unit.bot.paging.stage import World, said
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = await new_world(tmp_path)
+    made = await World(tmp_path).start()
     yield made
     await made.stop()
 
 
 async def test_first_page_goes_at_once(world: World) -> None:
     await world.raised()
-    await world.settled()
+    await world.quiet()
     (page,) = world.slack.pages()
     assert "planner stopped 1" in page.text
 
 
 async def test_escalated_question_is_paged_with_its_controls(world: World) -> None:
     record = await world.escalated()
-    await world.settled()
+    await world.quiet()
     (page,) = world.slack.pages()
     assert record.id in page.text
     for label in ("Yes", "No", "Take", "Hand to…", "Snooze", "Not mine"):

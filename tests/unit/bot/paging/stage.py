@@ -1,0 +1,310 @@
+"""The pages at work: a real ledger, router, storage, delivery and templates; Slack and the clock are the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from bot.delivery.delivery import Delivery
+from bot.delivery.gateway import Draft
+from bot.delivery.messages import Messages
+from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
+from bot.delivery.replies import ReplyDelivery
+from bot.delivery.rollups import Rollups
+from bot.delivery.store import Store
+from bot.delivery.wishes import Wishes
+from bot.paging.engine import Paging
+from bot.paging.model import FreshIncident, Incident
+from bot.render import Renderer
+from bot.settings import Settings, parse_settings
+from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
+from core.clarification import Clarification
+from core.index import Index, summarize
+from core.ledger import FileLedger
+from core.router import Router
+from tests.clocks import ManualClock
+from tests.unit.core.records import SLA, ask
+
+AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
+ONCALL, SECOND = "U0ONCALL", "U0SECOND"
+DM, DM_SECOND = "D0ONCALL", "D0SECOND"
+CONFIGURATION = f"""
+[slack]
+fallback_channel = "{FALLBACK}"
+[pacing]
+posts_per_second = 1000
+[[producers]]
+name = "planner"
+url = "http://127.0.0.1:1"
+[[routes]]
+channel = "{AGENTS}"
+on_call = "platform"
+[[on_call]]
+name = "platform"
+users = ["{ONCALL}"]
+take_timeout = "15m"
+steps = [
+  {{after = "0s", notify = ["dm"], every = "5m"}},
+  {{after = "15m", notify = ["channel:{BOSSES}"]}},
+  {{after = "30m", notify = ["apprise:PAGER_URL"]}},
+]
+"""
+RENDERER = Renderer()
+
+
+@dataclass(frozen=True)
+class At:
+    kind: str
+    target: str
+    thread: tuple[str, str] | None = None
+    mentions: tuple[str, ...] = ()
+
+
+@dataclass
+class Places:
+    """`bot.paging.targets` as the test wants it: `broken` incidents raise, words in `nobody` lead nowhere."""
+
+    broken: set[str] = field(default_factory=set)
+    nobody: set[str] = field(default_factory=set)
+
+    async def addresses(
+        self, notify: str, policy: str | None, incident: Incident, holder: str | None
+    ) -> Sequence[At]:
+        if incident.key in self.broken:
+            raise RuntimeError("poisoned")
+        head, _, rest = notify.partition(":")
+        if head in self.nobody:
+            return ()
+        if head == "dm":
+            return (At("slack", holder or ONCALL),)
+        if head == "apprise":
+            return (At("apprise", rest),)
+        return (At("slack", rest or FALLBACK, None, (ONCALL,)),)
+
+
+@dataclass
+class Pager:
+    """A sender outside Slack; `error` is raised, `held` keeps it waiting."""
+
+    sent: list[tuple[str, str, str]] = field(default_factory=list)
+    error: Exception | None = None
+    held: asyncio.Event | None = None
+
+    async def send(self, variable: str, title: str, body: str) -> None:
+        if self.held is not None:
+            await self.held.wait()
+        if self.error is not None:
+            raise self.error
+        self.sent.append((variable, title, body))
+
+
+@dataclass
+class Slack:
+    """Keeps what is posted. `refuses`: places that it will never post to; `unknown`: whose next answer is lost."""
+
+    clock: ManualClock
+    there: dict[tuple[str, str], Draft] = field(default_factory=dict)
+    posts: list[str] = field(default_factory=list)
+    refuses: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    down: bool = False
+
+    async def post(self, channel: str, draft: Draft) -> Outcome:
+        if self.down:
+            return Later("down", 1.0)
+        if channel in self.refuses:
+            return Never("channel_not_found", "place")
+        self.posts.append(channel)
+        ts = f"{self.clock.now().timestamp():.0f}.{len(self.posts):06d}"
+        self.there[channel, ts] = draft
+        if channel in self.unknown:
+            self.unknown.discard(channel)
+            return Unknown("timeout")
+        return Sent(channel, ts)
+
+    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+        if self.down:
+            return Later("down", 1.0)
+        self.there[channel, ts] = draft
+        return Sent(channel, ts)
+
+    async def open_dm(self, user: str) -> str | Outcome:
+        return Later("down", 1.0) if self.down else f"D{user[1:]}"
+
+    async def find(
+        self, channel: str, thread_ts: str | None, matches: Any, known: set[str]
+    ) -> Outcome | None:
+        if self.down:
+            return Later("down", 1.0)
+        wanted = matches["event_payload"].items()
+        for (where, ts), draft in self.there.items():
+            if where == channel and ts not in known and wanted <= draft.metadata["event_payload"].items():
+                return Sent(where, ts)
+        return None
+
+    async def permalink(self, channel: str, ts: str) -> str | None:
+        return f"https://x.slack.com/archives/{channel}/p{ts.replace('.', '')}"
+
+    def pages(self, place: str = DM) -> list[Draft]:
+        """The pages in a place, the earliest first."""
+        return [
+            draft
+            for (where, _), draft in self.there.items()
+            if where == place and draft.metadata["event_type"] == "clarify_page"
+        ]
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = ManualClock()
+        self.slack, self.pager, self.places = Slack(self.clock), Pager(), Places()
+        environ = {
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_APP_TOKEN": APP_TOKEN,
+            "PAGER_URL": "json://127.0.0.1:1",
+        }
+        self.settings: Settings = parse_settings(CONFIGURATION, file=folder / "clarify.toml", environ=environ)
+        self.tasks: list[asyncio.Task[None]] = []
+        self.count = 0
+
+    async def start(self) -> World:
+        self.store = await Store.open(self.folder / "clarify.db")
+        (self.folder / "ledgers").mkdir(exist_ok=True)
+        self.ledger = FileLedger(self.folder / "ledgers")
+        self._build()
+        for path in sorted((self.folder / "ledgers").glob("issue-*.json")):
+            issue = int(path.stem.partition("-")[2])
+            self.index.update(issue, await self.ledger.read(issue))
+        await self.delivery.restore()
+        await self.paging.restore()
+        self.tasks = [asyncio.create_task(self.paging.run()), asyncio.create_task(self.delivery.run())]
+        return self
+
+    async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        results = await asyncio.gather(*self.tasks, return_exceptions=True)
+        assert [r for r in results if not isinstance(r, asyncio.CancelledError)] == []
+        await self.delivery.lanes.close()
+        await self.store.close()
+        self.ledger.close()
+
+    async def restart(self) -> None:
+        """Killed, and started from the same files."""
+        await self.stop()
+        await self.start()
+
+    def _build(self) -> None:
+        self.index = Index()
+        self.router = Router(self.ledger, self.clock, SLA, self._changed)
+        self.messages = Messages(self.store)
+        rollups, rng = Rollups(self.index), random.Random(1)
+        self.paging = Paging(
+            settings=self.settings,
+            store=self.store,
+            messages=self.messages,
+            records=self.ledger,
+            index=self.index,
+            renderer=RENDERER,
+            targets=self.places,
+            outside=self.pager,
+            links=self.slack,
+            outlet=self,
+            clock=self.clock,
+        )
+        self.delivery = Delivery(
+            settings=self.settings,
+            index=self.index,
+            ledger=self.ledger,
+            messages=self.messages,
+            gateway=self.slack,  # type: ignore[arg-type]
+            rollups=rollups,
+            wishes=Wishes(
+                self.ledger, self.messages, rollups, RENDERER, self.settings.route_for, draw=self.paging.draw
+            ),
+            pager=self.paging,
+            replies=ReplyDelivery(
+                router=self.router,
+                ledger=self.ledger,
+                store=self.store,
+                clock=self.clock,
+                rng=rng,
+                on_refused=self._refused,
+            ),
+            clock=self.clock,
+            rng=rng,
+        )
+
+    async def _refused(self, clarification: str) -> None:
+        raise AssertionError(clarification)
+
+    def _changed(self, record: Clarification) -> None:
+        self.index.put(summarize(record))
+        self.paging.note(summarize(record))
+
+    def send(self, target: str, key: str, *, post: bool = True) -> None:
+        self.delivery.send(target, key, post=post)
+
+    async def raised(self, **more: Any) -> FreshIncident:
+        self.count += 1
+        fields: dict[str, Any] = {
+            "key": f"errored:planner:{self.count}",
+            "kind": "errored",
+            "title": f"planner stopped {self.count}",
+            "reason": "Error category permanent",
+            "policy": "platform",
+        }
+        fresh = FreshIncident(**(fields | more))
+        await self.paging.raise_incident(fresh)
+        return fresh
+
+    async def escalated(self, issue: int = 42, token: str = "rpl_1", **more: Any) -> Clarification:
+        """A question that was escalated."""
+        now = self.clock.now()
+        fields: dict[str, Any] = {
+            "kinds": ("yes_no",),
+            "reply_token": token,
+            "event_id": token,
+            "expires_at": now + timedelta(hours=6),
+            "asked_at": now,
+            "received_at": now,
+        }
+        opened = await self.router.open(issue, ask(**(fields | more)))
+        return await self.router.escalate(opened.record.id, "by hand")
+
+    async def pass_by(self, seconds: float, step: float = 1.0) -> None:
+        """Time goes on by `seconds`, and everybody does what is to be done."""
+        await self.quiet()
+        while seconds > 0:
+            await self.clock.advance(min(step, seconds))
+            seconds -= step
+            await self.quiet()
+
+    async def quiet(self) -> None:
+        """Returns when nothing moves any more but the clock."""
+        calm, before = 0, None
+        async with asyncio.timeout(30):
+            while calm < 3:
+                await asyncio.sleep(0.001)
+                now = (len(self.slack.posts), self.delivery.lanes.length, await self._written())
+                calm = calm + 1 if now == before else 0
+                before = now
+
+    async def _written(self) -> int:
+        row = await self.store.read_one("pragma data_version")
+        return int(row[0]) if row else 0
+
+    async def log(self, incident: int = 1) -> list[str]:
+        """What happened to an incident."""
+        rows = await self.store.read("select what from incident_log where incident = ? order by id", incident)
+        return [row["what"] for row in rows]
+
+
+def said(draft: Draft) -> str:
+    return "\n".join([draft.text, repr(draft.blocks)])
