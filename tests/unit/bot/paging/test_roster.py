@@ -75,7 +75,7 @@ def override(user: str, hours: float = 1, by: str = "U9") -> Override:
     ],
 )
 async def test_on_call_table(
-    tmp_path: Path, directory: Directory, on_call: str, gone: str, made: list[Override], expected: str
+    tmp_path: Path, directory: Directory, *, on_call: str, gone: str, made: list[Override], expected: str
 ) -> None:
     directory.gone = set(gone.split())
 
@@ -163,7 +163,7 @@ async def test_on_call_of_a_policy_that_is_no_more(tmp_path: Path, directory: Di
     ],
 )
 async def test_who_says_by_what_and_until_when(
-    tmp_path: Path, directory: Directory, on_call: str, gone: str, made: list[Override], expected: OnDuty
+    tmp_path: Path, directory: Directory, *, on_call: str, gone: str, made: list[Override], expected: OnDuty
 ) -> None:
     directory.gone = set(gone.split())
 
@@ -178,7 +178,7 @@ async def test_everybody_is_who_is_on_call_named_or_in_the_group(
     listed = await roster(tmp_path, ROTATION, directory, override("U7")).everybody("platform")
     grouped = await roster(tmp_path, PRESENT, directory, override("U7")).everybody("platform")
 
-    assert (listed, grouped) == ({"U7", "U2", "U3"}, {"U7", "U2", "U3"})
+    assert listed == frozenset({"U7", "U2", "U3"}) == grouped
 
 
 @pytest.fixture

@@ -36,6 +36,10 @@ class Crew:
         return tuple(user for user in users if user not in self.gone)
 
 
+def session_of(clarification: str) -> tuple[str, str] | None:
+    return SESSION if clarification == "CLR-42-001" else None
+
+
 def slack(target: str, thread: tuple[str, str] | None = None, mentions: str = "") -> Address:
     return Address("slack", target, thread, tuple(mentions.split()))
 
@@ -66,13 +70,13 @@ async def test_addresses_table(
 ) -> None:
     crew = Crew()
     crew.gone = {"U0GONE"}
-    targets = Targets(settings(tmp_path, ON_CALL, base=BASE + ROUTES), crew, {"CLR-42-001": SESSION}.get)
+    targets = Targets(settings(tmp_path, ON_CALL, base=BASE + ROUTES), crew, session_of)
 
     assert await targets.addresses(notify, "platform", incident, holder) == tuple(expected)
 
 
 async def test_addresses_nobody_on_call_is_no_address(tmp_path: Path) -> None:
-    targets = Targets(settings(tmp_path, ON_CALL), Crew(), {}.get)
+    targets = Targets(settings(tmp_path, ON_CALL), Crew(), session_of)
 
     assert await targets.addresses("dm", None, ABOUT, None) == ()
     assert await targets.addresses("dm", "gone", ABOUT, None) == ()
@@ -80,6 +84,6 @@ async def test_addresses_nobody_on_call_is_no_address(tmp_path: Path) -> None:
 
 async def test_addresses_last_resort_without_fallback_channel_is_the_routes(tmp_path: Path) -> None:
     base = BASE.replace(f'fallback_channel = "{FALLBACK}"', "")
-    targets = Targets(settings(tmp_path, base=base + ROUTES), Crew(), {}.get)
+    targets = Targets(settings(tmp_path, base=base + ROUTES), Crew(), session_of)
 
     assert await targets.addresses(LAST_RESORT, None, OTHER, None) == (slack("C0DEPLOY"),)
