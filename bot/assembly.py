@@ -27,6 +27,7 @@ from bot.settings import Settings
 from bot.slack.door import SlackDoor
 from bot.slack.people import People
 from bot.slack.web import web_client
+from bot.slack.wiring import Ports
 from bot.watching import LedgerWatch
 from core.clarification import Clarification
 from core.clock import Clock
@@ -61,18 +62,20 @@ class Assembly:
         self._build_delivery(rng)
         self._build_producers(rng)
         self.door = SlackDoor(
-            settings=settings,
-            web=self.web,
-            people=self.people,
-            router=self.router,
-            ledger=self.ledger,
-            memory=SqliteSlackMemory(store, self.messages.in_flight),
-            renderer=self.renderer,
-            index=self.index,
-            teller=self.delivery,
-            refresh=self.delivery.refresh,
-            clock=clock,
-            rng=rng,
+            Ports(
+                settings=settings,
+                web=self.web,
+                people=self.people,
+                router=self.router,
+                ledger=self.ledger,
+                memory=SqliteSlackMemory(store, self.messages.in_flight),
+                renderer=self.renderer,
+                index=self.index,
+                teller=self.delivery,
+                refresh=self.delivery.refresh,
+                clock=clock,
+                rng=rng,
+            )
         )
 
     def _build_delivery(self, rng: random.Random) -> None:

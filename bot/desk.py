@@ -95,7 +95,9 @@ class Open(Protocol):
 class Gatekeeper(Protocol):
     """Both raise SlackError where Slack does not tell who somebody is."""
 
-    async def refusal(self, person: Person, channel: str, agent_id: str) -> Refusal | None: ...
+    async def refusal(
+        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+    ) -> Refusal | None: ...
     async def decided_by(self, person: Person) -> str: ...
 
 
@@ -198,7 +200,11 @@ class Desk:
 
     def notice(self, phrase: str) -> View:
         """A modal that says something."""
-        return self._modals.message_modal("Not answered", self._to_plain(phrase))
+        return self._modals.message_modal("Not answered", self.plain(phrase))
+
+    def plain(self, phrase: str) -> str:
+        """A phrase without its live parts, for where Slack formats nothing."""
+        return self._to_plain(phrase)
 
     async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
         match press.verb:
@@ -282,7 +288,7 @@ class Desk:
     async def _refused(
         self, clarification_id: str, agent: str, person: Person, place: Place
     ) -> Reaction | None:
-        refusal = await self._gate.refusal(person, place.channel, agent)
+        refusal = await self._gate.refusal(person, place.channel, agent, clarification_id)
         if refusal is None:
             return None
         _log.warning(

@@ -119,7 +119,9 @@ class Place:
 
 
 class Teller(Protocol):
-    async def tell(self, user: str, place: Place, text: str) -> bool:
+    async def tell(
+        self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> bool:
         """Say something to one person only, there and then (ephemeral); whether Slack took it. Failures are logged."""
         ...
 

@@ -19,6 +19,9 @@ from bot import blockkit, codec, inert, notices
 from bot.blockkit import SECTION, TITLE, Block
 from bot.card import open_card, settled_card
 from bot.forms import MODAL_TEXT_LIMIT, answer_form, full_page
+from bot.home.codec import CALLBACK as HOME_CALLBACK
+from bot.home.layout import Home
+from bot.listing import Listing
 from bot.nudge import Nudge, nudge, rollup_nudge
 from bot.pagecard import Sheet, page_card
 from bot.pagetext import page_text
@@ -193,6 +196,10 @@ class Renderer:
             "rollup_modal", listing=listing(records, page, total), callback_id=codec.LIST_CALLBACK
         )
 
+    def home(self, home: Home) -> dict[str, Any]:
+        """The Home tab of one person."""
+        return self._view("home", home=home, callback_id=HOME_CALLBACK)
+
     def which_question(self, records: Sequence[Clarification], text_id: str) -> Message:
         """Asks which of several open questions a reply belongs to; `text_id` names the waiting reply."""
         asked = which(records, text_id)
@@ -200,6 +207,10 @@ class Renderer:
 
     def _nudge(self, said: Nudge) -> Message:
         return self._message(said.text, (), "nudge", "nudge", nudge=said)
+
+    def command_answer(self, answer: Listing) -> Message:
+        """What a command answers with: words, or clarifications in rows with their buttons."""
+        return self._message(answer.text, (), "listing", "listing", listing=answer)
 
     def _notice(self, notice: notices.Notice) -> Message:
         fitted = notices.laid(notice)

@@ -76,6 +76,11 @@ def may_answer(
     return Allowed(MEMBERS) if person.id in channel_members else Denied("not in the channel")
 
 
+def is_full_member(person: Profile, home_team: str) -> bool:
+    """Whether somebody is an active, full member of our workspace."""
+    return _never_a_member(person, home_team) is None
+
+
 def _never_a_member(person: Profile, home_team: str) -> Reason | None:
     if person.is_deleted:
         return "deactivated"

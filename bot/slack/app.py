@@ -24,7 +24,18 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError
 from bot.slack.calls import ask_patiently
 from bot.slack.connection import Envelope, Json
-from bot.slack.listeners import actions, catchall, home, messages, people, views
+from bot.slack.haste import hurried
+from bot.slack.listeners import (
+    actions,
+    catchall,
+    commands,
+    home,
+    messages,
+    pages,
+    people,
+    shortcuts,
+    views,
+)
 from bot.slack.socket import Dispatch, Unacknowledged
 from bot.slack.surface import Surface
 from core.clock import Clock
@@ -76,6 +87,9 @@ def build_app(
     app.error(_failed)
     actions.register(app, surface)
     views.register(app, surface)
+    commands.register(app, surface)
+    shortcuts.register(app, surface)
+    pages.register(app, surface)
     messages.register(app, surface)
     people.register(app, surface)
     home.register(app, surface)
@@ -88,7 +102,11 @@ def dispatcher(app: AsyncApp) -> Dispatch:
 
     async def dispatch(envelope: Envelope) -> Json | None:
         request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=_headers(envelope))
-        response = await app.async_dispatch(request)
+        if envelope.kind == "events_api":  # no person waits, and Slack sends it again
+            response = await app.async_dispatch(request)
+        else:
+            with hurried():
+                response = await app.async_dispatch(request)
         if response.status != 200:
             raise Unacknowledged(f"status {response.status}")
         return _payload(response)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
@@ -53,6 +55,16 @@ async def ask(method: str, call: Call, timeout: float = 10.0) -> AsyncSlackRespo
         if code is None or code in _COME_AGAIN or status >= 500:
             raise SlackUnreachableError(f"{method}: {code or type(error).__name__}") from error
         raise SlackRefusedError(f"{method}: {code}", code=code) from error
+
+
+async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
+    """The web address of a message.
+
+    Raises:
+        SlackUnreachableError, SlackRefusedError: as `ask` does.
+    """
+    call = partial(web.chat_getPermalink, channel=channel, message_ts=ts)
+    return str((await ask("chat.getPermalink", call))["permalink"])
 
 
 async def ask_patiently(method: str, call: Call, clock: Clock, tries: int = 5) -> AsyncSlackResponse:

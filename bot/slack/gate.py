@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from bot.desk import Person, Refusal
 from bot.errors import SlackRefusedError
 from bot.settings import RouteSettings, Settings
-from bot.slack.access import MEMBERS, Allowed, Denied, Profile, Reason, check_answerers, may_answer
+from bot.slack.access import (
+    MEMBERS,
+    Allowed,
+    Denied,
+    Profile,
+    Reason,
+    check_answerers,
+    is_full_member,
+    may_answer,
+)
+from bot.slack.haste import within
 from bot.slack.identity import decided_by, needs_email
 from bot.slack.people import People
 
@@ -22,28 +32,58 @@ _WHY: Mapping[Reason, str] = {
 
 
 class Gate:
-    """Checks people against the routes. Raises SlackError where Slack does not tell: then nobody is let in
-    and nobody is refused.
+    """Checks people against the routes. Raises SlackError where Slack does not tell, or not in time (`haste`): then
+    nobody is let in and nobody is refused.
+
+    `paged`: the users that the open page of an escalated clarification was sent to: they may answer it.
     """
 
-    def __init__(self, people: People, settings: Settings, home_team: str) -> None:
+    def __init__(
+        self,
+        people: People,
+        settings: Settings,
+        home_team: str,
+        paged: Callable[[str], frozenset[str]] = lambda _: frozenset(),
+    ) -> None:
         self._people = people
         self._settings = settings
         self._home_team = home_team
+        self._paged = paged
 
-    async def refusal(self, person: Person, channel: str, agent_id: str) -> Refusal | None:
+    async def refusal(
+        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+    ) -> Refusal | None:
         """Why `person` may not answer this agent's question in `channel`; None if they may.
 
         A refusal on kept facts is checked once more on fresh ones.
         """
+        if clarification is not None and person.user in self._paged(clarification):
+            return None
         route = self._settings.route_for(agent_id)
         where = (
             channel if channel in {route.channel, self._settings.slack.fallback_channel} else route.channel
         )
-        decision = await self._decide(person, route, where, fresh=False)
-        if isinstance(decision, Denied):
-            decision = await self._decide(person, route, where, fresh=True)
-        return None if isinstance(decision, Allowed) else Refusal(_WHY[decision.reason], route.answerers)
+        return await within(self._refusal(person, route, where))
+
+    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+        """Why `person` may not answer where `route` goes; None if they may."""
+        return await within(self._refusal(person, route, route.channel))
+
+    async def sees(self, person: Person, agent_id: str) -> bool:
+        """Whether `person` is in the channel where an agent's questions are shown."""
+        try:
+            members = await within(self._people.members(self._settings.route_for(agent_id).channel))
+        except SlackRefusedError:
+            return False  # the channel is gone, or the bot is not in it
+        return person.user in members
+
+    async def full_member(self, user: str) -> bool:
+        """Whether this is an active, full member of our workspace."""
+        try:
+            profile = await within(self._people.profile(user, fresh=True))
+        except SlackRefusedError:
+            return False
+        return is_full_member(profile, self._home_team)
 
     async def decided_by(self, person: Person) -> str:
         """The name that an agent is told."""
@@ -53,7 +93,7 @@ class Gate:
 
     async def _email(self, user: str) -> str | None:
         try:
-            return (await self._people.profile(user)).email
+            return (await within(self._people.profile(user))).email
         except SlackRefusedError:
             # Somebody of whom Slack tells us nothing, such as an external person: no address.
             return None
@@ -69,6 +109,12 @@ class Gate:
             await check_answerers(
                 route.answerers, route.channel, self._people, self._home_team, f"routes[{index}]"
             )
+
+    async def _refusal(self, person: Person, route: RouteSettings, where: str) -> Refusal | None:
+        decision = await self._decide(person, route, where, fresh=False)
+        if isinstance(decision, Denied):
+            decision = await self._decide(person, route, where, fresh=True)
+        return None if isinstance(decision, Allowed) else Refusal(_WHY[decision.reason], route.answerers)
 
     async def _decide(
         self, person: Person, route: RouteSettings, channel: str, *, fresh: bool

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from bot.slack import mrkdwn
+
+Kind = Literal["said", "edited", "deleted", "aside", "dm"]
+KINDS: frozenset[str] = frozenset(get_args(Kind))
 _SPOKEN = frozenset({None, "thread_broadcast", "file_share"})
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A reply in a thread, or its edit or deletion. `text` is in Slack's markup; empty but for `said`.
+    """A reply in a thread, or its edit or deletion. `text` is in Slack's markup; empty for those two.
 
-    `missed`: found in the history, not heard live.
+    `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it; `thread_ts` is empty where
+    either is in no thread. `missed`: found in the history, not heard live.
     """
 
-    kind: Literal["said", "edited", "deleted"]
+    kind: Kind
     channel: str
     thread_ts: str
     ts: str
@@ -32,7 +37,8 @@ class Heard:
     @property
     def key(self) -> str:
         """The same for one message however it comes: as an event, again, or by history."""
-        return f"{self.channel}:{self.ts}" if self.kind == "said" else f"{self.kind}:{self.channel}:{self.ts}"
+        place = f"{self.channel}:{self.ts}"
+        return f"{self.kind}:{place}" if self.kind in {"edited", "deleted"} else place
 
     @property
     def thread(self) -> tuple[str, str]:
@@ -47,8 +53,10 @@ class Heard:
         return cls(**body)
 
 
-def heard(event: Mapping[str, Any]) -> Heard | None:
-    """A `message` event, if it concerns a person's reply in a thread; None for all else."""
+def heard(event: Mapping[str, Any], bot_user: str = "") -> Heard | None:
+    """A `message` or `app_mention` event, if it concerns a person's reply in a thread or was said to the bot; None
+    for all else. Both events about one message give the same.
+    """
     subtype, channel = event.get("subtype"), event.get("channel")
     if not isinstance(channel, str):
         return None
@@ -60,7 +68,16 @@ def heard(event: Mapping[str, Any]) -> Heard | None:
         return _about(channel, now if now.get("thread_ts") else before, "edited")
     if subtype == "message_deleted":
         return _about(channel, _object(event.get("previous_message")), "deleted")
-    return said(channel, event)
+    if event.get("channel_type") == "im" or channel.startswith("D"):
+        return _to_us(channel, event, "dm")
+    return said(channel, event) or _mention(channel, event, bot_user)
+
+
+def _mention(channel: str, event: Mapping[str, Any], bot_user: str) -> Heard | None:
+    """A message that is no reply in a thread, and mentions the bot."""
+    mentioned = bot_user in mrkdwn.people_in(str(event.get("text") or ""))
+    in_thread = event.get("thread_ts") not in {None, event.get("ts")}
+    return _to_us(channel, event, "aside") if mentioned and not in_thread else None
 
 
 def gone(event: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -78,17 +95,32 @@ def said(channel: str, message: Mapping[str, Any], *, missed: bool = False) -> H
     found = _about(channel, message, "said")
     if found is None:
         return None
-    team = message.get("user_team") or message.get("source_team") or message.get("team") or ""
     return Heard(
         "said",
         channel,
         found.thread_ts,
         found.ts,
         found.user,
-        team=str(team),
+        team=_team(message),
         text=str(message.get("text") or ""),
         missed=missed,
     )
+
+
+def _to_us(channel: str, message: Mapping[str, Any], kind: Literal["aside", "dm"]) -> Heard | None:
+    """A person's message to the bot itself, in a thread or not."""
+    user, ts = message.get("user"), message.get("ts")
+    if message.get("subtype") not in _SPOKEN or not (isinstance(user, str) and isinstance(ts, str)):
+        return None
+    if message.get("bot_id") or user == "USLACKBOT":
+        return None
+    thread = str(message.get("thread_ts") or "")
+    text = str(message.get("text") or "")
+    return Heard(kind, channel, "" if thread == ts else thread, ts, user, _team(message), text)
+
+
+def _team(message: Mapping[str, Any]) -> str:
+    return str(message.get("user_team") or message.get("source_team") or message.get("team") or "")
 
 
 def _about(

@@ -12,7 +12,8 @@ from bot.errors import StorageUnavailable
 from bot.ports import Place, SlackMemory, Teller
 from bot.replies import Reply, ThreadReplies, Words, moment
 from bot.slack import mrkdwn
-from bot.slack.hearing import Heard
+from bot.slack.asides import Asides
+from bot.slack.hearing import KINDS, Heard
 from bot.slack.later import Later
 from core.clock import Clock
 
@@ -27,6 +28,7 @@ class Intake:
         self,
         *,
         replies: ThreadReplies,
+        asides: Asides,
         memory: SlackMemory,
         teller: Teller,
         clock: Clock,
@@ -36,11 +38,12 @@ class Intake:
         name_of: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self._replies = replies
+        self._asides = asides
         self._memory = memory
         self._teller = teller
         self._clock = clock
         self._later = later
-        self._bot_user = bot_user
+        self.bot_user = bot_user
         self._home_team = home_team
         self._name_of = name_of
         self._waiting: dict[tuple[str, str], deque[Heard]] = defaultdict(deque)
@@ -59,6 +62,10 @@ class Intake:
             return False
         self._enqueue(heard)
         return True
+
+    def plain(self, text: str) -> str:
+        """What a person typed, as plain text."""
+        return mrkdwn.plain(text, self._name_of, drop=self.bot_user)
 
     async def channel_renamed(self, old: str, new: str) -> None:
         """Slack gave a channel another id.
@@ -111,9 +118,9 @@ class Intake:
         if not words.recorded:
             # Once told that nothing was taken, nothing is taken after a restart either.
             await self._memory.keep_text(_given_up_key(heard), {"text": words.text})
-        place = Place(heard.channel, heard.thread_ts)
+        place = Place(heard.channel, heard.thread_ts or None)
         if words.text is not None:
-            await self._teller.tell(heard.user, place, words.text)
+            await self._teller.tell(heard.user, place, words.text, words.blocks)
         if words.aloud is not None:
             await self._teller.say(place, words.key, words.aloud, words.blocks)
         await self._memory.slack_event_done(heard.key)
@@ -139,12 +146,18 @@ class Intake:
         raise StorageUnavailable
 
     async def _decide(self, heard: Heard) -> Words:
-        if heard.kind != "said":
+        if heard.kind in {"edited", "deleted"}:
             return await self._replies.changed(heard.channel, heard.ts)
-        if heard.user == self._bot_user or mrkdwn.speaks_to_somebody(heard.text, self._bot_user):
+        if heard.user == self.bot_user:
             return Words()
-        text = mrkdwn.plain(heard.text, self._name_of, drop=self._bot_user)
         person = Person(heard.team or self._home_team, heard.user)
+        if (words := await self._asides.take(heard, person)) is not None:
+            return words
+        if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
+            return Words()
+        if await self._memory.thread_at(heard.channel, heard.thread_ts) is None:
+            return await self._asides.hint(heard, person) or Words()
+        text = self.plain(heard.text)
         reply = Reply(person, heard.channel, heard.thread_ts, heard.ts, moment(heard.ts), text, heard.missed)
         return await self._replies.take(reply)
 
@@ -155,4 +168,4 @@ def _given_up_key(heard: Heard) -> str:
 
 def _is_ours(key: str, body: dict[str, object]) -> bool:
     """Other parts may keep events of theirs in the same place."""
-    return body.get("kind") in {"said", "edited", "deleted"} and bool(key)
+    return body.get("kind") in KINDS and bool(key)

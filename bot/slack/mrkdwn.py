@@ -25,6 +25,16 @@ def speaks_to_somebody(text: str, bot_user: str) -> bool:
     return bool(_GROUP.search(text)) or any(user != bot_user for user in people_in(text))
 
 
+def begins_with(text: str, user: str) -> bool:
+    """Whether a message begins with a mention of `user`."""
+    return re.match(rf"\s*<@{re.escape(user)}(?:\|[^<>\n]*)?>", text) is not None
+
+
+def without(text: str, user: str) -> str:
+    """A message without the mentions of `user`; all other markup stays."""
+    return re.sub(rf"[ \t]*<@{re.escape(user)}(?:\|[^<>\n]*)?>[:,]?[ \t]*", " ", text).strip()
+
+
 def plain(text: str, name_of: Callable[[str], str | None] = lambda _: None, drop: str = "") -> str:
     """The words as the person saw them while typing.
 

@@ -21,7 +21,11 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """One press of a control by a person. `view_id` and `callback` where it was pressed in a modal."""
+    """One press of a control by a person. `view_id` and `callback` where it was pressed in a modal.
+
+    `response_url` answers it; `whispered`: it was pressed in a message that this person alone sees, so that is the
+    only way.
+    """
 
     press: Press
     person: Person
@@ -29,6 +33,44 @@ class Click:
     trigger: str
     view_id: str | None = None
     callback: str | None = None
+    response_url: str = ""
+    whispered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A press of a control whose `value` is not a `Press`; otherwise as `Click`."""
+
+    value: str
+    person: Person
+    place: Place
+    trigger: str
+    view_id: str | None = None
+    callback: str | None = None
+    response_url: str = ""
+    whispered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A slash command, in Slack's markup."""
+
+    text: str
+    person: Person
+    place: Place
+    response_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A message shortcut: the message's text in Slack's markup, and who wrote it (empty where no person did)."""
+
+    text: str
+    author: str
+    ts: str
+    person: Person
+    place: Place
+    response_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +89,65 @@ def click_of(body: Json) -> Click:
     Raises:
         BadPress: it is not one of our controls, or of another release.
     """
-    action = _object((body.get("actions") or [{}])[0])
-    chosen = _object(action.get("selected_option"))
-    press = Press.unpack(str(action.get("value") or chosen.get("value") or ""))
-    view = _object(body.get("view"))
+    touch = touch_of(body)
+    press = Press.unpack(touch.value)
+    view, place = _object(body.get("view")), touch.place
     if view:
         _, place = _opened_from(view)
-        return Click(
-            press, _person(body), place, _trigger(body), str(view.get("id")), str(view.get("callback_id"))
-        )
-    return Click(press, _person(body), _place(body), _trigger(body))
+    return Click(
+        press,
+        touch.person,
+        place,
+        touch.trigger,
+        touch.view_id,
+        touch.callback,
+        touch.response_url,
+        touch.whispered,
+    )
+
+
+def touch_of(body: Json) -> Touch:
+    """A block_actions payload, whatever its control carries."""
+    action = _object((body.get("actions") or [{}])[0])
+    chosen = _object(action.get("selected_option"))
+    view = _object(body.get("view"))
+    return Touch(
+        str(action.get("value") or chosen.get("value") or ""),
+        _person(body),
+        _place(body),
+        _trigger(body),
+        str(view.get("id")) if view else None,
+        str(view.get("callback_id")) if view else None,
+        str(body.get("response_url") or ""),
+        bool(_object(body.get("container")).get("is_ephemeral")),
+    )
+
+
+def order_of(body: Json) -> Order:
+    """A slash command."""
+    person = Person(str(body.get("team_id") or ""), str(body.get("user_id") or ""))
+    place = Place(str(body.get("channel_id") or ""))
+    return Order(str(body.get("text") or ""), person, place, str(body.get("response_url") or ""))
+
+
+def use_of(body: Json) -> Use:
+    """A message_action payload. The place is the thread that the message is in, or begins."""
+    message = _object(body.get("message"))
+    ts = str(message.get("ts") or body.get("message_ts") or "")
+    channel = str(_object(body.get("channel")).get("id") or "")
+    author = "" if message.get("bot_id") else str(message.get("user") or "")
+    place = Place(channel, str(message.get("thread_ts") or ts))
+    url = str(body.get("response_url") or "")
+    return Use(str(message.get("text") or ""), author, ts, _person(body), place, url)
+
+
+def chosen_user(values: Mapping[str, Any]) -> str:
+    """The one user that a submitted modal's select holds; empty where there is none."""
+    for block in values.values():
+        for element in _object(block).values():
+            if user := _object(element).get("selected_user"):
+                return str(user)
+    return ""
 
 
 def submission_of(body: Json) -> Submission:
@@ -68,6 +159,18 @@ def submission_of(body: Json) -> Submission:
     view = _object(body.get("view"))
     press, place = _opened_from(view)
     return Submission(press, _person(body), place, _object(_object(view.get("state")).get("values")))
+
+
+def handed_over(body: Json) -> tuple[str, str, Person, Place]:
+    """The submitted modal behind Hand to…: the press it carries, the user who was chosen, who chose, where.
+
+    Raises:
+        BadPress: the modal is not one of ours, or of another release.
+    """
+    view = _object(body.get("view"))
+    packed, place = _origin(view)
+    values = _object(_object(view.get("state")).get("values"))
+    return packed, chosen_user(values), _person(body), place
 
 
 def place_of(body: Json) -> tuple[Person, Place] | None:
@@ -87,6 +190,11 @@ def opened_from(view: Mapping[str, Any], place: Place) -> dict[str, Any]:
 
 
 def _opened_from(view: Json) -> tuple[Press, Place]:
+    packed, place = _origin(view)
+    return Press.unpack(packed), place
+
+
+def _origin(view: Json) -> tuple[str, Place]:
     try:
         origin = json.loads(str(view.get("private_metadata")))
         channel, thread, packed = origin["channel"], origin.get("thread"), origin["press"]
@@ -94,7 +202,7 @@ def _opened_from(view: Json) -> tuple[Press, Place]:
         raise BadPress(
             "A modal does not say where it was opened: it is not ours, or of another release."
         ) from None
-    return Press.unpack(str(packed)), Place(str(channel), None if thread is None else str(thread))
+    return str(packed), Place(str(channel), None if thread is None else str(thread))
 
 
 def _person(body: Json) -> Person:

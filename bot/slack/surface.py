@@ -4,82 +4,178 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Protocol
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot import phrases
 from bot.codec import LIST_CALLBACK, VIEW_CALLBACK
+from bot.commands.codec import ListPress
+from bot.commands.desk import CommandDesk
+from bot.commands.ports import Said
+from bot.commands.shortcut import UseAsAnswer
 from bot.desk import Desk, Person, Reaction
 from bot.errors import SlackError
 from bot.home.publisher import HomePublisher
 from bot.ports import Place, Teller
 from bot.slack.calls import ask
+from bot.slack.haste import unhurried
 from bot.slack.intake import Intake
 from bot.slack.later import Later
-from bot.slack.payloads import Click, opened_from
+from bot.slack.payloads import Click, Order, Touch, opened_from
 from bot.slack.people import People
+from bot.slack.responses import Responses
+from bot.slack.wiring import Pages
 
 _log = logging.getLogger("clarify.slack")
 _TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
+_SOON = 0.2  # seconds: what is read by then goes with the acknowledgement, the rest follows it
 MODAL_FAILED = "Slack did not show the window in time. Please press the button again."
+COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, or see “/clarify help”."
+
+
+class Shows(Protocol):
+    """What is known of a click wherever it was made: `payloads.Click` and `payloads.Touch`."""
+
+    @property
+    def person(self) -> Person: ...
+    @property
+    def place(self) -> Place: ...
+    @property
+    def trigger(self) -> str: ...
+    @property
+    def view_id(self) -> str | None: ...
+    @property
+    def callback(self) -> str | None: ...
+    @property
+    def response_url(self) -> str: ...
+    @property
+    def whispered(self) -> bool: ...
 
 
 class Surface:
-    """`web` opens modals: without retry handlers, since a trigger is good for one."""
+    """`web` opens modals: without retry handlers, since a trigger is good for one.
+
+    `home`: the Home tabs, where there are any.
+    """
 
     def __init__(
         self,
         *,
         desk: Desk,
+        commands: CommandDesk,
+        shortcut: UseAsAnswer,
+        pages: Pages,
         teller: Teller,
         web: AsyncWebClient,
+        responses: Responses,
         intake: Intake,
         people: People,
         later: Later,
         home: HomePublisher | None = None,
     ) -> None:
         self.desk = desk
+        self.commands = commands
+        self.shortcut = shortcut
+        self.pages = pages
         self.intake = intake
         self.people = people
         self.home = home
         self._teller = teller
         self._web = web
+        self._responses = responses
         self._later = later
 
     def tell(self, person: Person, place: Place, text: str) -> None:
         """Say something to the person alone, after the acknowledgement."""
         self._later.run(self._teller.tell(person.user, place, text), "tell a person")
 
-    async def told(self, click: Click, text: str) -> bool:
+    async def told(self, click: Shows, text: str) -> bool:
         """Say something before the acknowledgement; whether Slack took it while there is time for one."""
         try:
             async with asyncio.timeout(_TELLING):
+                if click.whispered:
+                    return await self._responses.send(click.response_url, text)
                 return await self._teller.tell(click.person.user, click.place, text)
         except TimeoutError:
             return False
 
-    def react(self, click: Click, reaction: Reaction) -> None:
+    def react(self, click: Shows, reaction: Reaction) -> None:
         """Bring a reaction to a click to the person, after the acknowledgement."""
         view = reaction.view
-        if reaction.text is not None:
-            if click.view_id is None:
-                self.tell(click.person, click.place, reaction.text)
-            else:
-                # An ephemeral would stay unseen behind the modal.
-                view = self.desk.notice(reaction.text)
+        if reaction.text is not None and click.view_id is not None:
+            # An ephemeral would stay unseen behind the modal.
+            view = self.desk.notice(reaction.text)
+        elif reaction.text is not None and click.whispered:
+            self.respond(click.response_url, Said(reaction.text))
+        elif reaction.text is not None:
+            self.tell(click.person, click.place, reaction.text)
+        elif reaction.record is not None and click.whispered:
+            self.respond(click.response_url, Said(phrases.accepted(reaction.record)), replace=True)
         if view is not None:
             self._later.run(self._show(click, opened_from(view, click.place)), "open a modal")
 
-    async def _show(self, click: Click, view: dict[str, Any]) -> None:
+    def react_in_modal(self, click: Shows, reaction: Reaction) -> None:
+        """As `react`, where nothing can be said beside what is shown: words come in a modal."""
+        view = self.desk.notice(reaction.text) if reaction.text is not None else reaction.view
+        if view is not None:
+            self._later.run(self._show(click, opened_from(view, click.place)), "open a modal")
+
+    def place_at_home(self, person: Person) -> Place:
+        """The Home tab is no conversation: what is said goes to the direct messages with the person."""
+        return Place(person.user)
+
+    def respond(self, url: str, said: Said, *, replace: bool = False) -> None:
+        """Answer through a response_url, after the acknowledgement."""
+        work = self._responses.send(url, said.text, said.blocks, replace=replace)
+        self._later.run(work, "answer through a response_url")
+
+    async def obey(self, order: Order) -> Said | None:
+        """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
+
+        What changes something has been done when this returns.
+        """
+        work = self.commands.run(order.text, order.person, order.place)
+        if self.commands.is_change(order.text):
+            return await work
+        task = asyncio.create_task(unhurried(work), name="read for a command")
+        done, _ = await asyncio.wait({task}, timeout=_SOON)
+        if done:
+            return task.result()
+        self._later.run(self._follow(order.response_url, task), "answer a command")
+        return None
+
+    def turn(self, touch: Touch, press: ListPress) -> None:
+        """Another page of a list, in its place."""
+        work = self.commands.run(press.arg, touch.person, touch.place, press.number)
+        task = asyncio.create_task(unhurried(work), name="turn a page")
+        self._later.run(self._follow(touch.response_url, task, replace=True), "show a page")
+
+    async def _follow(self, url: str, task: asyncio.Task[Said], *, replace: bool = False) -> None:
+        try:
+            said = await task
+        except Exception:
+            await self._responses.send(url, COMMAND_FAILED)
+            raise
+        await self._responses.send(url, said.text, said.blocks, replace=replace)
+
+    async def _show(self, click: Shows, view: dict[str, Any]) -> None:
         """From a message: open. In a modal: turning pages replaces it, anything else goes on top of it."""
-        turns = {VIEW_CALLBACK: "view", LIST_CALLBACK: "page"}.get(click.callback or "") == click.press.verb
         try:
             if click.view_id is None:
                 await ask("views.open", lambda: self._web.views_open(trigger_id=click.trigger, view=view))
-            elif turns:
+            elif _turns(click):
                 await ask("views.update", lambda: self._web.views_update(view_id=click.view_id, view=view))
             else:
                 await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
-            _log.warning("a modal could not be shown for %s: %s", click.press.clarification, error)
-            await self._teller.tell(click.person.user, click.place, MODAL_FAILED)
+            _log.warning("a modal could not be shown: %s", error)
+            if click.whispered:
+                await self._responses.send(click.response_url, MODAL_FAILED)
+            else:
+                await self._teller.tell(click.person.user, click.place, MODAL_FAILED)
+
+
+def _turns(click: Shows) -> bool:
+    verb = {VIEW_CALLBACK: "view", LIST_CALLBACK: "page"}.get(click.callback or "")
+    return isinstance(click, Click) and click.press.verb == verb

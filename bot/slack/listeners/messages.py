@@ -1,4 +1,4 @@
-"""What is said in threads, and where threads went."""
+"""What is said in threads and to the bot, and where threads went."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bot.slack.surface import Surface
 def register(app: AsyncApp, surface: Surface) -> None:
     async def message(ack: AsyncAck, body: dict[str, Any]) -> None:
         event = body.get("event") or {}
-        if (said := heard(event)) is not None:
+        if (said := heard(event, surface.intake.bot_user)) is not None:
             await surface.intake.take(said)
         elif (place := gone(event)) is not None:
             await surface.desk.show_again(*place)
@@ -26,4 +26,5 @@ def register(app: AsyncApp, surface: Surface) -> None:
         await ack()
 
     app.event("message")(message)
+    app.event("app_mention")(message)  # the same again, where both come
     app.event("channel_id_changed")(renamed)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,11 +25,11 @@ async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
     bots: list[Bot] = []
     stores: list[Store] = []
 
-    async def build(answerers: str = '["members"]', more: str = "") -> Bot:
+    async def build(answerers: str = '["members"]', more: str = "", **ports: Any) -> Bot:
         folder = tmp_path / "ledgers"
         folder.mkdir(exist_ok=True)
         stores.append(await Store.open(tmp_path / "clarify.db"))
-        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more), stores[-1]))
+        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more), stores[-1], **ports))
         return bots[-1]
 
     yield build
@@ -40,8 +41,8 @@ async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
 
 @pytest.fixture
 async def start(built: Start) -> Start:
-    async def begin(answerers: str = '["members"]', more: str = "") -> Bot:
-        bot = await built(answerers, more)
+    async def begin(answerers: str = '["members"]', more: str = "", **ports: Any) -> Bot:
+        bot = await built(answerers, more, **ports)
         await bot.start()
         return bot
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +16,21 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.messages import Messages
 from bot.delivery.store import Store
-from bot.desk import Desk
+from bot.permalinks import Permalinks
 from bot.ports import Place
 from bot.render import Renderer
-from bot.replies import ThreadReplies
 from bot.settings import Settings, parse_settings
-from bot.slack import mrkdwn
 from bot.slack.app import build_app, dispatcher, who_am_i
 from bot.slack.backfill import Backfill
+from bot.slack.build import Parts, paged_now
+from bot.slack.calls import permalink
 from bot.slack.gate import Gate
-from bot.slack.intake import Intake
 from bot.slack.later import Later
 from bot.slack.people import People
 from bot.slack.socket import SlackSocket, Timing
-from bot.slack.surface import Surface
+from bot.slack.wiring import Ports
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
 from core.aaep import Choice
@@ -106,9 +108,11 @@ class TestTeller:
         self._web = web
         self._said: set[str] = set()
 
-    async def tell(self, user: str, place: Place, text: str) -> bool:
+    async def tell(
+        self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> bool:
         await self._web.chat_postEphemeral(
-            channel=place.channel, user=user, text=text, thread_ts=place.thread_ts
+            channel=place.channel, user=user, text=text, thread_ts=place.thread_ts, blocks=blocks
         )
         return True
 
@@ -125,7 +129,7 @@ class TestTeller:
 class Bot:
     """The surface as `main` wires it, but for delivery and producers."""
 
-    def __init__(self, ws: Workspace, folder: Path, configured: Settings, store: Store) -> None:
+    def __init__(self, ws: Workspace, folder: Path, configured: Settings, store: Store, **more: Any) -> None:
         self.ws = ws
         self.web = AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
         self.clock = SystemClock()
@@ -135,47 +139,30 @@ class Bot:
         self.store = store
         self.memory = SqliteSlackMemory(store, InFlight())
         self.people = People(self.web)
-        self.gate = Gate(self.people, configured, TEAM)
         self.renderer = Renderer()
         self.later = Later()
         self.teller = TestTeller(self.web)
         self.refreshed: list[str] = []
-        self.desk = Desk(
-            router=self.router,
-            records=self.ledger,
-            memory=self.memory,
-            gate=self.gate,
-            modals=self.renderer,
-            index=self.index,
-            clock=self.clock,
-            to_plain=lambda text: mrkdwn.plain(text, self.people.known_name),
-            refresh=self.refreshed.append,
-        )
-        self.replies = ThreadReplies(
-            desk=self.desk,
-            records=self.ledger,
-            memory=self.memory,
-            which=self._which,
-            clock=self.clock,
-        )
-        self.intake = Intake(
-            replies=self.replies,
-            memory=self.memory,
-            teller=self.teller,
-            clock=self.clock,
-            later=self.later,
-            bot_user=BOT_USER,
-            home_team=TEAM,
-            name_of=self.people.known_name,
-        )
-        self.surface = Surface(
-            desk=self.desk,
-            teller=self.teller,
+        self.messages = Messages(store)
+        ports = Ports(
+            settings=configured,
             web=self.web,
-            intake=self.intake,
             people=self.people,
-            later=self.later,
+            router=self.router,
+            ledger=self.ledger,
+            memory=self.memory,
+            renderer=self.renderer,
+            index=self.index,
+            teller=self.teller,
+            refresh=self.refreshed.append,
+            clock=self.clock,
+            rng=random.Random(1),  # noqa: S311 - jitter, not secrets
+            permalinks=Permalinks(self.messages, partial(permalink, self.web)),
+            **more,
         )
+        self.gate = Gate(self.people, configured, TEAM, partial(paged_now, ports))
+        parts = Parts(ports, self.gate, self.later, BOT_USER, TEAM)
+        self.desk, self.intake, self.surface = parts.desk, parts.intake, parts.surface
         self.backfill = Backfill(web=self.web, memory=self.memory, intake=self.intake, clock=self.clock)
         self.socket: SlackSocket | None = None
 
@@ -244,10 +231,6 @@ class Bot:
 
     def _changed(self, record: Clarification) -> None:
         self.index.put(summarize(record))
-
-    def _which(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]:
-        message = self.renderer.which_question(records, text_id)
-        return message.text, message.blocks
 
     async def _shown(self, record: Clarification, ts: str) -> None:
         def work(db: sqlite3.Connection) -> None:

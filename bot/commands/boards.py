@@ -1,0 +1,85 @@
+"""`agents` and `ready`: who is at work, who waits for whom, what can go on; as far as the person could see it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from bot import inert, listing
+from bot.commands.access import Access, agent_of
+from bot.commands.grammar import Board
+from bot.desk import Open, Person
+from bot.listing import Listing
+from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
+from core.index import Summary
+
+_NAME, _LISTED, _DEEPEST = 60, 5, 8
+_INDENT = "\u2003"  # an em space: Slack trims ordinary ones
+_NOTHING = {"agents": "No agent is at work.", "ready": "The queue is empty: no session is at work."}
+
+
+class AgentBoards:
+    def __init__(
+        self, index: Open, access: Access, sessions: Callable[[], Awaitable[Sequence[SessionFact]]]
+    ) -> None:
+        self._index = index
+        self._access = access
+        self._sessions = sessions
+
+    async def show(self, command: Board, person: Person, page: int) -> Listing:
+        """A page.
+
+        Raises:
+            SlackError: Slack does not tell what the person may see.
+            StorageUnavailable: the sessions are not known now.
+        """
+        summaries, sessions = await self._seen(person)
+        if command.kind == "agents":
+            lines = [line for node in tree(summaries, sessions) for line in _of_agent(node, 0)]
+        else:
+            lines = [_of_session(item) for item in ready_queue(summaries, sessions)]
+        if not lines:
+            return listing.said(_NOTHING[command.kind], live=False)
+        heading = "Agents" if command.kind == "agents" else "Ready queue"
+        return listing.board(heading, lines, page=page, query=command.kind)
+
+    async def _seen(self, person: Person) -> tuple[list[Summary], list[SessionFact]]:
+        summaries = [each for each in self._index if each.is_open]
+        sessions = await self._sessions()
+        agents = {agent_of(each) for each in summaries} | {fact.agent_id for fact in sessions}
+        circle = await self._access.circle(person, agents)
+        return (
+            [each for each in summaries if circle.may_see(agent_of(each))],
+            [fact for fact in sessions if circle.may_see(fact.agent_id)],
+        )
+
+
+def _of_agent(node: AgentNode, depth: int) -> Iterator[str]:
+    """An agent, and below it those that wait for it."""
+    parts = [f"{_INDENT * min(depth, _DEEPEST)}*{_clean(node.name or node.agent)}*: {node.status}"]
+    if node.waits:
+        on = list(dict.fromkeys(wait.on for wait in node.waits))
+        parts.append(f"on {_several([_clean(each) for each in on])}")
+    if node.since is not None:
+        parts.append(f"since {inert.date(node.since)}")
+    if node.waits:
+        parts.append(f"({_several([_clean(wait.clarification) for wait in node.waits])})")
+    yield " ".join(parts)
+    for waiter in node.waiters:
+        yield from _of_agent(waiter, depth + 1)
+
+
+def _of_session(item: ReadyItem) -> str:
+    name = f"*{_clean(item.name or item.agent)}*, issue {item.issue}"
+    if not item.blocked_by:
+        return f"{name}: ready"
+    since = f" since {inert.date(item.since)}" if item.since else ""
+    return f"{name}: blocked by {_several([_clean(each) for each in item.blocked_by])}{since}"
+
+
+def _several(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def _clean(text: str) -> str:
+    return inert.clip_escaped(inert.escape(inert.line(text)), _NAME) or "(blank)"

@@ -1,0 +1,34 @@
+"""Spans of time as people type them: `90m`, `2h`, `1h30m`, `7d`, `2w`, `2hours`. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_PART = r"(\d{1,6})(m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?)"
+_WHOLE = re.compile(rf"(?:{_PART})+", re.IGNORECASE)
+_EACH = re.compile(_PART, re.IGNORECASE)
+_NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
+def span_of(text: str) -> timedelta | None:
+    """A span longer than nothing, or None if `text` is none."""
+    if not _WHOLE.fullmatch(text):
+        return None
+    total = timedelta()
+    for amount, unit in _EACH.findall(text):
+        total += timedelta(**{_UNITS[unit[0].lower()]: int(amount)})
+    return total or None
+
+
+def spoken(span: timedelta) -> str:
+    """A span in words, in its two largest units: `2 hours 30 minutes`. Less than a second: `0 seconds`."""
+    left, parts = max(0, round(span.total_seconds())), []
+    for name, seconds in _NAMES:
+        amount, left = divmod(left, seconds)
+        if amount:
+            parts.append(f"{amount} {name}{'s' if amount > 1 else ''}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 seconds"

@@ -1,0 +1,283 @@
+"""What `/clarify`, a mention of the bot and a direct message to it understand: text → command, or a hint. Pure.
+
+The text is as Slack sends it: names are marks such as `<@U123|ade>`. Words are read in any case and with or without
+quotes; what a person wants to say (`Change.words`) is left as typed, but for quotes around the whole of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, cast, get_args
+
+from bot.commands.durations import span_of
+
+ListKind = Literal["waiting", "stale", "mine", "issue"]
+ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
+DutyVerb = Literal["who", "take", "hand"]
+BoardKind = Literal["agents", "ready"]
+WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
+VERBS = (
+    "answer",
+    "resolve",
+    "escalate",
+    "abandon",
+    "stale",
+    "mine",
+    "oncall",
+    "agents",
+    "ready",
+    "digest",
+    "help",
+)
+TOPICS = ("lists", *VERBS)
+_NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
+_PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
+_QUOTES = "".join({*_PAIRS, *_PAIRS.values()})
+_DASHES = re.compile("[‐‑‒–—−]")
+_ID = re.compile(r"CLR-(\d{1,9})-(\d{1,9})", re.IGNORECASE)
+_NEAR_ID = re.compile(r"(?:CLR[-_ ]?)?(\d{1,9})[-_/](\d{1,9})", re.IGNORECASE)
+_ISSUE = re.compile(r"#(\d{1,9})|<#C[A-Z0-9]+\|(\d{1,9})>")
+_PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
+_ITSELF = re.compile(r"^/clarify\b\s*", re.IGNORECASE)
+_CLOSE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Clarifications in a list; `issue` where it is one issue's."""
+
+    kind: ListKind
+    issue: int = 0
+
+    @property
+    def query(self) -> str:
+        """The text that asks for it again."""
+        return {"waiting": "", "issue": f"#{self.issue}"}.get(self.kind, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something is to be done to a clarification: the one of `id`, or else the only open one of `issue`."""
+
+    verb: ChangeVerb
+    id: str | None
+    issue: int
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OnCall:
+    verb: DutyVerb
+    user: str | None = None
+    span: timedelta | None = None
+    policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    kind: BoardKind
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    span: timedelta = WEEK
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    topic: str | None = None
+
+
+Command = List | One | Change | OnCall | Board | Digest | Help
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """It was not understood: what could be meant, with an example. Plain text; the person's words are in it."""
+
+    text: str
+
+
+def parse(text: str) -> Command | Hint:
+    """What a text asks for."""
+    text = _ITSELF.sub("", unquoted(text), count=1)
+    first, rest = _split(unquoted(text))
+    if not _bare(first):
+        return List("waiting")
+    if (issue := _issue(first)) is not None:
+        return _only_shown(f"#{issue}", rest) if rest else List("issue", issue)
+    if (found := id_of(first)) is not None:
+        return _only_shown(found, rest) if rest else One(found)
+    return _by_verb(first, rest)
+
+
+def _by_verb(first: str, rest: str) -> Command | Hint:
+    verb = _bare(first).casefold().replace("-", "")
+    if verb == "on" and _bare(_split(rest)[0]).casefold() == "call":
+        verb, rest = "oncall", _split(rest)[1]
+    if verb in get_args(ChangeVerb):
+        return _change(cast("ChangeVerb", verb), rest)
+    read = {"oncall": _on_call, "digest": _digest, "help": _help, "?": _help}.get(verb)
+    if read is not None:
+        return read(rest)
+    return _plain_word(verb, rest) if verb in VERBS else _unknown(_bare(first), rest)
+
+
+def is_change(command: Command | Hint) -> bool:
+    """Whether it changes something, so that nothing may be acknowledged before it is durable."""
+    return isinstance(command, Change) or (isinstance(command, OnCall) and command.verb != "who")
+
+
+def id_of(token: str) -> str | None:
+    """A clarification's id however it was typed (`clr-42-1`, “CLR-42-001”:), or None."""
+    match = _ID.fullmatch(_DASHES.sub("-", _bare(token)))
+    return f"CLR-{int(match[1])}-{int(match[2]):03d}" if match else None
+
+
+def unquoted(text: str) -> str:
+    """`text` without the quotes around the whole of it; quotes inside are somebody's words."""
+    text = text.strip()
+    closing = _PAIRS.get(text[:1])
+    if closing is None or len(text) < 2 or not text.endswith(closing):
+        return text
+    inside = text[1:-1]
+    return text if text[0] in inside or closing in inside else inside.strip()
+
+
+def _split(text: str) -> tuple[str, str]:
+    parts = text.strip().split(None, 1)
+    return (parts[0] if parts else "", parts[1].strip() if len(parts) > 1 else "")
+
+
+def _bare(token: str) -> str:
+    return token.strip(_QUOTES).rstrip(":,;.!").strip(_QUOTES)
+
+
+def _issue(token: str) -> int | None:
+    match = _ISSUE.fullmatch(_bare(token))
+    return int(match[1] or match[2]) if match else None
+
+
+def _change(verb: ChangeVerb, rest: str) -> Command | Hint:
+    example = f"/clarify {verb} CLR-42-001 {_NEEDS_WORDS.get(verb, '')}".rstrip()
+    target, words = _split(rest)
+    found, issue = id_of(target), _issue(target)
+    if found is None and issue is None:
+        near = _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target)))
+        if near:
+            return Hint(
+                f"“{_short(target)}” is no id. Did you mean “/clarify {verb} {_id(near)} {words}”?".replace(
+                    " ”", "”"
+                )
+            )
+        return Hint(f"Which clarification? For example: “{example}”. Ids are on the cards and in the lists.")
+    words = unquoted(words)
+    if verb in _NEEDS_WORDS and not words:
+        said = "What is the answer?" if verb == "answer" else "How was it resolved?"
+        return Hint(f"{said} For example: “/clarify {verb} {found or f'#{issue}'} {_NEEDS_WORDS[verb]}”.")
+    return Change(verb, found, issue or 0, words)
+
+
+def _on_call(rest: str) -> Command | Hint:
+    tokens = [_bare(token) for token in rest.split()]
+    verb: DutyVerb = "who"
+    if tokens and tokens[0].casefold() in get_args(DutyVerb):
+        verb = cast("DutyVerb", tokens.pop(0).casefold())
+    elif tokens and (near := _near(tokens[0], get_args(DutyVerb), 0.7)):
+        return Hint(f"“{_short(tokens[0])}” is not understood. Did you mean “/clarify oncall {near}”?")
+    user = span = policy = None
+    for token in tokens:
+        if match := _PERSON.fullmatch(token):
+            user = match[1]
+        elif (length := span_of(token)) is not None:
+            span = length
+        elif token.startswith("@"):
+            return Hint(
+                f"“{_short(token)}” is no mention. Choose the name from the list that Slack shows while you type it."
+            )
+        elif token.isdecimal() or policy is not None:
+            return Hint(
+                f"“{_short(token)}” is not understood. For example: “/clarify oncall {_duty_example(verb)}”."
+            )
+        else:
+            policy = token
+    if verb == "hand" and user is None:
+        return Hint("To whom? For example: “/clarify oncall hand @ade 2h”.")
+    if span is not None and span > LONGEST_DUTY:
+        return Hint("That is too long: at most 14d. For example: “/clarify oncall take 8h”.")
+    return OnCall(verb, user, span, policy)
+
+
+def _duty_example(verb: DutyVerb) -> str:
+    return {"who": "who platform", "take": "take 2h", "hand": "hand @ade 2h"}[verb]
+
+
+def _digest(rest: str) -> Command | Hint:
+    if not rest:
+        return Digest()
+    span = span_of("".join(_bare(token) for token in rest.split()))
+    if span is None or span > LONGEST_DIGEST:
+        return Hint(f"“{_short(rest)}” is no span of time up to a year. For example: “/clarify digest 7d”.")
+    return Digest(span)
+
+
+def _help(rest: str) -> Command | Hint:
+    topic = _bare(_split(rest)[0]).casefold().replace("-", "")
+    if not topic or topic in TOPICS:
+        return Help(topic or None)
+    near = _near(topic, TOPICS)
+    meant = f" Did you mean “/clarify help {near}”?" if near else f" There is help on: {', '.join(TOPICS)}."
+    return Hint(f"There is no help on “{_short(topic)}”.{meant}")
+
+
+def _plain_word(verb: str, rest: str) -> Command | Hint:
+    if rest:
+        return Hint(f"“{verb}” takes no further words. Did you mean “/clarify {verb}”?")
+    return Board(cast("BoardKind", verb)) if verb in get_args(BoardKind) else List(cast("ListKind", verb))
+
+
+def _only_shown(target: str, rest: str) -> Hint:
+    """An id with words after it: it is not guessed that they are the answer."""
+    first, more = _split(rest)
+    verb = _bare(first).casefold()
+    meant = (
+        f"{verb} {target} {more}".strip()
+        if verb in get_args(ChangeVerb)
+        else f"answer {target} {_short(rest)}"
+    )
+    return Hint(f"Did you mean “/clarify {meant}”? “/clarify {target}” alone shows it.")
+
+
+def _unknown(word: str, rest: str) -> Hint:
+    dashed = _DASHES.sub("-", word)
+    if dashed.isdecimal():
+        return Hint(f"Did you mean “/clarify #{dashed}”, everything of issue {dashed}?")
+    if near := _NEAR_ID.fullmatch(dashed):
+        return Hint(f"“{_short(word)}” is no id. Did you mean “/clarify {_id(near)}”?")
+    if close := _near(word.casefold(), VERBS):
+        return Hint(
+            f"“{_short(word)}” is not understood. Did you mean “{f'/clarify {close} {_short(rest)}'.strip()}”?"
+        )
+    return Hint(
+        f"“{_short(word)}” is not understood. For example: “/clarify stale”. “/clarify help” shows everything."
+    )
+
+
+def _near(word: str, words: tuple[str, ...], cutoff: float = _CLOSE) -> str | None:
+    return next(iter(difflib.get_close_matches(word, words, 1, cutoff)), None)
+
+
+def _id(match: re.Match[str]) -> str:
+    return f"CLR-{int(match[1])}-{int(match[2]):03d}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"

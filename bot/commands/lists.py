@@ -1,0 +1,176 @@
+"""Clarifications in lists: what waits for a person, what is stale, what an issue has, one by its id.
+
+Only what the person could see in Slack is shown: questions that they may answer, and those of channels they are in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from bot import listing
+from bot.commands.access import Access, Circle, agent_of
+from bot.commands.grammar import List, One
+from bot.commands.ports import Ledgers, Links
+from bot.desk import Open, Person
+from bot.listing import PAGE_SIZE, Listing, Offer, Row
+from bot.ports import Place
+from bot.settings import Settings
+from core.clarification import Clarification, parse_id
+from core.clock import Clock
+from core.errors import ClarifyError, NotFound
+from core.index import Summary
+from core.ledger import parse
+
+_BREATH = 1000  # summaries looked at before others get their turn
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_NOTHING = {
+    "waiting": "Nothing waits for you, and nothing is open in this channel.",
+    "mine": "Nothing waits for you.",
+    "stale": "Nothing is stale: no open question was reminded of or escalated.",
+}
+_HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Stale questions"}
+
+
+class Lists:
+    def __init__(
+        self, *, index: Open, records: Ledgers, access: Access, links: Links, settings: Settings, clock: Clock
+    ) -> None:
+        self._index = index
+        self._records = records
+        self._access = access
+        self._links = links
+        self._settings = settings
+        self._clock = clock
+
+    async def show(self, command: List, person: Person, place: Place, page: int = 1) -> Listing:
+        """A page of a list.
+
+        Raises:
+            SlackError: Slack does not tell what the person may see.
+            LedgerUnreadable, LockTimeout: of the one issue that was asked for.
+        """
+        if command.kind == "issue":
+            return await self._issue(command, person, page)
+        wanted, mine, circle = await self._wanted(command, person, place)
+        if not wanted:
+            return listing.said(_NOTHING[command.kind], live=False)
+        page = listing.page_of(page, len(wanted))
+        shown = wanted[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        rows = await self._rows(await self._read(shown), circle)
+        heading = f"{_HEADINGS[command.kind]}: {len(wanted)}"
+        notes = (
+            [f"{mine} for you, {len(wanted) - mine} more in this channel"]
+            if command.kind == "waiting"
+            else []
+        )
+        return listing.listing(heading, rows, page=page, total=len(wanted), query=command.query, notes=notes)
+
+    async def one(self, command: One, person: Person) -> Listing:
+        """One clarification.
+
+        Raises:
+            NotFound: there is none, or none that this person could see.
+        """
+        record = await self._records.find(command.id, parse_id(command.id)[0])
+        circle = await self._access.circle(person, [agent_of(record)])
+        if not self._may_see(record, circle):
+            raise NotFound(command.id)
+        rows = await self._rows([record], circle)
+        return listing.listing(record.id, rows, page=1, total=1, query=record.id)
+
+    async def visible(self, issue: int, person: Person) -> list[Clarification]:
+        """The clarifications of an issue that a person could see: open ones first, then the latest."""
+        records = [record for item in await self._records.read(issue) if (record := parse(item)) is not None]
+        circle = await self._access.circle(person, {agent_of(record) for record in records})
+        found = [record for record in records if self._may_see(record, circle)]
+        found.sort(key=lambda record: record.asked_last, reverse=True)
+        found.sort(key=lambda record: (not record.is_open, _time_left(record) if record.is_open else _NEVER))
+        return found
+
+    async def _issue(self, command: List, person: Person, page: int) -> Listing:
+        found = await self.visible(command.issue, person)
+        if not found:
+            return listing.said(f"There is nothing of issue {command.issue} that you could see.", live=False)
+        circle = await self._access.circle(person, {agent_of(record) for record in found})
+        page = listing.page_of(page, len(found))
+        rows = await self._rows(found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE], circle)
+        heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
+        return listing.listing(heading, rows, page=page, total=len(found), query=command.query)
+
+    async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Circle]:
+        """What is to be listed, most urgent first; how many of it wait for the person: those come first."""
+        summaries = [each for each in self._index if each.is_open]
+        circle = await self._access.circle(person, {agent_of(each) for each in summaries})
+        here = {agent for agent in circle.answers | circle.sees if self._is_shown_in(agent, place)}
+        mine: list[Summary] = []
+        others: list[Summary] = []
+        now = self._clock.now()
+        for number, each in enumerate(summaries):
+            agent, held = agent_of(each), self._access.is_held_by(person.user, each)
+            if command.kind == "stale":
+                if _is_stale(each, now) and (held or circle.may_see(agent)):
+                    mine.append(each)
+            elif held or (circle.may_answer(agent) and _wants_people(each)):
+                mine.append(each)
+            elif command.kind == "waiting" and agent in here:
+                others.append(each)
+            if number % _BREATH == _BREATH - 1:
+                await asyncio.sleep(0)
+        for some in (mine, others):
+            some.sort(key=lambda each: (each.expires_at or _NEVER, each.created))
+        return [*mine, *others], len(mine), circle
+
+    def _is_shown_in(self, agent: str, place: Place) -> bool:
+        return self._settings.route_for(agent).channel == place.channel
+
+    def _may_see(self, record: Clarification, circle: Circle) -> bool:
+        asked = record.asked
+        holders = {holder.user for holder in (asked.taken_by, asked.handed_to) if holder}
+        return (
+            circle.may_see(agent_of(record)) or circle.user in holders or self._paged_for(record, circle.user)
+        )
+
+    def _paged_for(self, record: Clarification, user: str) -> bool:
+        known = self._index.get(record.id, record.issue_number)
+        return known is not None and self._access.is_held_by(user, known)
+
+    async def _read(self, summaries: Sequence[Summary]) -> list[Clarification | Summary]:
+        """The records, or what is known where a ledger cannot be read."""
+        return list(await asyncio.gather(*(self._found(each) for each in summaries)))
+
+    async def _found(self, summary: Summary) -> Clarification | Summary:
+        try:
+            return await self._records.find(summary.id, summary.issue)
+        except ClarifyError:
+            return summary
+
+    async def _rows(self, found: Sequence[Clarification | Summary], circle: Circle) -> list[Row]:
+        links = await self._links.links([each.id for each in found])
+        return [
+            listing.unread(each.id, each.topic)
+            if isinstance(each, Summary)
+            else listing.row(each, self._offer(each, circle, links.get(each.id)), n)
+            for n, each in enumerate(found)
+        ]
+
+    def _offer(self, record: Clarification, circle: Circle, link: str | None) -> Offer:
+        may = circle.may_answer(agent_of(record)) or self._paged_for(record, circle.user)
+        taken = record.asked.taken_by
+        free = record.status == "escalated" and (taken is None or taken.user != circle.user)
+        return Offer(answer=may, take=may and free, link=link)
+
+
+def _wants_people(summary: Summary) -> bool:
+    """Whether it is shown to people: an agent's own, or one that agents did not settle."""
+    return summary.producer is not None or summary.status == "escalated"
+
+
+def _is_stale(summary: Summary, now: datetime) -> bool:
+    late = summary.stale_after is not None and summary.stale_after <= now
+    return late or summary.nudges > 0 or summary.status in {"stale", "escalated"}
+
+
+def _time_left(record: Clarification) -> datetime:
+    return record.asked.expires_at or _NEVER

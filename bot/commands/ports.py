@@ -1,0 +1,118 @@
+"""What the commands need of the other parts, as far as they need it, and what they answer with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from bot.desk import Answering, Gatekeeper, Person, Records, Refusal
+from bot.ports import Place
+from bot.settings import RouteSettings
+from core.clarification import Answer, Clarification, Decider, Holder, Why
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The answer to a command: `text` is the fallback, escaped, and says all that is needed.
+
+    With `recorded` false a change was asked for and nothing was changed, nor will be.
+    """
+
+    text: str
+    blocks: list[dict[str, Any]] | None = None
+    recorded: bool = True
+
+
+class Steers(Answering, Protocol):
+    """`core.router.Router`. Raises as `Router.answer` does."""
+
+    async def escalate(
+        self,
+        clarification_id: str,
+        why: Why,
+        words: str | None = None,
+        by: Decider | None = None,
+        only: Callable[[Clarification], bool] | None = None,
+    ) -> Clarification: ...
+    async def take(self, clarification_id: str, holder: Holder) -> Clarification: ...
+    async def resolve(
+        self,
+        clarification_id: str,
+        read: Callable[[Clarification], Answer],
+        text: str,
+        decider: Decider,
+        at: datetime,
+    ) -> Clarification: ...
+    async def abandon(self, clarification_id: str, decider: Decider) -> Clarification: ...
+
+
+class Ledgers(Records, Protocol):
+    """`core.ledger.FileLedger`."""
+
+    def issues(self) -> Iterator[int]: ...
+
+
+class Doorkeeper(Gatekeeper, Protocol):
+    """`bot.slack.gate.Gate`. Raises SlackError where Slack does not tell."""
+
+    async def sees(self, person: Person, agent_id: str) -> bool:
+        """Whether the person is in the channel where an agent's questions are shown."""
+        ...
+
+    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+        """Why `person` may not answer where a route goes; None if they may."""
+        ...
+
+    async def full_member(self, user: str) -> bool:
+        """Whether this is an active, full member of the workspace."""
+        ...
+
+
+class Turn(Protocol):
+    """Who is on call now, by which source (words for people), until when."""
+
+    @property
+    def users(self) -> tuple[str, ...]: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def until(self) -> datetime | None: ...
+
+
+class Roster(Protocol):
+    """`bot.paging.roster.Roster`. Never raises."""
+
+    async def on_call(self, policy_name: str) -> tuple[str, ...]: ...
+    async def who(self, policy_name: str) -> Turn: ...
+
+
+class Duty(Protocol):
+    """`bot.paging.duty.Duty`. Raises StorageUnavailable: nothing was changed."""
+
+    async def hand(self, policy: str, user: str, until: datetime, by: str) -> object: ...
+
+
+class Paged(Protocol):
+    """`bot.paging.engine.Paging`."""
+
+    def paged(self, clarification_id: str) -> frozenset[str]:
+        """The users that the open page of a clarification was sent to."""
+        ...
+
+
+class Links(Protocol):
+    """`bot.permalinks.Permalinks`. Never raises."""
+
+    async def links(self, clarification_ids: Sequence[str]) -> dict[str, str]:
+        """The web addresses of the cards of clarifications, as far as they are known in time."""
+        ...
+
+
+class Announces(Protocol):
+    """`bot.ports.Teller`, as far as commands speak to others."""
+
+    async def say(
+        self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> None: ...

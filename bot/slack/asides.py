@@ -1,0 +1,138 @@
+"""What is said to the bot rather than to an agent: mentions in channels, direct messages, replies to pages there.
+
+`@clarify stale` in a channel is answered there, to its author alone; a direct message is answered where it was said.
+A reply in the thread of a page is the answer to its question, and so is a direct message that is no command while
+exactly one page is open for its author. `//` in front makes it talk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from bot.commands.desk import CommandDesk
+from bot.commands.ports import Paged, Said
+from bot.commands.shortcut import UseAsAnswer
+from bot.desk import Open, Person, Records, explained
+from bot.errors import SlackError
+from bot.ports import Place
+from bot.replies import TALK, Words, moment
+from bot.slack import mrkdwn
+from bot.slack.hearing import Heard
+from core.clarification import Clarification, parse_id
+from core.errors import ClarifyError, NotFound
+
+
+class PageThreads(Protocol):
+    """See `bot.slack.wiring.PageThreads`."""
+
+    async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]: ...
+
+
+class Asides:
+    def __init__(
+        self,
+        *,
+        commands: CommandDesk,
+        shortcut: UseAsAnswer,
+        records: Records,
+        index: Open,
+        paged: Paged,
+        page_threads: PageThreads,
+        bot_user: str,
+        name_of: Callable[[str], str | None],
+    ) -> None:
+        self._commands = commands
+        self._shortcut = shortcut
+        self._records = records
+        self._index = index
+        self._paged = paged
+        self._page_threads = page_threads
+        self._bot_user = bot_user
+        self._name_of = name_of
+
+    async def take(self, heard: Heard, person: Person) -> Words | None:
+        """What follows; None: it was not said to the bot. Handling it twice changes nothing more.
+
+        Raises:
+            StorageUnavailable: nothing was recorded.
+        """
+        if heard.kind == "dm":
+            return await self._direct(heard, person)
+        if self._bot_user not in mrkdwn.people_in(heard.text):
+            return None
+        text, first = (
+            mrkdwn.without(heard.text, self._bot_user),
+            mrkdwn.begins_with(heard.text, self._bot_user),
+        )
+        if heard.kind == "aside":
+            if not first and not self._commands.understands(text):
+                return Words()  # it was mentioned, not spoken to
+        elif not first or not self._commands.understands(text):
+            return None  # in a session's thread whatever is no command is an answer
+        return _aside(await self._commands.run(text, person, Place(heard.channel, heard.thread_ts or None)))
+
+    async def hint(self, heard: Heard, person: Person) -> Words | None:
+        """For a mention that nobody understood, in a thread of no session: how to speak to the bot."""
+        if not mrkdwn.begins_with(heard.text, self._bot_user):
+            return None
+        text = mrkdwn.without(heard.text, self._bot_user)
+        return _aside(await self._commands.run(text, person, Place(heard.channel, heard.thread_ts or None)))
+
+    async def _direct(self, heard: Heard, person: Person) -> Words:
+        text = mrkdwn.without(heard.text, self._bot_user)
+        plain = mrkdwn.plain(text, self._name_of)
+        if not plain.strip() or plain.lstrip().startswith(TALK):
+            return Words()
+        place = Place(heard.channel, heard.thread_ts or None)
+        try:
+            said = await self._answer_page(heard, plain, person, place)
+            if said is None and not self._commands.understands(text):
+                said = await self._answer_only_page(heard, plain, person, place)
+        except (ClarifyError, SlackError) as error:
+            reaction = explained(error, "of that id")
+            return Words(reaction.text, recorded=reaction.recorded)
+        return _aloud(said or await self._commands.run(text, person, place), heard)
+
+    async def _answer_page(self, heard: Heard, text: str, person: Person, place: Place) -> Said | None:
+        """In the thread of a page."""
+        if not heard.thread_ts:
+            return None
+        named = await self._page_threads.clarifications_at(heard.channel, heard.thread_ts)
+        return await self._answer(await self._open(named), heard, text, person, place) if named else None
+
+    async def _answer_only_page(self, heard: Heard, text: str, person: Person, place: Place) -> Said | None:
+        """Not in a thread: to whichever page is open for this person."""
+        escalated = [each.id for each in self._index if each.status == "escalated"]
+        named = [each for each in escalated if person.user in self._paged.paged(each)]
+        return await self._answer(await self._open(named), heard, text, person, place) if named else None
+
+    async def _answer(
+        self, waiting: list[Clarification], heard: Heard, text: str, person: Person, place: Place
+    ) -> Said:
+        if len(waiting) > 1:
+            return await self._shortcut.ask_which(waiting, text, heard.ts, person, place)
+        if not waiting:
+            return self._shortcut.nothing_open()
+        return await self._shortcut.answer(waiting[0], text, person, place, at=moment(heard.ts))
+
+    async def _open(self, clarifications: Iterable[str]) -> list[Clarification]:
+        found = []
+        for each in clarifications:
+            try:
+                found.append(await self._records.find(each, parse_id(each)[0]))
+            except NotFound:
+                continue
+        return [record for record in found if record.is_open]
+
+
+def _aside(said: Said) -> Words:
+    """To its author alone."""
+    return Words(said.text, blocks=said.blocks, recorded=said.recorded)
+
+
+def _aloud(said: Said, heard: Heard) -> Words:
+    """In direct messages, as a message."""
+    if not said.recorded:
+        return Words(said.text, recorded=False)
+    return Words(aloud=said.text, blocks=said.blocks, key=f"aside:{heard.key}")

@@ -1,0 +1,156 @@
+"""The Slack surface put together from its ports, once it is known who we are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bot.commands.access import Access
+from bot.commands.boards import AgentBoards
+from bot.commands.changes import Changes
+from bot.commands.desk import CommandDesk
+from bot.commands.digests import LedgerDigests
+from bot.commands.lists import Lists
+from bot.commands.oncall import OnCallDesk
+from bot.commands.shortcut import UseAsAnswer
+from bot.desk import Desk
+from bot.replies import ThreadReplies
+from bot.slack import mrkdwn
+from bot.slack.asides import Asides
+from bot.slack.gate import Gate
+from bot.slack.haste import HurriedRoster
+from bot.slack.intake import Intake
+from bot.slack.later import Later
+from bot.slack.responses import Responses
+from bot.slack.surface import Surface
+from bot.slack.wiring import Ports
+from core.clarification import Clarification, parse_id
+from core.clock import Clock
+
+
+class Parts:
+    """What answers people. `bot_user` and `team` are ours, as Slack names them."""
+
+    def __init__(self, ports: Ports, gate: Gate, later: Later, bot_user: str, team: str) -> None:
+        self._ports = ports
+        self.gate = gate
+        self.access = Access(gate, HurriedRoster(ports.roster), ports.paging, ports.settings)
+        self.desk = self._desk()
+        self.commands = self._commands(bot_user)
+        self.shortcut = UseAsAnswer(
+            desk=self.desk,
+            records=ports.ledger,
+            memory=ports.memory,
+            which=self._which,
+            layout=ports.renderer.command_answer,
+            clock=ports.clock,
+        )
+        self.intake = self._intake(later, bot_user, team)
+        self.surface = Surface(
+            desk=self.desk,
+            commands=self.commands,
+            shortcut=self.shortcut,
+            pages=ports.paging,
+            teller=ports.teller,
+            web=ports.web,
+            responses=Responses(ports.web.proxy),
+            intake=self.intake,
+            people=ports.people,
+            later=later,
+            home=ports.home,
+        )
+
+    def _desk(self) -> Desk:
+        ports = self._ports
+        return Desk(
+            router=ports.router,
+            records=ports.ledger,
+            memory=ports.memory,
+            gate=self.gate,
+            modals=ports.renderer,
+            index=ports.index,
+            clock=ports.clock,
+            to_plain=lambda text: mrkdwn.plain(text, ports.people.known_name),
+            refresh=ports.refresh,
+        )
+
+    def _commands(self, bot_user: str) -> CommandDesk:
+        ports, access, clock = self._ports, self.access, self._ports.clock
+        lists = Lists(
+            index=ports.index,
+            records=ports.ledger,
+            access=access,
+            links=ports.permalinks,
+            settings=ports.settings,
+            clock=clock,
+        )
+        return CommandDesk(
+            lists=lists,
+            changes=self._changes(lists, clock, bot_user),
+            on_call=OnCallDesk(
+                roster=HurriedRoster(ports.roster),
+                duty=ports.duty,
+                access=access,
+                gate=self.gate,
+                announce=ports.teller,
+                settings=ports.settings,
+                clock=clock,
+            ),
+            boards=AgentBoards(ports.index, access, ports.sessions),
+            digests=LedgerDigests(ports.ledger, access, clock),
+            renderer=ports.renderer,
+            refresh=ports.refresh,
+        )
+
+    def _changes(self, lists: Lists, clock: Clock, bot_user: str) -> Changes:
+        ports = self._ports
+        return Changes(
+            router=ports.router,
+            records=ports.ledger,
+            lists=lists,
+            access=self.access,
+            gate=self.gate,
+            clock=clock,
+            to_plain=lambda text: mrkdwn.plain(text, ports.people.known_name, drop=bot_user),
+        )
+
+    def _intake(self, later: Later, bot_user: str, team: str) -> Intake:
+        ports = self._ports
+        replies = ThreadReplies(
+            desk=self.desk,
+            records=ports.ledger,
+            memory=ports.memory,
+            which=self._which,
+            clock=ports.clock,
+        )
+        asides = Asides(
+            commands=self.commands,
+            shortcut=self.shortcut,
+            records=ports.ledger,
+            index=ports.index,
+            paged=ports.paging,
+            page_threads=ports.page_threads,
+            bot_user=bot_user,
+            name_of=ports.people.known_name,
+        )
+        return Intake(
+            replies=replies,
+            asides=asides,
+            memory=ports.memory,
+            teller=ports.teller,
+            clock=ports.clock,
+            later=later,
+            bot_user=bot_user,
+            home_team=team,
+            name_of=ports.people.known_name,
+        )
+
+    def _which(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]:
+        message = self._ports.renderer.which_question(records, text_id)
+        return message.text, message.blocks
+
+
+def paged_now(ports: Ports, clarification_id: str) -> frozenset[str]:
+    """Whom the open page of a clarification was sent to, while it is escalated: they may answer it."""
+    known = ports.index.get(clarification_id, parse_id(clarification_id)[0])
+    escalated = known is not None and known.status == "escalated"
+    return ports.paging.paged(clarification_id) if escalated else frozenset()

@@ -1,0 +1,56 @@
+"""The controls of pages: Take, Hand to…, Snooze, Not mine."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from slack_bolt.async_app import AsyncAck, AsyncApp
+
+from bot import phrases
+from bot.errors import BadPress
+from bot.paging.codec import HAND_BLOCK, HAND_CALLBACK, PagePress
+from bot.slack.payloads import handed_over, touch_of
+from bot.slack.socket import Unacknowledged
+from bot.slack.surface import Surface
+
+_log = logging.getLogger("clarify.slack")
+
+
+def register(app: AsyncApp, surface: Surface) -> None:
+    async def pressed(ack: AsyncAck, body: dict[str, Any]) -> None:
+        touch = touch_of(body)
+        try:
+            press = PagePress.unpack(touch.value)
+        except BadPress as error:
+            _log.warning("a page's control that cannot be read: %s", error)
+            await ack()
+            surface.tell(touch.person, touch.place, phrases.UNREADABLE_PRESS)
+            return
+        reaction = await surface.pages.press(press, touch.person, touch.place)
+        if reaction.recorded:
+            surface.react(touch, reaction)
+        elif not await surface.told(touch, reaction.text or phrases.storage_failed()):
+            raise Unacknowledged(f"nobody could be told that {press.verb} was not done")
+        await ack()
+
+    async def handed(ack: AsyncAck, body: dict[str, Any]) -> None:
+        try:
+            packed, user, person, place = handed_over(body)
+            reaction = await surface.pages.submit_hand(PagePress.unpack(packed), user, person, place)
+        except BadPress as error:
+            _log.warning("a submitted modal that cannot be read: %s", error)
+            await ack(response_action="update", view=surface.desk.notice(phrases.UNREADABLE_PRESS))
+            return
+        if reaction.errors is not None:
+            await ack(response_action="errors", errors=dict(reaction.errors))
+        elif reaction.text is not None and not reaction.recorded:
+            await ack(response_action="errors", errors={HAND_BLOCK: surface.desk.plain(reaction.text)})
+        else:
+            await ack()
+            if reaction.text is not None:
+                surface.tell(person, place, reaction.text)
+
+    app.action(re.compile(r"oncall\..+"))(pressed)
+    app.view(HAND_CALLBACK)(handed)

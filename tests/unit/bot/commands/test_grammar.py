@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from bot.commands.durations import span_of, spoken
+from bot.commands.grammar import (
+    Board,
+    Change,
+    Command,
+    Digest,
+    Help,
+    Hint,
+    List,
+    OnCall,
+    One,
+    is_change,
+    parse,
+)
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("", List("waiting")),
+        ("   ", List("waiting")),
+        ("/clarify", List("waiting")),
+        ("#42", List("issue", 42)),
+        ("“#42”", List("issue", 42)),
+        ("<#C0123|42>", List("issue", 42)),
+        ("CLR-42-001", One("CLR-42-001")),
+        ("clr-42-001", One("CLR-42-001")),
+        ("clr-42-1", One("CLR-42-001")),
+        ("CLR–42–001", One("CLR-42-001")),
+        ("`CLR-100001-1234`", One("CLR-100001-1234")),
+        ("stale", List("stale")),
+        ("STALE", List("stale")),
+        ('"stale"', List("stale")),
+        ("/clarify stale", List("stale")),
+        ("mine", List("mine")),
+        ("answer CLR-42-001 yes", Change("answer", "CLR-42-001", 0, "yes")),
+        ("Answer clr-42-001: Yes, but Monday", Change("answer", "CLR-42-001", 0, "Yes, but Monday")),
+        ("answer CLR-42-001 “ship it”", Change("answer", "CLR-42-001", 0, "ship it")),
+        ("answer CLR-42-001 'ship it'", Change("answer", "CLR-42-001", 0, "ship it")),
+        ("answer “CLR-42-001” «ship it»", Change("answer", "CLR-42-001", 0, "ship it")),
+        ('answer CLR-42-001 "a" or "b"', Change("answer", "CLR-42-001", 0, '"a" or "b"')),
+        ("answer CLR-42-001 line one\nline two", Change("answer", "CLR-42-001", 0, "line one\nline two")),
+        ("answer #42 yes", Change("answer", None, 42, "yes")),
+        ("resolve CLR-42-001 done by hand", Change("resolve", "CLR-42-001", 0, "done by hand")),
+        ("escalate CLR-42-001", Change("escalate", "CLR-42-001", 0)),
+        ("escalate CLR-42-001 nobody answers", Change("escalate", "CLR-42-001", 0, "nobody answers")),
+        ("abandon CLR-42-001", Change("abandon", "CLR-42-001", 0)),
+        ("oncall", OnCall("who")),
+        ("on-call", OnCall("who")),
+        ("on call take", OnCall("take")),
+        ("oncall who platform", OnCall("who", policy="platform")),
+        ("oncall platform", OnCall("who", policy="platform")),
+        ("oncall take", OnCall("take")),
+        ("oncall TAKE 2h", OnCall("take", span=2 * HOUR)),
+        ("oncall take platform 1h30m", OnCall("take", span=1.5 * HOUR, policy="platform")),
+        ("oncall hand <@U0ADE|ade> 2h", OnCall("hand", "U0ADE", 2 * HOUR)),
+        ("oncall hand 2h <@U0ADE> platform", OnCall("hand", "U0ADE", 2 * HOUR, "platform")),
+        ("agents", Board("agents")),
+        ("ready", Board("ready")),
+        ("digest", Digest()),
+        ("digest 30d", Digest(30 * DAY)),
+        ("digest 2 weeks", Digest(14 * DAY)),
+        ("help", Help()),
+        ("?", Help()),
+        ("help Answer", Help("answer")),
+    ],
+)
+def test_parse_reads_every_form(text: str, command: Command) -> None:
+    assert parse(text) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stail", "“/clarify stale”"),
+        ("anwser CLR-42-001 yes", "“/clarify answer CLR-42-001 yes”"),
+        ("hlep", "“/clarify help”"),
+        ("xyzzy", "“/clarify help”"),
+        ("42", "“/clarify #42”"),
+        ("42-1", "“/clarify CLR-42-001”"),
+        ("CLR_42_001", "“/clarify CLR-42-001”"),
+        ("CLR-42-001 yes", "“/clarify answer CLR-42-001 yes”"),
+        ("CLR-42-001 resolve done", "“/clarify resolve CLR-42-001 done”"),
+        ("#42 yes", "“/clarify answer #42 yes”"),
+        ("answer", "“/clarify answer CLR-42-001 yes”"),
+        ("answer 42-1 yes", "“/clarify answer CLR-42-001 yes”"),
+        ("answer CLR-42-001", "“/clarify answer CLR-42-001 yes”"),
+        ("answer CLR-42-001 “”", "“/clarify answer CLR-42-001 yes”"),
+        ("resolve #42", "“/clarify resolve #42 done by hand”"),
+        ("escalate", "“/clarify escalate CLR-42-001”"),
+        ("stale ones", "“/clarify stale”"),
+        ("oncall hand", "“/clarify oncall hand @ade 2h”"),
+        ("oncall hand @ade", "Choose the name"),
+        ("oncall tkae", "“/clarify oncall take”"),
+        ("oncall take 2", "“/clarify oncall take 2h”"),
+        ("oncall take 15d", "at most 14d"),
+        ("oncall take a b", "“/clarify oncall take 2h”"),
+        ("digest soon", "“/clarify digest 7d”"),
+        ("digest 0d", "“/clarify digest 7d”"),
+        ("help anwser", "“/clarify help answer”"),
+        ("help xyzzy", "There is help on: lists, answer"),
+    ],
+)
+def test_parse_suggests_what_could_be_meant(text: str, words: str) -> None:
+    found = parse(text)
+
+    assert isinstance(found, Hint)
+    assert words in found.text
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("answer CLR-1-001 x", True),
+        ("oncall take", True),
+        ("oncall", False),
+        ("stale", False),
+        ("zzz", False),
+    ],
+)
+def test_is_change_tells_what_must_be_durable_first(text: str, changes: bool) -> None:
+    assert is_change(parse(text)) is changes
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("2h", 2 * HOUR), ("90m", 1.5 * HOUR), ("1h30m", 1.5 * HOUR), ("1W", 7 * DAY), ("2hours", 2 * HOUR),
+        ("10min", HOUR / 6), ("1day", DAY), ("0h", None), ("h", None), ("2", None), ("2x", None), ("", None),
+    ],
+)  # fmt: skip
+def test_span_of_reads_spans(text: str, span: timedelta | None) -> None:
+    assert span_of(text) == span
+
+
+@pytest.mark.parametrize(
+    ("span", "words"),
+    [
+        (timedelta(0), "0 seconds"), (timedelta(seconds=1), "1 second"), (1.5 * HOUR, "1 hour 30 minutes"),
+        (7 * DAY, "1 week"), (timedelta(days=1, seconds=5), "1 day"), (timedelta(seconds=-5), "0 seconds"),
+    ],
+)  # fmt: skip
+def test_spoken_says_two_units(span: timedelta, words: str) -> None:
+    assert spoken(span) == words
