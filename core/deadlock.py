@@ -32,15 +32,17 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """A wait that has to be ended from outside, and its circle.
+    """A circle of waits, or several that share agents.
 
-    `agents` are those of the circle, the one that goes on first; `others` at most a few of its other waits, those
-    of the agent waited for first.
+    `agents`: the one that goes on waiting first, the others after it by their order. `waits`: those that have to be
+    ended from outside, each with at most a few of the others, those of the agent it waits for first.
     """
 
-    wait: Wait
     agents: tuple[str, ...]
-    others: tuple[str, ...]
+    waits: tuple[tuple[Wait, tuple[str, ...]], ...]
+
+
+_Known = tuple[str, Wait]  # the key of who is asked, and the wait
 
 
 def agent_key(agent: str) -> str:
@@ -77,36 +79,28 @@ class Waits:
             del self._edges[asker]
 
     def look(self) -> list[Deadlock]:
-        """Every wait, of the circles that new waits can reach, that has to end: all but the most upstream agent's.
+        """The deadlocks that new waits can reach. All waits end but the most upstream agent's.
 
         Where circles share agents they are one: its most upstream agent goes on. Who waits for itself always has to
         be helped.
         """
         roots = sorted(self._fresh & self._edges.keys())
         self._fresh.clear()
-        found = (self._deadlocks(knot) for knot in _Search(self._edges, roots).knots)
-        return list(chain.from_iterable(found))
+        knots = (self._waits_within(knot) for knot in _Search(self._edges, roots).knots)
+        return [_deadlock(waits) for waits in knots if any(waits.values())]
 
-    def _deadlocks(self, knot: list[str]) -> Iterator[Deadlock]:
-        members = self._edges.keys() & set(knot)
-        waits: dict[str, list[Wait]] = {
+    def _waits_within(self, knot: list[str]) -> dict[str, list[_Known]]:
+        """The waits between agents of a knot, by who asks, the most upstream first."""
+        members = set(knot)
+        return {
             asker: [
-                wait
-                for asked, between in self._edges[asker].items()
+                (asked, wait)
+                for asked, between in self._edges.get(asker, {}).items()
                 if asked in members
                 for wait in between.values()
             ]
             for asker in sorted(members, key=self._upstream_first)
         }
-        if not any(waits.values()):  # an agent that waits for others only, or for nobody
-            return
-        upstream = next(iter(waits))
-        agents = tuple(of_agent[0].asker for of_agent in waits.values())
-        some = list(islice(chain.from_iterable(waits.values()), _OTHERS + 1))
-        for wait in chain.from_iterable(waits.values()):
-            asker, asked = wait.edge
-            if asker != upstream or asked == upstream:
-                yield Deadlock(wait, agents, _others(wait, chain(waits[asked], some)))
 
     def _upstream_first(self, agent: str) -> tuple[int, str]:
         return self._rank.get(agent, len(self._rank)), agent
@@ -148,15 +142,32 @@ class Flips:
             asker, asked = wait.edge
             if (asked, asker) not in self._topics or not topic.strip():
                 continue
-            for other in islice(self._topics[asked, asker].alike(topic), _OTHERS):
+            alike = chain.from_iterable(self._topics[asked, asker].alike(topic))
+            for other in islice(alike, _OTHERS):
                 pairs[fresh][other] = None
                 pairs[other][fresh] = None
         self._fresh.clear()
         return [(self._known[one][0], tuple(islice(others, _OTHERS))) for one, others in pairs.items()]
 
 
-def _others(wait: Wait, waits: Iterator[Wait]) -> tuple[str, ...]:
-    ids = dict.fromkeys(w.clarification for w in islice(waits, 2 * _OTHERS) if w is not wait)
+def _deadlock(waits: dict[str, list[_Known]]) -> Deadlock:
+    upstream = next(iter(waits))
+    some = [wait.clarification for _, wait in islice(chain.from_iterable(waits.values()), _OTHERS + 1)]
+    first = {
+        agent: [wait.clarification for _, wait in known[: _OTHERS + 1]] for agent, known in waits.items()
+    }
+    ended = tuple(
+        (wait, _others(wait, first[asked], some))
+        for asker, known in waits.items()
+        for asked, wait in known
+        if asker != upstream or asked == upstream
+    )
+    return Deadlock(tuple(known[0][1].asker for known in waits.values()), ended)
+
+
+def _others(wait: Wait, nearest: list[str], some: list[str]) -> tuple[str, ...]:
+    ids = dict.fromkeys((*nearest, *some))
+    ids.pop(wait.clarification, None)
     return tuple(islice(ids, _OTHERS))
 
 

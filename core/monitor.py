@@ -15,7 +15,7 @@ from typing import Literal
 
 from core.attention import next_call
 from core.clarification import Clarification, Entry
-from core.deadlock import HUMAN, Deadlock, Flips, Wait, Waits, agent_key
+from core.deadlock import HUMAN, Flips, Wait, Waits, agent_key
 from core.index import Summary
 from core.repetition import Sayings, says_again
 from core.transitions import US
@@ -110,12 +110,15 @@ class Monitor:
             wait.clarification: Finding("stuck", wait.clarification, wait.issue, _flip_words(wait), others)
             for wait, others in self._flips.look()
         }
-        deadlocked = [
-            Finding("deadlocked", d.wait.clarification, d.wait.issue, _deadlock_words(d), d.others)
-            for d in self._waits.look()
-            if d.wait.clarification not in stuck
-        ]
-        return [*stuck.values(), *deadlocked]
+        found = [*stuck.values()]
+        for deadlock in self._waits.look():
+            words = _deadlock_words(deadlock.agents)
+            found += [
+                Finding("deadlocked", wait.clarification, wait.issue, words, others)
+                for wait, others in deadlock.waits
+                if wait.clarification not in stuck
+            ]
+        return found
 
     def next_due(self) -> datetime | None:
         """When `due` has something to tell, if nothing changes until then; None: never."""
@@ -186,6 +189,8 @@ def repetitions(records: Sequence[Clarification]) -> list[Finding]:
 
 def _goes_round(record: Clarification) -> str | None:
     """Why a clarification says the same again, or None."""
+    if len({entry.round for entry in record.thread}) < 2:
+        return None
     past = record.asked.earlier[-1] if record.asked.earlier else {}
     if past.get("reply") in _NOT_TAKEN:
         return None
@@ -227,15 +232,13 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
         waiting = [record for record in session if record.status in {"pending", "stale"}]
         if not waiting:
             continue
-        told = {record.id: record for record in session if _was_told(record)}
+        told = {record.id: record for record in sorted(filter(_was_told, session), key=_answered_at)}
         sayings = Sayings()
         for record in told.values():
             sayings.put(record.id, record.question)
-        for record in waiting:
-            earlier = (told[key] for key in sayings.alike(record.question))
-            if (
-                match := next((e for e in earlier if _answered_at(e) <= record.asked_last), None)
-            ) is not None:
+        for record in waiting if told else ():
+            first = (told[next(iter(keys))] for keys in sayings.alike(record.question))
+            if (match := next((e for e in first if _answered_at(e) <= record.asked_last), None)) is not None:
                 yield record, match
 
 
@@ -256,11 +259,10 @@ def _flip_words(wait: Wait) -> str:
     return f"{_named([wait.asker])} and {_named([wait.asked])} ask each other the same thing."
 
 
-def _deadlock_words(deadlock: Deadlock) -> str:
-    if len(deadlock.agents) == 1:
-        return f"{_named(deadlock.agents)} waits for itself."
-    first = deadlock.agents[0]
-    return f"{_named(deadlock.agents)} wait for each other in a circle; {_named([first])} goes on waiting."
+def _deadlock_words(agents: Sequence[str]) -> str:
+    if len(agents) == 1:
+        return f"{_named(agents)} waits for itself."
+    return f"{_named(agents)} wait for each other in a circle; {_named(agents[:1])} goes on waiting."
 
 
 def _named(agents: Sequence[str]) -> str:

@@ -14,11 +14,15 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 # Of the words of both texts together, at least so many stand in each of them (Jaccard index of the word sets).
 THRESHOLD = 0.8
+
+_LONGEST = 8000  # characters; what is longer is compared as it is
+_COMPARED = 300  # of the texts that begin alike, so many are compared at most, the latest
 
 _WORD = re.compile(r"(?:(?<!\w)[-$€£])?[^\W_]+(?:['._:/@\\-]+[^\W_]+)*[%+#]*")
 _ENDS_SENTENCE = re.compile(r"[.!?:;\n]\s*[\"'(*_`\s-]*$")
@@ -104,6 +108,9 @@ class Saying:
 
 def read(text: str) -> Saying:
     """What counts of `text`."""
+    plain = " ".join(text.casefold().split())
+    if len(text) > _LONGEST:
+        return Saying(plain, (), frozenset(), frozenset(), frozenset())
     text = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).replace("’", "'"))
     text = _OPENING.sub("", _OR_NOT.sub(" ", text), count=1)
     order: list[str] = []
@@ -116,7 +123,6 @@ def read(text: str) -> Saying:
     content = frozenset(word for word in order if word not in _FILLER)
     pairs = frozenset(_pairs(order))
     keys = frozenset(word for word in content if word in names or _is_significant(word))
-    plain = " ".join(text.casefold().split())
     return Saying(plain, tuple(order), content, keys | pairs, content | pairs)
 
 
@@ -134,18 +140,18 @@ def compare(a: Saying, b: Saying) -> float:
     """`similarity` of texts that were read before."""
     if a.plain == b.plain:
         return 1.0
-    if not a.words or not b.words or not (a.keys <= b.has and b.keys <= a.has):
+    common = len(a.words & b.words)
+    if not common or not (a.keys <= b.has and b.keys <= a.has) or _changed_places(a.order, b.order):
         return 0.0
-    if _changed_places(a.order, b.order):
-        return 0.0
-    return len(a.words & b.words) / len(a.words | b.words)
+    return common / (len(a.words) + len(b.words) - common)
 
 
 class Sayings:
     """Texts to look up those that say the same, without comparing each with each.
 
     Sets as alike as THRESHOLD share one of the first few of their words in any fixed order; and their numbers are
-    equal. A text is read when the first look-up needs it.
+    equal. A text is read when the first look-up needs it. Where more than 300 different texts begin with the same
+    word, only the latest are compared: a look-up is always short.
     """
 
     def __init__(self) -> None:
@@ -172,8 +178,8 @@ class Sayings:
             if not of_start:
                 del self._by_start[start]
 
-    def alike(self, text: str) -> Iterator[str]:
-        """The keys of the texts that say what `text` says, each once, in the order they were put in."""
+    def alike(self, text: str) -> Iterator[Iterable[str]]:
+        """The keys of the texts that say what `text` says, each once; those of equal texts together, as put in."""
         for key, unread in self._unread.items():
             saying = self._read[key] = read(unread)
             for start in _starts(saying):
@@ -181,10 +187,15 @@ class Sayings:
         self._unread.clear()
         mine, seen = read(text), set[Saying]()
         for start in _starts(mine):
-            for saying, keys in self._by_start.get(start, {}).items():
-                if saying not in seen and compare(saying, mine) >= THRESHOLD:
+            for saying, keys in islice(reversed(self._by_start.get(start, {}).items()), _COMPARED):
+                if _may_be_alike(saying, mine) and saying not in seen and compare(saying, mine) >= THRESHOLD:
                     seen.add(saying)
-                    yield from keys
+                    yield keys
+
+
+def _may_be_alike(a: Saying, b: Saying) -> bool:
+    """Cheap, and never false where they are: so many words in common, of so many."""
+    return a.plain == b.plain or len(a.words & b.words) >= THRESHOLD * max(len(a.words), len(b.words)) - 1e-9
 
 
 def _starts(saying: Saying) -> list[tuple[frozenset[str], str]]:
@@ -197,8 +208,9 @@ def _starts(saying: Saying) -> list[tuple[frozenset[str], str]]:
 
 def _canonical(raw: str) -> list[str]:
     word = raw.casefold()
-    for suffix in ("'s", "'ll", "'re", "'ve", "'m", "'d"):
-        word = word.removesuffix(suffix)
+    if "'" in word:
+        for suffix in ("'s", "'ll", "'re", "'ve", "'m", "'d"):
+            word = word.removesuffix(suffix)
     if word.endswith("n't") or word == "cannot":
         stem = {"ca": "can", "wo": "will", "can": "can"}.get(word[:-3], word[:-3])
         return [_ALIASES.get(stem, stem), "not"]
@@ -212,6 +224,8 @@ def _canonical(raw: str) -> list[str]:
 def _is_name(match: re.Match[str], text: str) -> bool:
     """A capital where ordinary words have none: inside the word, or inside the sentence."""
     raw = match.group()
+    if raw.islower():
+        return False
     if any(letter.isupper() for letter in raw[1:]):
         return True
     before = text[max(0, match.start() - 20) : match.start()]
@@ -219,11 +233,11 @@ def _is_name(match: re.Match[str], text: str) -> bool:
 
 
 def _is_significant(word: str) -> bool:
-    return word in _SIGNIFICANT or _has_digit(word) or not _INSIDE.isdisjoint(word)
+    return word in _SIGNIFICANT or not (word.isalpha() or (_INSIDE.isdisjoint(word) and not _has_digit(word)))
 
 
 def _has_digit(word: str) -> bool:
-    return any(letter.isdigit() for letter in word)
+    return not word.isalpha() and any(letter.isdigit() for letter in word)
 
 
 def _pairs(order: list[str]) -> Iterator[str]:

@@ -122,24 +122,48 @@ def test_says_again_takes_any_text(text: str) -> None:
     assert says_again(text, text)
 
 
+def found_by(sayings: Sayings, text: str) -> set[str]:
+    return {key for keys in sayings.alike(text) for key in keys}
+
+
 @given(st.lists(_TEXTS, max_size=12), _TEXTS, st.sets(st.integers(0, 11)))
 def test_sayings_find_what_comparing_each_finds(texts: list[str], asked: str, dropped: set[int]) -> None:
     sayings = Sayings()
     for at, text in enumerate(texts):
         sayings.put(str(at), text)
-    list(sayings.alike(asked))  # from here on they are read, and dropping has to undo that
+    found_by(sayings, asked)  # from here on they are read, and dropping has to undo that
     for at in sorted(dropped):
         sayings.drop(str(at))
     kept = [at for at in range(len(texts)) if at not in dropped]
     expected = {str(at) for at in kept if compare(read(texts[at]), read(asked)) >= THRESHOLD}
-    assert set(sayings.alike(asked)) == expected
+    assert found_by(sayings, asked) == expected
     assert len(sayings) == len(kept)
 
 
 def test_sayings_put_again_replaces() -> None:
     sayings = Sayings()
     sayings.put("1", "Which database should I use?")
-    assert list(sayings.alike("What database should we use?")) == ["1"]
+    assert found_by(sayings, "What database should we use?") == {"1"}
     sayings.put("1", "Which queue should I use?")
-    assert list(sayings.alike("What database should we use?")) == []
-    assert list(sayings.alike("What queue should we use?")) == ["1"]
+    assert found_by(sayings, "What database should we use?") == set()
+    assert found_by(sayings, "What queue should we use?") == {"1"}
+
+
+def test_sayings_tell_equal_texts_together_the_first_first() -> None:
+    sayings = Sayings()
+    for key, text in [("2", "Which database?"), ("1", "Which database?"), ("3", "Which queue?")]:
+        sayings.put(key, text)
+    assert [list(keys) for keys in sayings.alike("What database?")] == [["2", "1"]]
+
+
+def test_sayings_compare_the_latest_few_hundred() -> None:
+    sayings = Sayings()
+    for number in range(1000):
+        sayings.put(str(number), f"unforgettable {'abcdefghij'[number % 10]} {'x' * (number // 10)}z")
+    assert found_by(sayings, "unforgettable j " + "x" * 99 + "z") == {"999"}
+
+
+def test_says_again_very_long_texts_only_if_equal() -> None:
+    long = "very long " * 1000
+    assert says_again(long, long.upper())
+    assert not says_again(long, long + "again")
