@@ -9,64 +9,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from bot import inert, phrases
+from bot import phrases
 from bot.codec import Press
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.ports import Place, SlackMemory
+from bot.reactions import PEOPLE_UNKNOWN, Person, Reaction, Refusal, explained
 from bot.rollup import PAGE_SIZE
 from bot.submission import SubmissionErrors, read_submission
 from core import answers
 from core.clarification import Answer, Clarification, Decider, parse_id
 from core.clock import Clock
-from core.errors import AnswerRejected, BadInput, ClarifyError, LockTimeout, NotFound, NotOpen, Superseded
+from core.errors import ClarifyError, NotOpen
 from core.index import Summary
 from core.ledger import Raw
 
+__all__ = ["PEOPLE_UNKNOWN", "Desk", "Person", "Reaction", "Refusal", "explained"]
 _log = logging.getLogger("clarify.desk")
 View = dict[str, Any]
 Read = Callable[[Clarification], Answer]
-PEOPLE_UNKNOWN = "Slack did not say who you are just now, so nothing was taken. Please try again in a moment."
 NOT_YOUR_REPLY = "Only the person who wrote the reply can say which question it answers."
 REPLY_FORGOTTEN = "That reply is not waiting any more. Please answer on the question's card."
 _NEVER = datetime.max.replace(tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """Somebody in Slack, by what does not change: the team that they are at home in, and their user id."""
-
-    team: str
-    user: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why somebody may not answer, and who may (as configured)."""
-
-    why: str
-    answerers: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Reaction:
-    """What the surface does next.
-
-    `text` is for the person alone. `view` is shown to them; `errors` are put beside a submitted modal's fields.
-    With `recorded` false nothing was kept of what they did, and Slack must not be told that it was; with `busy`
-    telling the person is enough, once it is known that the words arrived.
-    `record` is the clarification as answered, where it was.
-    """
-
-    text: str | None = None
-    view: View | None = None
-    errors: Mapping[str, str] | None = None
-    recorded: bool = True
-    busy: bool = False
-    record: Clarification | None = None
 
 
 class Answering(Protocol):
@@ -295,27 +261,3 @@ class Desk:
             "refused: %s, team %s, user %s: %s", clarification_id, person.team, person.user, refusal.why
         )
         return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
-
-
-def explained(error: Exception, clarification_id: str) -> Reaction:
-    """What a person is told of an error (pure but for the log). Contents never reach the log."""
-    text: str
-    recorded = True
-    match error:
-        case Superseded():
-            text = phrases.STALE_CARD
-        case NotOpen():
-            text = phrases.closed(error.record)
-        case AnswerRejected():
-            text = inert.escape(str(error))
-        case NotFound() | BadInput():
-            text = phrases.unknown_clarification(clarification_id)
-        case LockTimeout():
-            text, recorded = phrases.BUSY, False
-        case SlackError():
-            text, recorded = PEOPLE_UNKNOWN, False
-        case _:
-            text, recorded = phrases.storage_failed(), False
-    if not recorded:
-        _log.warning("nothing was recorded for %s: %s", clarification_id, error)
-    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout))

@@ -64,6 +64,7 @@ class SlackDoor:
     def _build(self, me: AuthorizeResult, gate: Gate) -> None:
         parts = Parts(self._ports, gate, self._later, me.bot_user_id or "", me.team_id or "")
         self._intake = parts.intake
+        self._ports.introduced(gate)
         app = build_app(web=self._web, me=me, surface=parts.surface)
         self._backfill = Backfill(web=self._web, memory=self._memory, intake=self._intake, clock=self._clock)
         token = self._settings.secrets.app_token

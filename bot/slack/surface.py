@@ -123,7 +123,7 @@ class Surface:
 
     def place_at_home(self, person: Person) -> Place:
         """The Home tab is no conversation: what is said goes to the direct messages with the person."""
-        return Place(person.user)
+        return self.home.place_of(person.user) if self.home is not None else Place(person.user)
 
     def respond(self, url: str, said: Said, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""

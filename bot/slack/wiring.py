@@ -22,6 +22,7 @@ from bot.paging.codec import PagePress
 from bot.ports import Place, Teller
 from bot.render import Renderer
 from bot.settings import Settings
+from bot.slack.gate import Gate
 from bot.slack.people import People
 from core.agents import SessionFact
 from core.clock import Clock
@@ -112,7 +113,11 @@ async def _no_sessions() -> Sequence[SessionFact]:
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """All that `SlackDoor` takes. `refresh`: a clarification's cards are to be shown again."""
+    """All that `SlackDoor` takes.
+
+    `refresh`: a clarification's cards are to be shown again. `introduced` is told the gate once it is known who we
+    are: other parts ask it, too.
+    """
 
     settings: Settings
     web: AsyncWebClient
@@ -133,3 +138,4 @@ class Ports:
     permalinks: Links = field(default_factory=NoLinks)
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]] = _no_sessions
     home: HomePublisher | None = None
+    introduced: Callable[[Gate], None] = lambda _: None
