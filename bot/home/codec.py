@@ -6,9 +6,8 @@ A press is packed as `1|answer|CLR-42-001|1`, or `1|page|inbox|2`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from bot.codec import LIMIT, VERSION, Press
 from bot.errors import BadPress
@@ -72,13 +71,3 @@ class HomePress:
 def action_id(verb: HomeVerb, n: int) -> str:
     """The action_id of a control; `n` tells apart several of one verb."""
     return f"{CALLBACK}.{verb}.{n}"
-
-
-def pressed(body: Mapping[str, Any]) -> HomePress:
-    """The press in a block_actions payload.
-
-    Raises:
-        BadPress: it is not one of ours, or of another release.
-    """
-    actions = body.get("actions") or [{}]
-    return HomePress.unpack(str(actions[0].get("value") or ""))

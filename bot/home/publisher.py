@@ -41,7 +41,8 @@ from bot.ports import Place
 from core.clock import Clock
 
 _log = structlog.get_logger("clarify.home")
-_REUSE = 0.5  # seconds that a snapshot serves, however much changes meanwhile
+# Seconds that a snapshot serves, however much changes meanwhile; at least so many times what it took to take it.
+_REUSE, _REUSE_TIMES = 0.5, 10.0
 _LOOK = 0.1  # seconds between looks that find nothing new
 _SWEEP = 300.0  # seconds after which tabs are looked at also when nobody says that something changed
 _UNSURE = 15.0
@@ -73,7 +74,7 @@ class HomePublisher:
         self._seats: dict[str, Seat] = {}
         self._pace = Pace(PUBLISHES_PER_SECOND)
         self._snapshot = Snapshot(0)
-        self._taken_at = -inf
+        self._good_until = -inf
         self._number = 1
         self._changed_at = -inf
         self._noted = True  # whether a change waits for its snapshot
@@ -214,10 +215,11 @@ class HomePublisher:
     async def _facts(self) -> Snapshot:
         """The newest snapshot, or one that is young enough: whoever gets that stays due."""
         began = self._seconds()
-        if self._snapshot.number < self._number and began - self._taken_at >= _REUSE:
+        if self._snapshot.number < self._number and began >= self._good_until:
             self._noted = False
             self._snapshot = await self._gathering.snapshot(self._number)
-            self._taken_at = began
+            now = self._seconds()
+            self._good_until = now + max(_REUSE, _REUSE_TIMES * (now - began))
             self._sweep_at = min(self._sweep_at, began + self._until_handover())
         return self._snapshot
 

@@ -58,10 +58,19 @@ def duties_of(roster: Roster, policies: Sequence[str]) -> Duties:
 
 
 def _fleet(known: Sequence[Summary], sessions: Sequence[SessionFact]) -> Fleet:
+    known = _by_age(known)
     return Fleet(
         agents=tuple(_flat(tree(known, sessions))),
         ready=tuple(map(_ready, ready_queue(known, sessions))),
     )
+
+
+def _by_age(known: Sequence[Summary]) -> list[Summary]:
+    """In the order that the views will ask for: sorting what is sorted takes no time, and sorting thousands of moments
+    would hold up the whole process, since nothing else runs meanwhile. Numbers sort many times faster.
+    """
+    asked = [each.asked_last.timestamp() for each in known]
+    return [known[at] for at in sorted(range(len(known)), key=asked.__getitem__)]
 
 
 def _flat(roots: Sequence[AgentNode]) -> list[AgentLine]:

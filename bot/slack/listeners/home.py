@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
-from bot.desk import Person
 from bot.errors import BadPress
-from bot.home.codec import ACTIONS, HomePress, pressed
-from bot.home.publisher import HomePublisher
-from bot.slack.payloads import Click
+from bot.home.codec import ACTIONS, HomePress
+from bot.slack.payloads import Click, Touch, touch_of
 from bot.slack.socket import Unacknowledged
 from bot.slack.surface import Surface
 
@@ -31,35 +28,28 @@ def register(app: AsyncApp, surface: Surface) -> None:
         await ack()
 
     async def acted(ack: AsyncAck, body: dict[str, Any]) -> None:
+        touch = touch_of(body)
         try:
-            press = pressed(body)
+            press = HomePress.unpack(touch.value)
         except BadPress as error:
             _log.warning("a control of a Home tab that cannot be read: %s", error)
-            await home.opened(_person(body).user, shown=False)  # it is of another release: shown anew
+            await home.opened(touch.person.user, shown=False)  # it is of another release: shown anew
             await ack()
             return
         if press.verb == "page":
-            await home.press(press, _person(body))
+            await home.press(press, touch.person)
         else:
-            await _on_question(home, surface, press, body)
+            await _on_question(surface, press, touch)
         await ack()
 
     app.event("app_home_opened")(opened)
     app.action(ACTIONS)(acted)
 
 
-async def _on_question(home: HomePublisher, surface: Surface, press: HomePress, body: dict[str, Any]) -> None:
+async def _on_question(surface: Surface, press: HomePress, touch: Touch) -> None:
     """As a press on the question's card; but nothing can be said beside a Home tab, so words come in a modal."""
-    person = _person(body)
-    click = Click(press.on_question(), person, home.place_of(person.user), str(body.get("trigger_id") or ""))
-    reaction = await surface.desk.press(click.press, person, click.place)
-    if reaction.text is not None:
-        reaction = replace(reaction, text=None, view=surface.desk.notice(reaction.text))
-    surface.react(click, reaction)
+    click = Click(press.on_question(), touch.person, surface.place_at_home(touch.person), touch.trigger)
+    reaction = await surface.desk.press(click.press, click.person, click.place)
+    surface.react_in_modal(click, reaction)
     if not reaction.recorded:
         raise Unacknowledged(f"nothing was recorded of a press for {press.subject}")
-
-
-def _person(body: dict[str, Any]) -> Person:
-    user, team = body.get("user") or {}, body.get("team") or {}
-    return Person(str(user.get("team_id") or team.get("id") or ""), str(user.get("id") or ""))

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from bot.codec import Press
 from bot.errors import BadPress
-from bot.home.codec import HomePress, pressed
+from bot.home.codec import HomePress
 
 
 @pytest.mark.parametrize(
@@ -36,16 +34,6 @@ def test_press_on_a_question_is_as_on_its_card() -> None:
     assert HomePress("view", "CLR-42-001", 2).on_question() == Press("view", "CLR-42-001", 2, "1")
     with pytest.raises(BadPress):
         HomePress("page", "inbox", 2).on_question()
-
-
-def test_press_is_read_from_an_action() -> None:
-    assert pressed({"actions": [{"value": "1|page|inbox|2"}]}) == HomePress("page", "inbox", 2)
-
-
-@pytest.mark.parametrize("body", [{}, {"actions": []}, {"actions": [{}]}])
-def test_press_without_a_value_is_not_read(body: dict[str, Any]) -> None:
-    with pytest.raises(BadPress):
-        pressed(body)
 
 
 @pytest.mark.parametrize(

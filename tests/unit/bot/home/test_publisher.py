@@ -16,7 +16,6 @@ from tests.clocks import START
 from tests.unit.bot.home.parties import ADE, BEA, World, summary
 
 VIEWERS = [f"U{n:02d}VIEWER" for n in range(20)]
-_DAY = 86_400.0
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -303,9 +302,12 @@ async def test_publisher_asks_again_soon_where_slack_did_not_say_who_somebody_is
 
 async def test_publisher_forgets_who_has_not_looked_for_a_week(world: World) -> None:
     await world.home.opened(ADE)
-    await world.clock.advance(6 * _DAY)
+    await world.clock.advance(5)
+    world.clock.jump(START + timedelta(days=6))
     await world.home.opened(BEA)
-    await world.clock.advance(1.1 * _DAY)
+    await world.clock.advance(5)
+    world.clock.jump(START + timedelta(days=7, hours=1))
+    await world.clock.advance(301)
     world.change()
     await world.clock.advance(10)
 

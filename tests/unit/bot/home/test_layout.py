@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bot.home.codec import HomePress
+from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet, ReadyLine
+from bot.home.layout import STRANGER, UNSURE, home
+from bot.home.model import PAGE_SIZES, Answered, Snapshot, chosen
+from bot.render import Renderer
+from bot.workspace.rules import check_view
+from core.index import Summary
+from tests.clocks import START
+from tests.unit.bot.home.parties import ADE, BEA, summary, words
+from tests.unit.bot.judges import NEVER, labels, walk
+
+PLANNER = Admitted(frozenset({"planner"}))
+HOSTILE = "<!channel> *now* <@U0GOOD> <https://evil.example|x> \u202e`code`\x00" + "𝔔" * 5000
+_LIVE = re.compile(r"<@U0[A-Z0-9]+>|<!date\^\d+\^[^|]*\|[^<>]*>")
+
+
+@pytest.fixture(scope="module")
+def renderer() -> Renderer:
+    return Renderer()
+
+
+def view(
+    renderer: Renderer, snapshot: Snapshot, said: str | None = None, admitted: Admitted = PLANNER
+) -> dict[str, Any]:
+    shown = chosen(snapshot, ADE, admitted, {"inbox": 2, "taken": 2, "agents": 2})
+    return renderer.home(home(shown, {} if said is None else {each.id: said for each in shown.questions}))
+
+
+def judge(made: dict[str, Any]) -> None:
+    """Slack takes it, and nothing in it is live but the bot's own."""
+    assert check_view(made) == []
+    actions = [item["action_id"] for item in walk(made) if "action_id" in item]
+    assert len(set(actions)) == len(actions)
+    for item in walk(made):
+        if item.get("type") == "mrkdwn":
+            assert item["verbatim"] is True
+            assert not re.search("[<>]", _LIVE.sub("", item["text"]))
+        if isinstance(item.get("text"), str):
+            assert not NEVER.search(item["text"])
+    json.dumps(made, ensure_ascii=False).encode()
+
+
+def full(text: str) -> Snapshot:
+    """More of everything than fits on a page, each with words as long and as bad as they come."""
+    until = START + timedelta(hours=1)
+    questions = [
+        summary(seq, topic=text, expires_at=until, taken_by=ADE, round=3, status="escalated")
+        for seq in range(1, 40)
+    ]
+    agents = tuple(
+        AgentLine(text, "blocked", depth, (text,) * 20, START, ("CLR-42-001",) * 20) for depth in range(40)
+    )
+    return Snapshot(
+        1,
+        questions,
+        fleet=Fleet(agents, tuple(ReadyLine(text, text, ("CLR-42-001",) * (n % 9)) for n in range(40))),
+        duties=tuple(DutyLine(text, (ADE, BEA) * 30, text, until) for _ in range(40)),
+        answers=tuple(
+            Answered(f"CLR-42-{n:03d}", 1, "planner", text, text, START, text, BEA if n % 2 else None)
+            for n in range(40)
+        ),
+    )
+
+
+@pytest.mark.parametrize("text", ["Deploy?", HOSTILE, "", " \n "], ids=["plain", "hostile", "empty", "blank"])
+def test_tab_with_more_than_fits_is_taken_by_slack(renderer: Renderer, text: str) -> None:
+    made = view(renderer, full(text), said=text, admitted=Admitted(frozenset({"planner"}), unsure=True))
+
+    judge(made)
+    assert len(made["blocks"]) <= 100
+    rows = sum(block["type"] in {"section", "context"} for block in made["blocks"]) - 1
+    assert rows == sum(PAGE_SIZES.values())
+
+
+def test_tab_of_a_quiet_day_says_so(renderer: Renderer) -> None:
+    made = view(renderer, Snapshot(1))
+
+    judge(made)
+    said = words(made)
+    for sentence in ("Nothing waits for you.", "You have taken nothing.", "No agent is at work."):
+        assert sentence in said
+    for sentence in ("The queue is empty.", "No on-call policy is configured.", "No answers yet."):
+        assert sentence in said
+    assert labels(made) == []
+
+
+def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
+    made = view(renderer, Snapshot(1, [summary()]))
+
+    headings = [block["text"]["text"] for block in made["blocks"] if block["type"] == "header"]
+    assert headings == [
+        "My inbox (1)",
+        "What I took",
+        "Agents",
+        "Ready queue",
+        "On call",
+        "Recent answers",
+    ]
+
+
+def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer: Renderer) -> None:
+    question = summary(7, expires_at=START + timedelta(hours=1), round=2, status="escalated", taken_by=BEA)
+    made = view(renderer, Snapshot(1, [question]), said="Deploy to production?")
+
+    row, buttons = made["blocks"][1:3]
+    assert row["text"]["text"] == "Deploy to production?"
+    facts = [field["text"] for field in row["fields"]]
+    assert facts[0] == "CLR-42-007 · planner, round 2"
+    assert facts[1].startswith("Answer by <!date^")
+    assert facts[2] == f"Escalated · Taken by <@{BEA}>"
+    assert labels(buttons) == ["Answer…", "View full"]
+    assert [HomePress.unpack(each["value"]) for each in buttons["elements"]] == [
+        HomePress("answer", "CLR-42-007", 2),
+        HomePress("view", "CLR-42-007", 2),
+    ]
+    assert buttons["elements"][0]["accessibility_label"] == "Answer CLR-42-007"
+
+
+@pytest.mark.parametrize(
+    ("more", "state"),
+    [
+        ({"taken_by": ADE}, "You took this"),
+        ({"taken_by": "not a user"}, "Taken by somebody else"),
+        ({"handed_to": ADE}, "Handed to you"),
+        ({"handed_to": BEA, "status": "escalated"}, f"Escalated · Handed to <@{BEA}>"),
+    ],
+)
+def test_row_of_a_question_says_who_has_it(renderer: Renderer, more: dict[str, Any], state: str) -> None:
+    made = view(renderer, Snapshot(1, [summary(**more)]))
+
+    assert made["blocks"][1]["fields"][-1]["text"] == state
+
+
+def test_topic_stands_in_where_the_question_is_not_known(renderer: Renderer) -> None:
+    made = view(renderer, Snapshot(1, [summary(topic="Which port?")]))
+
+    assert made["blocks"][1]["text"]["text"] == "Which port?"
+
+
+def test_pages_are_turned_where_there_are_more(renderer: Renderer) -> None:
+    made = view(renderer, Snapshot(1, [summary(seq) for seq in range(1, 26)]))
+
+    assert "My inbox (25), page 2 of 3" in words(made)
+    turns = [item for item in walk(made) if item.get("action_id", "").startswith("home.page")]
+    assert [(each["text"]["text"], each["value"]) for each in turns] == [
+        ("Previous", "1|page|inbox|1"),
+        ("Next", "1|page|inbox|3"),
+    ]
+
+
+def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
+    snapshot = Snapshot(
+        1,
+        fleet=Fleet(
+            (
+                AgentLine("architect", "clarifying", clarifications=("CLR-1-001",)),
+                AgentLine("engineer", "blocked", 1, ("architect",), START, ("CLR-1-001",)),
+            ),
+            (ReadyLine("reviewer", "s2"), ReadyLine("engineer", "s1", ("CLR-1-001",))),
+        ),
+        duties=(DutyLine("platform", (BEA,), "rotation"), DutyLine("night", ())),
+        answers=(Answered("CLR-1-002", 1, "planner", "Port?", "8080", START, "user:slack/T/U", BEA),),
+    )
+    said = words(view(renderer, snapshot)).splitlines()
+
+    assert "architect: clarifying (CLR-1-001)" in said
+    assert "\u2003└ engineer: blocked on architect (CLR-1-001)" in said
+    assert any(line.startswith("since <!date^") for line in said)
+    assert "🟢 ready: reviewer, session s2" in said
+    assert "⛔ blocked: engineer, session s1; waits for CLR-1-001" in said
+    assert said[said.index("platform:") + 1 : said.index("platform:") + 3] == [f"<@{BEA}>", "rotation"]
+    assert said[said.index("night:") + 1].startswith("nobody")
+    assert "CLR-1-002 · planner: Port? → 8080" in said
+    assert any(line.startswith(f"<@{BEA}>, <!date^") for line in said)
+
+
+@pytest.mark.parametrize(
+    ("admitted", "note"),
+    [(Admitted(frozenset(), unsure=True), UNSURE), (Admitted(frozenset()), STRANGER)],
+)
+def test_note_says_why_little_is_shown(renderer: Renderer, admitted: Admitted, note: str) -> None:
+    made = view(renderer, Snapshot(1, [summary()]), admitted=admitted)
+
+    judge(made)
+    assert words(made["blocks"][0]) == note
+
+
+def test_summary_without_an_agent_id_is_named_by_who_asked(renderer: Renderer) -> None:
+    question: Summary = summary(agent_id=None, from_="planner")
+
+    assert "CLR-42-001 · planner" in words(view(renderer, Snapshot(1, [question])))
