@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 import random
-
-import structlog
+import time
+from collections.abc import Sequence
+from functools import partial
 
 from bot.delivery.delivery import Delivery
 from bot.delivery.gateway import Gateway
+from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.inbox import SqliteInbox
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Messages
 from bot.delivery.nudges import Nudges
-from bot.delivery.pages import Pager
+from bot.delivery.pageplaces import PagePlaces
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
+from bot.home.access import KeptAccess
+from bot.home.gathering import Answers, Gathering, Questions
+from bot.home.making import Maker
+from bot.home.publisher import HomePublisher
+from bot.home.sources import duties_of, fleet_of
 from bot.intake import Intake
 from bot.monitoring import Watchman
 from bot.notifier import Notifier
+from bot.paging.distress import Distress, outside_targets
+from bot.paging.duty import Duty
+from bot.paging.engine import Paging
+from bot.paging.outside import Outside
+from bot.paging.roster import Roster
+from bot.paging.targets import Session, Targets
+from bot.permalinks import Permalinks
+from bot.ports import Incoming
 from bot.producers.config import ProducerConfig
 from bot.producers.hub import Producers
 from bot.render import Renderer
-from bot.settings import Settings
+from bot.sessions import Sessions
+from bot.settings import ProducerSettings, Settings
+from bot.slack.calls import ask
 from bot.slack.door import SlackDoor
+from bot.slack.gate import Gate
 from bot.slack.people import People
 from bot.slack.web import web_client
 from bot.slack.wiring import Ports
 from bot.watching import LedgerWatch
-from core.clarification import Clarification
+from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
-from core.oncall import turn
 from core.router import Router
-
-_log = structlog.get_logger("clarify")
 
 
 class Assembly:
@@ -59,30 +74,48 @@ class Assembly:
         )
         self.web = web_client(settings)
         self.people = People(self.web)
+        self.renderer = Renderer()
+        self.messages = Messages(store)
+        self.permalinks = Permalinks(self.messages, self._permalink)
+        self.sessions = Sessions(store, self.index, clock)
+        self.rollups = Rollups(self.index)
+        self._build_paging()
         self._build_delivery(rng)
+        self._build_home()
+        self._build_intake()
         self._build_producers(rng)
-        self.door = SlackDoor(
-            Ports(
-                settings=settings,
-                web=self.web,
-                people=self.people,
-                router=self.router,
-                ledger=self.ledger,
-                memory=SqliteSlackMemory(store, self.messages.in_flight),
-                renderer=self.renderer,
-                index=self.index,
-                teller=self.delivery,
-                refresh=self.delivery.refresh,
-                clock=clock,
-                rng=rng,
-            )
+        self._build_door(rng)
+
+    def _build_paging(self) -> None:
+        settings, clock = self.settings, self.clock
+        self.duty = Duty(self.store, clock)
+        self.roster = Roster(settings, self.people, self.duty, clock)
+        outside = Outside(settings.secrets.by_variable)
+        self.paging = Paging(
+            settings=settings,
+            store=self.store,
+            messages=self.messages,
+            records=self.ledger,
+            index=self.index,
+            renderer=self.renderer,
+            targets=Targets(settings, self.roster, self._session_of),
+            outside=outside,
+            links=self.permalinks,
+            router=self.router,
+            crew=self.roster,
+            clock=clock,
+        )
+        self.distress = Distress(
+            targets=outside_targets(settings),
+            outside=outside,
+            connected=lambda: self.door.connected,
+            probe=partial(ask, "auth.test", self.web.auth_test),
+            clock=clock,
+            seconds=time.monotonic,
         )
 
     def _build_delivery(self, rng: random.Random) -> None:
         settings, clock = self.settings, self.clock
-        self.renderer = Renderer()
-        messages = self.messages = Messages(self.store)
-        rollups = Rollups(self.index)
         self.replies = ReplyDelivery(
             router=self.router,
             ledger=self.ledger,
@@ -95,32 +128,58 @@ class Assembly:
             settings=settings,
             index=self.index,
             ledger=self.ledger,
-            messages=messages,
+            messages=self.messages,
             gateway=Gateway(self.web),
-            rollups=rollups,
-            wishes=Wishes(self.ledger, messages, rollups, self.renderer, settings.route_for),
-            pager=Pager(
-                messages,
+            rollups=self.rollups,
+            wishes=Wishes(
+                self.ledger,
+                self.messages,
+                self.rollups,
                 self.renderer,
-                self._on_call,
-                settings.slack.fallback_channel,
-                self._send,
+                settings.route_for,
+                draw=self.paging.draw,
             ),
+            pager=self.paging,
             replies=self.replies,
             clock=clock,
             rng=rng,
         )
+        self.paging.use(self.delivery)
         self.nudges = Nudges(
             records=self.ledger,
-            messages=messages,
-            rollups=rollups,
+            messages=self.messages,
+            rollups=self.rollups,
             renderer=self.renderer,
             route_for=settings.route_for,
             notify=self.delivery.notify,
             clock=clock,
         )
+
+    def _build_home(self) -> None:
+        policies = [policy.name for policy in self.settings.on_call]
+        self.answers = Answers()
+        self.home_access = KeptAccess(self.settings.route_for, time.monotonic)
+        self.home = HomePublisher(
+            gathering=Gathering(
+                index=self.index,
+                answers=self.answers,
+                fleet=fleet_of(self.sessions.facts),
+                duties=duties_of(self.roster, policies),
+                paged=self.paging.paged,
+            ),
+            maker=Maker(access=self.home_access, questions=Questions(self.ledger), renderer=self.renderer),
+            publish=HomeGateway(self.web).publish,
+            viewers=Homes(self.store),
+            clock=self.clock,
+            seconds=time.monotonic,
+        )
+
+    def _build_intake(self) -> None:
         self.notifier = Notifier(
-            settings=settings, delivery=self.delivery, messages=messages, renderer=self.renderer
+            settings=self.settings,
+            delivery=self.delivery,
+            messages=self.messages,
+            renderer=self.renderer,
         )
         self.watch = LedgerWatch(
             ledger=self.ledger,
@@ -135,23 +194,13 @@ class Assembly:
             index=self.index,
             notifier=self.notifier,
             replies_settled=self.replies.settled,
-            clock=clock,
-            passed=self.watchman.trigger,
+            clock=self.clock,
+            passed=self._heard,
         )
 
     def _build_producers(self, rng: random.Random) -> None:
         self.producers = Producers(
-            [
-                ProducerConfig(
-                    name=producer.name,
-                    url=producer.url,
-                    token=secret.get_secret_value()
-                    if (secret := self.settings.producer_token(producer))
-                    else None,
-                    dialect=producer.dialect,
-                )
-                for producer in self.settings.producers
-            ],
+            [self._producer(each) for each in self.settings.producers],
             inbox=self.intake,
             clock=self.clock,
             rng=rng,
@@ -161,30 +210,85 @@ class Assembly:
         self.intake.use_clocks(self.producers)
         self.replies.use(self.producers)
 
+    def _build_door(self, rng: random.Random) -> None:
+        self.door = SlackDoor(
+            Ports(
+                settings=self.settings,
+                web=self.web,
+                people=self.people,
+                router=self.router,
+                ledger=self.ledger,
+                memory=SqliteSlackMemory(self.store, self.messages.in_flight),
+                renderer=self.renderer,
+                index=self.index,
+                teller=self.delivery,
+                refresh=self.delivery.refresh,
+                clock=self.clock,
+                rng=rng,
+                roster=self.roster,
+                duty=self.duty,
+                paging=self.paging,
+                page_threads=PagePlaces(self.store),
+                permalinks=self.permalinks,
+                sessions=self.sessions.facts,
+                home=self.home,
+                passed=self.watchman.trigger,
+                known=self._known,
+            )
+        )
+
+    def _known(self, gate: Gate) -> None:
+        """Slack told who we are: from now on people can be told apart."""
+        self.paging.admit_by(gate)
+        self.home_access.use(gate)
+
     def _changed(self, record: Clarification) -> None:
         """We wrote a record."""
-        summary = summarize(record)
-        self.watchman.note(summary)
-        self.delivery.note(summary, record)
-        self.nudges.note(summary)
+        self._tell(summarize(record), record, ours=True)
 
-    def _noted(self, summary: Summary, _: Clarification) -> None:
+    def _noted(self, summary: Summary, record: Clarification) -> None:
         """Another process wrote a record."""
+        self._tell(summary, record, ours=False)
+
+    def _tell(self, summary: Summary, record: Clarification, *, ours: bool) -> None:
         self.watchman.note(summary)
-        self.delivery.note(summary)
+        self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)
+        self.paging.note(summary)
+        self.answers.note(record)
+        self.home.touch()
+
+    def _heard(self, incoming: Sequence[Incoming]) -> None:
+        """Events came from a producer."""
+        for each in incoming:
+            self.sessions.note(each)
+        self.watchman.trigger()
+        self.home.touch()
 
     async def _refused(self, clarification: str) -> None:
         await self.delivery.page_refused(clarification)
 
-    def _send(self, target: str, key: str) -> None:
-        self.delivery.send(target, key)
+    def _session_of(self, clarification: str) -> Session | None:
+        """The session in whose thread a clarification is shown."""
+        known = self.index.get(clarification, parse_id(clarification)[0])
+        if known is None or known.producer is None or known.session_id is None:
+            return None
+        return known.producer, known.session_id
 
-    async def _on_call(self, name: str) -> list[str]:
-        """Who is on call by a policy now."""
-        policy = self.settings.on_call_named(name)
-        if policy.group is not None:
-            return sorted(await self.people.group(policy.group))
-        if (rotation := policy.rotation) is not None:
-            return [turn(rotation.users, rotation.start, rotation.shift, rotation.timezone, self.clock.now())]
-        return list(policy.users or ())
+    async def _permalink(self, channel: str, ts: str) -> str:
+        """The web address of a message.
+
+        Raises:
+            SlackError: Slack does not tell.
+        """
+        call = partial(self.web.chat_getPermalink, channel=channel, message_ts=ts)
+        return str((await ask("chat.getPermalink", call))["permalink"])
+
+    def _producer(self, producer: ProducerSettings) -> ProducerConfig:
+        secret = self.settings.producer_token(producer)
+        return ProducerConfig(
+            name=producer.name,
+            url=producer.url,
+            token=secret.get_secret_value() if secret else None,
+            dialect=producer.dialect,
+        )

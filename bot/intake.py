@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -46,9 +46,9 @@ class Intake:
         notifier: Notifier,
         replies_settled: Callable[[list[str], float], Awaitable[None]],
         clock: Clock,
-        passed: Callable[[], None],
+        passed: Callable[[Sequence[Incoming]], None],
     ) -> None:
-        """`passed` is told whenever something came: a trigger of the monitor."""
+        """`passed` is told what came, durable or not: a trigger of the monitor, and news of who is at work."""
         self._inbox = inbox
         self._router = router
         self._index = index
@@ -72,7 +72,7 @@ class Intake:
 
     async def put(self, *incoming: Incoming) -> None:
         """See `bot.ports.Inbox`."""
-        self._passed()
+        self._passed(incoming)
         fresh = await self._inbox.put_all([(each, *self._timing(each)) for each in incoming])
         if any(fresh):
             self._came.set()

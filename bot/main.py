@@ -12,11 +12,14 @@ import signal
 from collections.abc import Coroutine
 from typing import Any
 
+import httpx
 import structlog
+from pydantic import SecretStr
 
 from bot.assembly import Assembly
 from bot.delivery.store import Store
 from bot.errors import ConfigurationError
+from bot.paging.heartbeat import Heartbeat
 from bot.scan import scan
 from bot.settings import Settings
 from core.clock import Clock, SystemClock
@@ -27,6 +30,7 @@ _log = structlog.get_logger("clarify")
 _CONTACT, _DRAIN = 3.0, 10.0
 # While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
 _SLACK_HEAD_START = 60.0
+_HEARTBEAT_TIMEOUT = 10.0
 
 
 async def run(settings: Settings) -> None:
@@ -75,10 +79,17 @@ class Bot(Assembly):
             self.watchman.note(summary)
         await self.intake.reserve_above(found.highest_issue)
         await self.delivery.restore()
+        await self.paging.restore()
+        await self.sessions.restore()
+        await self.home.restore()
         for summary in found.summaries:
             self.nudges.note(summary)
         self._spawn(self.delivery.run(), "delivery")
         self._spawn(self.nudges.run(), "nudges")
+        self._spawn(self.paging.run(), "paging")
+        self._spawn(self.distress.run(), "distress")
+        self._spawn(self._run_home(), "home")
+        self._spawn_heartbeat()
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
         self._spawn(self._open_slack(), "slack")
@@ -160,6 +171,21 @@ class Bot(Assembly):
         except TimeoutError:
             _log.warning("timers do not wait for Slack any longer")
         await self.watchman.run()
+
+    async def _run_home(self) -> None:
+        await self.answers.restore(self.ledger)
+        await self.home.run()
+
+    def _spawn_heartbeat(self) -> None:
+        url = self.settings.heartbeat_url
+        if url is not None:
+            self._spawn(self._beat(url), "heartbeat")
+
+    async def _beat(self, url: SecretStr) -> None:
+        """A sign of life for who watches the watcher, while Slack is within reach."""
+        every = self.settings.monitor.heartbeat_every
+        async with httpx.AsyncClient(timeout=_HEARTBEAT_TIMEOUT) as http:
+            await Heartbeat(url, every, self.clock, http, lambda: not self.distress.in_distress).run()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.add(asyncio.create_task(work, name=name))

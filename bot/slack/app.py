@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from slack_bolt.async_app import AsyncApp
@@ -97,10 +97,14 @@ def build_app(
     return app
 
 
-def dispatcher(app: AsyncApp) -> Dispatch:
-    """Hands an envelope of Socket Mode to the app; returns what goes with its acknowledgement."""
+def dispatcher(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Dispatch:
+    """Hands an envelope of Socket Mode to the app; returns what goes with its acknowledgement.
+
+    `passed` is told of each.
+    """
 
     async def dispatch(envelope: Envelope) -> Json | None:
+        passed()
         request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=_headers(envelope))
         if envelope.kind == "events_api":  # no person waits, and Slack sends it again
             response = await app.async_dispatch(request)

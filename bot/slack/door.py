@@ -60,6 +60,7 @@ class SlackDoor:
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
         self._build(me, gate)
+        self._ports.known(gate)
 
     def _build(self, me: AuthorizeResult, gate: Gate) -> None:
         parts = Parts(self._ports, gate, self._later, me.bot_user_id or "", me.team_id or "")
@@ -71,7 +72,7 @@ class SlackDoor:
         self._socket = SlackSocket(
             web=self._web,
             app_token=token.get_secret_value() if token else "",
-            dispatch=dispatcher(app),
+            dispatch=dispatcher(app, self._ports.passed),
             clock=self._clock,
             jitter=self._rng.random,
             on_return=self._backfill.run,

@@ -139,3 +139,5 @@ class Ports:
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]] = _no_sessions
     home: HomePublisher | None = None
     introduced: Callable[[Gate], None] = lambda _: None
+    passed: Callable[[], None] = lambda: None
+    known: Callable[[Gate], None] = lambda _: None

@@ -102,7 +102,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         notifier=notifier,  # type: ignore[arg-type]
         replies_settled=settled,
         clock=clock,
-        passed=lambda: None,
+        passed=lambda _: None,
     )
     clocks = Clocks()
     intake.use_clocks(clocks)
