@@ -9,22 +9,49 @@ from __future__ import annotations
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn, Page
 from bot.delivery.store import Store
+from bot.desk import Person, Reaction
+from bot.paging.admission import Admission
+from bot.paging.codec import PagePress
+from bot.paging.controls import Controls
 from bot.paging.loop import Loop
 from bot.paging.mirror import Mirror
 from bot.paging.model import FreshIncident, Incident, kind_of
 from bot.paging.policies import Policies
-from bot.paging.ports import Known, Outlet, Outside, Permalinks, Records, Targets
+from bot.paging.ports import Crew, Gate, Holding, Known, Outlet, Outside, Permalinks, Records, Targets
 from bot.paging.sheets import Sheets
+from bot.paging.words import Announcer
+from bot.ports import Place
 from bot.render import Renderer
 from bot.settings.model import RouteSettings, Settings
 from core.clock import Clock
 from core.index import Summary
 
 
-class Paging:
-    """Built by main; `restore` after the index was filled, then `run`. Implements `bot.delivery.pages.Paging`.
+class _Outlet:
+    """The delivery, which is built with the pages and after them."""
 
-    `outlet` is the delivery, `links` its gateway.
+    delivery: Outlet | None = None
+
+    def send(self, target: str, key: str, *, post: bool = True) -> None:
+        self._there.send(target, key, post=post)
+
+    async def say(
+        self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> None:
+        await self._there.say(place, key, text, blocks)
+
+    @property
+    def _there(self) -> Outlet:
+        if self.delivery is None:
+            raise RuntimeError("Paging.use(delivery) comes before anything is paged")
+        return self.delivery
+
+
+class Paging:
+    """Built by main, then `use(delivery)`; `restore` after the index was filled, then `run`; `admit_by(gate)` once
+    Slack told who we are. Implements `bot.delivery.pages.Paging`.
+
+    `links` is the delivery's gateway; `crew` and `targets` are the roster's.
     """
 
     def __init__(
@@ -39,11 +66,13 @@ class Paging:
         targets: Targets,
         outside: Outside,
         links: Permalinks,
-        outlet: Outlet,
+        router: Holding,
+        crew: Crew,
         clock: Clock,
     ) -> None:
-        policies = Policies(settings)
-        self._route_for = settings.route_for
+        policies, outlet = Policies(settings), _Outlet()
+        self._route_for, self._outlet = settings.route_for, outlet
+        self._gate: Gate | None = None
         self.loop = Loop(
             store=store,
             policies=policies,
@@ -65,6 +94,24 @@ class Paging:
         )
         self._mirror = Mirror(self.loop, records, index, self._policy_of, clock)
         self.loop.before = self._mirror.work
+        self._controls = Controls(
+            loop=self.loop,
+            router=router,
+            records=records,
+            admission=Admission(settings, self.loop.board, crew, lambda: self._gate),
+            modals=renderer,
+            hand_modal=renderer,
+            announcer=Announcer(index, messages, outlet),
+            clock=clock,
+        )
+
+    def use(self, delivery: Outlet) -> None:
+        """What posts messages; before anything else."""
+        self._outlet.delivery = delivery
+
+    def admit_by(self, gate: Gate) -> None:
+        """Who decides about people; before that nobody can change anything of a page."""
+        self._gate = gate
 
     async def raise_incident(self, fresh: FreshIncident) -> None:
         """Somebody has to take this. Once per key; durable when this returns.
@@ -126,6 +173,14 @@ class Paging:
         """The Slack users to whom the open incidents about a clarification were sent."""
         return frozenset(user for each in self.loop.board.about(clarification) for user in each.paged)
 
+    async def press(self, press: PagePress, person: Person, place: Place) -> Reaction:
+        """A control of a page was pressed; see `bot.paging.controls`."""
+        return await self._controls.press(press, person, place)
+
+    async def submit_hand(self, press: PagePress, user: str, person: Person, place: Place) -> Reaction:
+        """Hand to… was sent with `user` chosen (empty: nobody)."""
+        return await self._controls.submit_hand(press, user, person, place)
+
     async def restore(self) -> None:
         """On start: take up what is open and owed.
 
@@ -137,7 +192,10 @@ class Paging:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        await self.loop.run()
+        try:
+            await self.loop.run()
+        finally:
+            await self._controls.close()
 
     def _policy_of(self, agent: str) -> str | None:
         return self._route_for(agent).on_call

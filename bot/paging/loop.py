@@ -27,7 +27,6 @@ from core.oncall import Closed, Happening, Wanted
 _log = structlog.get_logger("clarify.paging")
 _LOOK_AGAIN = 60.0  # seconds: the machine's clock may be changed while the loop sleeps
 _STORAGE_RETRY = 1.0
-_SHORTEST = 0.001
 
 
 class Loop:
@@ -178,13 +177,13 @@ class Loop:
         moments = [at for at in (self.board.next_due(), self.sender.next_watch()) if at is not None]
         if not moments:
             return None
-        left = (min(moments) - self._clock.now()).total_seconds()
-        return min(_LOOK_AGAIN, max(_SHORTEST, left))
+        return min(_LOOK_AGAIN, max(0.0, (min(moments) - self._clock.now()).total_seconds()))
 
     async def _rest(self, seconds: float | None) -> None:
-        """Wait until something happens, or `seconds` are over."""
+        """Wait until something happens, or `seconds` are over; none are left: what is due is worked off first."""
         if seconds is None:
             await self._awake.wait()
+        if not seconds:
             return
         sleep = asyncio.ensure_future(self._clock.sleep(seconds))
         awake = asyncio.ensure_future(self._awake.wait())

@@ -7,7 +7,7 @@ off in the engine's rounds, from the newest of what was noted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -15,13 +15,14 @@ from bot.paging.board import Open
 from bot.paging.loop import Loop
 from bot.paging.model import FreshIncident
 from bot.paging.ports import Known, Records
-from core.clarification import parse_id
+from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
 from core.errors import ClarifyError, NotFound
 from core.index import Summary, summarize
 from core.oncall import Closed, Handed, Happening, Taken
 
 _log = structlog.get_logger("clarify.paging")
+_ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
 # Kinds that are about a clarification only as long as it is open.
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
@@ -108,10 +109,25 @@ class Mirror:
         each = self._loop.board.named(key)
         if each is None:
             return
-        if (news := unknown(summary, each, self._clock.now())) is not None:
+        if (news := await self._unknown(summary, each)) is not None:
             await self._loop.happened([(each.incident.id, news)])
         else:
             self._loop.touch([each.incident.id])
+
+    async def _unknown(self, summary: Summary, each: Open) -> Happening | None:
+        """What the ledger knows of who has it in hand, and the log does not."""
+        news = unknown(summary, each, self._clock.now())
+        if news is not None or (summary.taken_by is None and summary.handed_to is None):
+            return news
+        if self._loop.wants(each).state == "taken":
+            return None
+        # The same person as the log knows, who does not have it any more as it knows: was it taken again?
+        try:
+            record = await self._records.find(summary.id, summary.issue)
+        except ClarifyError as error:
+            _log.warning("who has it in hand is not known", id=summary.id, reason=str(error))
+            return None
+        return again(record, each, self._clock.now())
 
     def _fresh(self, key: str, summary: Summary) -> FreshIncident:
         agent = summary.agent_id or summary.from_
@@ -141,9 +157,23 @@ def key_of(summary: Summary) -> str | None:
     return f"escalated:{summary.id}:{summary.round}:{since}"
 
 
+def again(record: Clarification, each: Open, now: datetime) -> Happening | None:
+    """Whether somebody took it, or was handed it, once more than the log knows (pure)."""
+    last = _last(each)
+    asked = record.asked
+    holder = asked.taken_by or asked.handed_to
+    if holder is None or last is None or holder.at <= last.at + _ROUNDING:
+        return None
+    return Taken(now, holder.user) if asked.taken_by is not None else Handed(now, holder.user, "")
+
+
+def _last(each: Open) -> Taken | Handed | None:
+    return next((h for h in reversed(each.history) if isinstance(h, (Taken, Handed))), None)
+
+
 def unknown(summary: Summary, each: Open, now: datetime) -> Happening | None:
     """What the ledger knows of who has it in hand, and the log does not (pure)."""
-    last = next((h for h in reversed(each.history) if isinstance(h, (Taken, Handed))), None)
+    last = _last(each)
     if summary.taken_by is not None:
         known = isinstance(last, Taken) and last.user == summary.taken_by
         return None if known else Taken(now, summary.taken_by)

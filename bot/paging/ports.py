@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Protocol
 
+from bot.desk import Person, Refusal
+from bot.paging.codec import PagePress
 from bot.paging.model import Incident
+from bot.ports import Place, Thread
 from core.clarification import Clarification, Holder
 from core.index import Summary
 
@@ -39,8 +41,16 @@ class Outside(Protocol):
 
 
 class Outlet(Protocol):
+    """`bot.delivery.delivery.Delivery`."""
+
     def send(self, target: str, key: str, *, post: bool = True) -> None:
         """Have a stored message delivered, or brought up to date."""
+        ...
+
+    async def say(
+        self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
+    ) -> None:
+        """Say something in a thread, once per key."""
         ...
 
 
@@ -49,6 +59,9 @@ class Holding(Protocol):
 
     async def take(self, clarification_id: str, holder: Holder) -> Clarification: ...
     async def hand(self, clarification_id: str, holder: Holder) -> Clarification: ...
+
+
+Change = Callable[[str, Holder], Awaitable[Clarification]]
 
 
 class Records(Protocol):
@@ -62,28 +75,31 @@ class Known(Protocol):
     def get(self, clarification_id: str, issue: int) -> Summary | None: ...
 
 
-class Profile(Protocol):
-    @property
-    def is_bot(self) -> bool: ...
-    @property
-    def is_deleted(self) -> bool: ...
-    @property
-    def is_guest(self) -> bool: ...
-    @property
-    def is_stranger(self) -> bool: ...
+class Crew(Protocol):
+    """Whose turn it is, and who is in a user group. Never raises."""
+
+    async def on_call(self, policy_name: str) -> Sequence[str]: ...
+    async def members(self, group: str) -> Sequence[str]: ...
 
 
-class Directory(Protocol):
+class Gate(Protocol):
     """Both raise SlackError when Slack does not tell."""
 
-    async def profile(self, user: str, *, fresh: bool = False) -> Profile: ...
-    async def group(self, group: str, *, fresh: bool = False) -> AbstractSet[str]: ...
-
-
-class Crew(Protocol):
-    async def on_call(self, policy_name: str) -> Sequence[str]:
-        """Whose turn it is. Never raises."""
+    async def refusal(
+        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+    ) -> Refusal | None:
+        """Why a person may not answer an agent; None if they may."""
         ...
+
+    async def full_member(self, user: str) -> bool: ...
+
+
+class Threads(Protocol):
+    async def thread_of(self, producer: str, session_id: str) -> Thread | None: ...
+
+
+class HandModal(Protocol):
+    def hand_modal(self, press: PagePress, what: str) -> dict[str, Any]: ...
 
 
 class Permalinks(Protocol):

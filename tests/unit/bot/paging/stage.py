@@ -18,8 +18,10 @@ from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
+from bot.desk import Person, Refusal
 from bot.paging.engine import Paging
 from bot.paging.model import FreshIncident, Incident
+from bot.ports import Place
 from bot.render import Renderer
 from bot.settings import Settings, parse_settings
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
@@ -27,11 +29,12 @@ from core.clarification import Clarification
 from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.router import Router
-from tests.clocks import ManualClock
+from tests.clocks import ManualClock, until
 from tests.unit.core.records import SLA, ask
 
 AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
 ONCALL, SECOND = "U0ONCALL", "U0SECOND"
+ANSWERER, GUEST, STRANGER = "U0ANSWERER", "U0GUEST", "U0STRANGER"
 DM, DM_SECOND = "D0ONCALL", "D0SECOND"
 CONFIGURATION = f"""
 [slack]
@@ -55,6 +58,7 @@ steps = [
 ]
 """
 RENDERER = Renderer()
+ADE, BEA, STRANGE = (Person("T1", user) for user in (ONCALL, SECOND, STRANGER))
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,38 @@ class Places:
 
 
 @dataclass
+class Crew:
+    users: tuple[str, ...] = (ONCALL,)
+
+    async def on_call(self, policy_name: str) -> Sequence[str]:
+        return self.users
+
+    async def members(self, group: str) -> Sequence[str]:
+        return ()
+
+
+@dataclass
+class Gate:
+    """Lets `answerers` in; `guests` are no full members; `error` is raised instead."""
+
+    answerers: set[str] = field(default_factory=lambda: {ANSWERER})
+    guests: set[str] = field(default_factory=lambda: {GUEST})
+    error: Exception | None = None
+
+    async def refusal(
+        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+    ) -> Refusal | None:
+        if self.error is not None:
+            raise self.error
+        return None if person.user in self.answerers else Refusal("you are not listed", ("members",))
+
+    async def full_member(self, user: str) -> bool:
+        if self.error is not None:
+            raise self.error
+        return user not in self.guests
+
+
+@dataclass
 class Pager:
     """A sender outside Slack; `error` is raised, `held` keeps it waiting."""
 
@@ -112,10 +148,11 @@ class Slack:
     posts: list[str] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
     down: bool = False
 
     async def post(self, channel: str, draft: Draft) -> Outcome:
-        if self.down:
+        if self.down or channel in self.stuck:
             return Later("down", 1.0)
         if channel in self.refuses:
             return Never("channel_not_found", "place")
@@ -170,8 +207,10 @@ class World:
             "PAGER_URL": "json://127.0.0.1:1",
         }
         self.settings: Settings = parse_settings(CONFIGURATION, file=folder / "clarify.toml", environ=environ)
+        self.crew, self.gate, self.place = Crew(), Gate(), Place(DM)
         self.tasks: list[asyncio.Task[None]] = []
         self.count = 0
+        self.deaf = False
 
     async def start(self) -> World:
         self.store = await Store.open(self.folder / "clarify.db")
@@ -201,10 +240,11 @@ class World:
         await self.start()
 
     def _build(self) -> None:
+        self.deaf = False
         self.index = Index()
         self.router = Router(self.ledger, self.clock, SLA, self._changed)
         self.messages = Messages(self.store)
-        rollups, rng = Rollups(self.index), random.Random(1)
+        rollups, rng = Rollups(self.index), random.Random(1)  # noqa: S311 - jitter
         self.paging = Paging(
             settings=self.settings,
             store=self.store,
@@ -215,9 +255,11 @@ class World:
             targets=self.places,
             outside=self.pager,
             links=self.slack,
-            outlet=self,
+            router=self.router,
+            crew=self.crew,
             clock=self.clock,
         )
+        self.paging.admit_by(self.gate)
         self.delivery = Delivery(
             settings=self.settings,
             index=self.index,
@@ -241,15 +283,15 @@ class World:
             rng=rng,
         )
 
+        self.paging.use(self.delivery)
+
     async def _refused(self, clarification: str) -> None:
         raise AssertionError(clarification)
 
     def _changed(self, record: Clarification) -> None:
         self.index.put(summarize(record))
-        self.paging.note(summarize(record))
-
-    def send(self, target: str, key: str, *, post: bool = True) -> None:
-        self.delivery.send(target, key, post=post)
+        if not self.deaf:
+            self.paging.note(summarize(record))
 
     async def raised(self, **more: Any) -> FreshIncident:
         self.count += 1
@@ -264,13 +306,13 @@ class World:
         await self.paging.raise_incident(fresh)
         return fresh
 
-    async def escalated(self, issue: int = 42, token: str = "rpl_1", **more: Any) -> Clarification:
+    async def escalated(self, issue: int = 42, reply: str = "rpl_1", **more: Any) -> Clarification:
         """A question that was escalated."""
         now = self.clock.now()
         fields: dict[str, Any] = {
             "kinds": ("yes_no",),
-            "reply_token": token,
-            "event_id": token,
+            "reply_token": reply,
+            "event_id": reply,
             "expires_at": now + timedelta(hours=6),
             "asked_at": now,
             "received_at": now,
@@ -278,25 +320,32 @@ class World:
         opened = await self.router.open(issue, ask(**(fields | more)))
         return await self.router.escalate(opened.record.id, "by hand")
 
-    async def pass_by(self, seconds: float, step: float = 1.0) -> None:
-        """Time goes on by `seconds`, and everybody does what is to be done."""
+    async def pass_by(self, seconds: float) -> None:
+        """Time goes on by `seconds` at one go, and everybody does what is to be done."""
         await self.quiet()
-        while seconds > 0:
-            await self.clock.advance(min(step, seconds))
-            seconds -= step
-            await self.quiet()
+        await self.clock.advance(seconds)
+        await self.quiet()
+
+    async def paged(self, count: int, place: str = DM) -> list[Draft]:
+        """The pages in a place, once there are `count` of them and no more to come."""
+        await until(lambda: len(self.slack.pages(place)) >= count)
+        await self.quiet()
+        pages = self.slack.pages(place)
+        assert len(pages) == count, [page.text[:80] for page in pages]
+        return pages
 
     async def quiet(self) -> None:
         """Returns when nothing moves any more but the clock."""
         calm, before = 0, None
         async with asyncio.timeout(30):
-            while calm < 3:
-                await asyncio.sleep(0.001)
+            while calm < 12:
+                await asyncio.sleep(0.002)
                 now = (len(self.slack.posts), self.delivery.lanes.length, await self._written())
                 calm = calm + 1 if now == before else 0
                 before = now
 
     async def _written(self) -> int:
+        await self.store.write(lambda _: None)  # what was asked for before is done
         row = await self.store.read_one("pragma data_version")
         return int(row[0]) if row else 0
 

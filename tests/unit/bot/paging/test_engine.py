@@ -1,11 +1,25 @@
+"""Pages at work, by a clock that stands still until it is moved: first at once, on and on until somebody takes it."""
+
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.unit.bot.paging.stage import World, said
+from bot.paging.codec import PagePress
+from bot.paging.model import FreshIncident
+from core.clarification import Answer, Holder
+from tests.clocks import until
+from tests.unit.bot.judges import labels
+from tests.unit.bot.paging.stage import ADE, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World, said
+from tests.unit.core.records import ADE as DECIDER
+
+CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
+HERE = ADE
 
 
 @pytest.fixture
@@ -17,15 +31,292 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def test_first_page_goes_at_once(world: World) -> None:
     await world.raised()
-    await world.quiet()
-    (page,) = world.slack.pages()
+    (page,) = await world.paged(1)
     assert "planner stopped 1" in page.text
+    assert "Error category permanent" in page.text
+    assert labels(page.blocks) == CONTROLS
 
 
 async def test_escalated_question_is_paged_with_its_controls(world: World) -> None:
-    record = await world.escalated()
-    await world.quiet()
-    (page,) = world.slack.pages()
+    record = await world.escalated(context="Nobody is at the office.")
+    (page,) = await world.paged(1)
     assert record.id in page.text
-    for label in ("Yes", "No", "Take", "Hand to…", "Snooze", "Not mine"):
-        assert f"'{label}'" in said(page)
+    assert "Deploy to production?" in page.text
+    assert "Nobody is at the office." in said(page)
+    assert labels(page.blocks)[:2] == ["Yes", "No"]
+    assert labels(page.blocks)[-4:] == CONTROLS
+
+
+async def test_raised_twice_is_one_incident(world: World) -> None:
+    for _ in range(2):
+        await world.raised(key="ledger:issue-1.json", kind="ledger")
+    await world.paged(1)
+
+
+async def test_repeats_until_taken_and_older_page_loses_its_controls(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    await world.pass_by(300)
+    first, second = await world.paged(2)
+    assert labels(first.blocks) == []
+    assert "Paged again below" in first.text
+    assert labels(second.blocks) == CONTROLS
+
+
+async def test_every_step_is_taken_in_its_turn(world: World) -> None:
+    await world.raised()
+    for _ in range(6):
+        await world.pass_by(300)
+    await until(lambda: world.pager.sent)
+    assert len(world.slack.pages(BOSSES)) == 1
+    ((variable, title, body),) = world.pager.sent
+    assert variable == "PAGER_URL"
+    assert "planner stopped 1" in title
+    assert "Error category permanent" in body
+
+
+async def test_take_stops_and_the_page_says_who(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    reaction = await world.paging.press(PagePress("take", 1), HERE, world.place)
+    assert reaction.recorded
+    assert reaction.text == f"You took {record.id}."
+    await world.pass_by(600)
+    (page,) = await world.paged(1)
+    assert f"Taken by <@{ONCALL}>" in page.text
+    assert [each for each in labels(page.blocks) if each != "Open in Slack"] == [
+        "Yes",
+        "No",
+        "Take",
+        "Hand to…",
+    ]
+    found = await world.ledger.find(record.id, 42)
+    assert found.asked.taken_by is not None
+    assert found.asked.taken_by.user == ONCALL
+
+
+async def test_taken_but_not_answered_is_paged_again(world: World) -> None:
+    await world.escalated()
+    await world.paged(1)
+    await world.paging.press(PagePress("take", 1), HERE, world.place)
+    await world.pass_by(15 * 60 + 1)
+    await world.paged(2)
+    await world.paging.press(PagePress("take", 2), HERE, world.place)
+    await world.pass_by(600)
+    await world.paged(2)
+
+
+async def test_answer_closes_the_page_and_says_who_answered(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    await world.router.answer(
+        record.id, lambda _: Answer(response=True, label="Yes"), DECIDER, world.clock.now()
+    )
+    await world.pass_by(3600)
+    (page,) = await world.paged(1)
+    assert set(labels(page.blocks)) <= {"Open in Slack"}
+    assert "Yes" in page.text
+    assert "Answered by" in page.text
+    assert (await world.log())[-1] == "closed"
+
+
+async def test_taken_in_the_ledger_by_others_stops_the_pages(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    await world.router.take(record.id, Holder(user=SECOND, team="T1", at=world.clock.now()))
+    await world.pass_by(600)
+    await world.paged(1)
+    assert (await world.log())[-1] == "taken"
+
+
+async def test_snooze_is_quiet_and_comes_back(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    await world.paging.press(PagePress("snooze", 1), HERE, world.place)
+    await world.pass_by(599)
+    (page,) = await world.paged(1)
+    assert "Snoozed until" in page.text
+    await world.pass_by(2)
+    await world.paged(2)
+
+
+async def test_not_mine_takes_the_next_step_now(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    await world.paging.press(PagePress("notmine", 1), HERE, world.place)
+    await world.paged(1, BOSSES)
+
+
+async def test_handed_over_person_is_paged_at_once(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    reaction = await world.paging.submit_hand(PagePress("hand", 1), SECOND, HERE, world.place)
+    assert reaction.recorded
+    (page,) = await world.paged(1, DM_SECOND)
+    assert labels(page.blocks)[:2] == ["Yes", "No"]
+    found = await world.ledger.find(record.id, 42)
+    assert found.asked.handed_to is not None
+    assert found.asked.handed_to.user == SECOND
+    assert world.paging.paged(record.id) == {ONCALL, SECOND}
+
+
+@pytest.mark.parametrize("how", ["refused", "nobody", "late", "outside"])
+async def test_what_does_not_arrive_takes_the_next_step_at_once(world: World, how: str) -> None:
+    if how == "refused":
+        world.slack.refuses.add(DM)
+    elif how == "nobody":
+        world.places.nobody.add("dm")
+    elif how == "late":
+        world.slack.stuck.add(DM)
+    else:
+        world.slack.refuses |= {DM, BOSSES}
+        world.pager.error = RuntimeError("503")
+    await world.raised()
+    if how == "late":
+        await world.quiet()
+        await world.pass_by(16)
+    place = FALLBACK if how == "outside" else BOSSES
+    await world.paged(1, place)
+    await world.pass_by(60)
+    assert len(world.slack.pages(place)) == 1
+    assert "failed" in await world.log()
+
+
+async def test_storm_is_few_pages_and_everything_is_in_one(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    for _ in range(199):
+        await world.raised()
+    await world.quiet()
+    assert len(world.slack.pages()) == 1
+    await world.pass_by(6)
+    _, page = await world.paged(2)
+    assert "199 need a human" in page.text
+    assert "And 189 more." in page.text
+    assert [label for label in labels(page.blocks) if label.startswith("Show")] == ["Show"] * 10
+    row = await world.store.read_one("select count(distinct incident) as n from page_items")
+    assert row is not None
+    assert row["n"] == 200
+
+
+async def test_take_of_a_page_about_many_takes_all_of_it(world: World) -> None:
+    for issue in range(1, 21):
+        await world.escalated(issue, f"rpl_{issue}", session_id=f"sess_{issue}")
+    await world.quiet()
+    await world.pass_by(6)
+    pages = world.slack.pages()
+    assert len(pages) <= 3
+    named = int(re.findall(r"page:(\d+):", repr([page.metadata for page in pages]))[-1])
+    for page in range(1, named + 1):
+        await world.paging.press(PagePress("take", page), HERE, world.place)
+    count = len(world.slack.pages())
+    await world.pass_by(600)
+    await world.paged(count)
+    for issue in range(1, 21):
+        record = await world.ledger.find(f"CLR-{issue}-001", issue)
+        assert record.asked.taken_by is not None
+
+
+async def test_poisoned_incident_stops_nobody(world: World) -> None:
+    world.places.broken.add("errored:planner:1")
+    await world.raised()
+    await world.raised()
+    (page,) = await world.paged(1)
+    assert "planner stopped 2" in page.text
+    world.places.broken.clear()
+    await world.pass_by(61)
+    assert "planner stopped 1" in repr([draft.text for draft in await world.paged(2)])
+
+
+async def test_no_policy_is_one_post_where_everybody_looks(world: World) -> None:
+    await world.raised(policy=None)
+    await world.paged(1, FALLBACK)
+    await world.pass_by(3600)
+    await world.paged(1, FALLBACK)
+
+
+async def test_lost_answer_of_slack_does_not_double_a_page(world: World) -> None:
+    world.slack.unknown.add(DM)
+    await world.raised()
+    await world.quiet()
+    await world.pass_by(10)
+    await world.paged(1)
+
+
+async def test_urgent_group_waits_no_longer_than_a_quarter_of_the_time_left(world: World) -> None:
+    await world.escalated(expires_at=world.clock.now() + timedelta(seconds=8))
+    await world.paged(1)
+    await world.escalated(43, "rpl_2", session_id="s2", expires_at=world.clock.now() + timedelta(seconds=8))
+    await world.pass_by(2.1)
+    await world.paged(2)
+
+
+async def test_outage_ends_with_one_page_not_with_all_that_were_missed(world: World) -> None:
+    world.slack.down = True
+    await world.raised()
+    for _ in range(4):
+        await world.pass_by(300)
+    assert world.slack.pages() == []
+    world.slack.down = False
+    for _ in range(70):
+        await world.clock.advance(1)
+        await world.quiet()
+        if world.slack.pages():
+            break
+    await world.paged(1)
+
+
+@pytest.mark.parametrize("moment", ["begun", "sent", "posted", "taken", "outside"])
+async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None:
+    """Killed between any two durable steps; built anew from the same files."""
+    match moment:
+        case "begun":
+            await world.paging.loop.incidents.begin(
+                FreshIncident("errored:x", "errored", "x stopped", "why", policy="platform"),
+                world.clock.now(),
+            )
+        case "sent":
+            world.slack.stuck.add(DM)
+            await world.raised()
+            await world.quiet()
+            world.slack.stuck.clear()
+        case "posted":
+            world.slack.unknown.add(DM)
+            await world.raised()
+            await until(world.slack.pages)
+        case "taken":
+            await world.escalated()
+            await world.paged(1)
+            holder = Holder(user=ONCALL, team="T1", at=world.clock.now())
+            world.deaf = True  # killed before the pages were told
+            await world.router.take("CLR-42-001", holder)
+        case _:
+            world.places.nobody |= {"dm", "channel"}
+            world.slack.refuses.add(FALLBACK)
+            world.pager.held = asyncio.Event()
+            await world.raised()
+            await world.quiet()
+    await world.restart()
+    if moment == "outside":
+        assert world.pager.held is not None
+        world.pager.held.set()
+        await until(lambda: world.pager.sent)
+        await world.quiet()
+        assert len(world.pager.sent) == 1
+        return
+    await until(world.slack.pages)
+    await world.pass_by(12)
+    await world.paged(1)
+    if moment == "taken":
+        await world.pass_by(600)
+        await world.paged(1)
+
+
+async def test_restart_keeps_to_the_policy(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    await world.restart()
+    await world.pass_by(299)
+    await world.paged(1)
+    await world.pass_by(2)
+    await world.paged(2)
