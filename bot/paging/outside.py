@@ -12,7 +12,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
-import apprise
 from pydantic import SecretStr
 
 from bot.errors import PagerError
@@ -77,6 +76,8 @@ class Outside:
 
 def _notify(variable: str, secret: SecretStr, title: str, body: str) -> PagerError | None:
     """Blocks until the service took it, or did not."""
+    import apprise  # noqa: PLC0415 - takes a second: not on the event loop, and only where a pager is configured
+
     asset = apprise.AppriseAsset(app_id="clarify-bot", app_desc="clarify-bot", async_mode=False)
     try:
         pager = apprise.Apprise(asset=asset)
