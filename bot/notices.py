@@ -16,10 +16,9 @@ from bot.codec import LINK_ACTION
 from bot.outline import outline
 from bot.parts import LEARN_MORE, Budget, Button, Words, pieces
 from bot.readout import PIECE, POINTER
-from bot.rounds import NAME_LIMIT, round_of, sentence, words
+from bot.rounds import NAME_LIMIT, sentence, words
 from core import aaep
 from core.aaep import Event
-from core.clarification import Clarification
 
 URL_LIMIT = 3000
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
@@ -148,23 +147,6 @@ def session_notice(event: Event) -> Notice:
     if result := event.text("partial_result" if cancelled else "output_summary"):
         texts.append(f"Result: {result}")
     return Notice(f"{agent_of(event)} {verb}", tuple(texts), _words(facts))
-
-
-def page_notice(reason: str, title: str, body: str, link: str | None, record: Clarification | None) -> Notice:
-    """A page to on-call: why, what about, where."""
-    facts = [Words(f"Why: {_fact(reason)}")]
-    texts = [body] if body.strip() else []
-    if record is not None:
-        shown = round_of(record)
-        facts.append(Words(f"{shown.agent} · {inert.clip(record.id, 40)} · {record.status}"))
-        if shown.asked.expires_at and shown.stage == "open":
-            facts.append(Words(f"Answer by {inert.date(shown.asked.expires_at)}", live=True))
-        texts.append(f"Question: {shown.question}")
-        if shown.labels:
-            texts.append(f"Choices:\n{shown.numbered}")
-    url = safe_url(link)
-    links = (Button("Open in Slack", LINK_ACTION, "", url=url),) if url else ()
-    return Notice(inert.line(title) or "Clarify needs a human", tuple(texts), tuple(facts), links)
 
 
 def agent_of(event: Event) -> str:

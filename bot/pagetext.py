@@ -6,7 +6,16 @@ Each stands alone. Pure.
 from __future__ import annotations
 
 from bot import inert
-from bot.pagecard import Matter, Sheet, closing_words, heading, item_words, left_words, state_words, why_words
+from bot.pagesheet import (
+    Matter,
+    Sheet,
+    closing_words,
+    heading,
+    item_words,
+    left_words,
+    state_words,
+    why_words,
+)
 from bot.parts import Words
 from bot.readout import PIECE, POINTER, open_text, whole_pieces
 from bot.rounds import default_words, round_of, sentence, words
@@ -30,7 +39,7 @@ def page_text(sheet: Sheet) -> tuple[str, tuple[str, ...]]:
     said = matter.body
     if matter.record is not None:
         said = matter.record.question
-    ending = closing_words(matter) if matter.state == "closed" else ""
+    ending = closing_words(matter) if matter.state == "closed" or _is_settled(matter) else ""
     why = why_words(matter) if matter.state != "closed" else ""
     return _fitted(head, [words(said) if said.strip() else "", why, ending, *_buttons(sheet)])
 
@@ -65,6 +74,10 @@ def _question_text(
     room = inert.TEXT_LIMIT - around - inert.size(POINTER) - 1
     cut = inert.clip_escaped(asked, room)
     return "\n".join(filter(None, (head, why, cut, POINTER, tail))), more or tuple(whole_pieces(shown))
+
+
+def _is_settled(matter: Matter) -> bool:
+    return matter.record is not None and not matter.record.is_open
 
 
 def _fitted(head: str, parts: list[str]) -> tuple[str, tuple[str, ...]]:

@@ -23,7 +23,8 @@ from bot.home.codec import CALLBACK as HOME_CALLBACK
 from bot.home.layout import Home
 from bot.listing import Listing
 from bot.nudge import Nudge, nudge, rollup_nudge
-from bot.pagecard import Sheet, page_card
+from bot.pagecard import page_card
+from bot.pagesheet import Sheet
 from bot.pagetext import page_text
 from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.parts import pieces
@@ -138,20 +139,6 @@ class Renderer:
         """Several tool results in one message: failures each on a line, successes folded."""
         said = told(lines)
         return self._message(inert.fallback(said), (), "tools", "tools", sections=pieces(said, 2000))
-
-    def page(
-        self, reason: str, title: str, body: str, link: str | None = None, record: Clarification | None = None
-    ) -> Message:
-        """A direct message or a post in the fallback channel to whoever is on call.
-
-        Args:
-            reason: why somebody is paged, short.
-            title: what it is about, one line.
-            body: the words of it; may be empty.
-            link: the web address of the card, if it is posted.
-            record: the clarification, if it is about one: its question goes along.
-        """
-        return self._notice(notices.page_notice(reason, title, body, link, record))
 
     def nudge(self, record: Clarification, answerers: Sequence[str]) -> Message:
         """The reminder of an open question; of its route's `answerers`, users and groups are called."""

@@ -77,7 +77,7 @@ class Delivery:
             clock=clock,
             unplaceable=self._fallback.unplaceable,
             landed=self._landed,
-            dropped=self._dropped,
+            dropped=pager.ended,
         )
         self.lanes = Lanes(
             self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
@@ -259,10 +259,6 @@ class Delivery:
         await self.notify(
             Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
         )
-
-    async def _dropped(self, row: Row) -> None:
-        if row.kind == "page":
-            await self._pager.ended(row.key, "dropped")
 
     async def _landed(self, row: Row, wish: Wish) -> None:
         """What a message's fallback text could not hold follows in the thread: of a page, in its own."""

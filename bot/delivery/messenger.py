@@ -26,12 +26,12 @@ _APP_RETRY = 30.0
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
 Landed = Callable[[Row, Wish], Awaitable[None]]
-Dropped = Callable[[Row], Awaitable[None]]
+Dropped = Callable[[str, str], Awaitable[None]]
 
 
 class Messenger:
     """`unplaceable(row, code)` is asked when Slack will never take a message there: True if it was given a
-    new place (the row was moved), False if it cannot be shown at all. `dropped(row)` is told of one that was not
+    new place (the row was moved), False if it cannot be shown at all. `dropped(key, "dropped")` is told of one that was not
     posted because nobody needs it any more.
     """
 
@@ -118,7 +118,7 @@ class Messenger:
     async def _drop(self, row: Row) -> Done:
         await self._messages.give_up(row.key, "not needed any more")
         if self._on_dropped is not None:
-            await self._on_dropped(row)
+            await self._on_dropped(row.key, "dropped")
         return Done()
 
     async def _look_up(self, row: Row, wish: Wish) -> Done | Again | None:

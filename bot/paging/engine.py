@@ -140,14 +140,6 @@ class Paging:
             )
         )
 
-    async def close_incident(self, key: str) -> None:
-        """What was raised under `key` is over by itself.
-
-        Raises:
-            StorageUnavailable: it was not kept.
-        """
-        await self._mirror.close(key)
-
     def note(self, summary: Summary) -> None:
         """A clarification was written: escalated ones are paged, those that are not any more are let go."""
         self._mirror.note(summary)

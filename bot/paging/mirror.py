@@ -76,11 +76,6 @@ class Mirror:
             if self._noted.get(clarification) is summary:
                 del self._noted[clarification]
 
-    async def close(self, key: str) -> None:
-        each = self._loop.board.named(key)
-        if each is not None:
-            await self._loop.happened([(each.incident.id, Closed(self._clock.now()))])
-
     async def _find(self, clarification: str) -> None:
         """One that needs nothing any more, or that was not there to be read."""
         try:

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, cast, get_args
 
-Kind = Literal[
-    "escalated", "refused", "unplaceable", "ledger", "errored", "event", "trouble", "failed", "distress"
-]
+Kind = Literal["escalated", "refused", "unplaceable", "ledger", "errored", "event", "trouble", "failed"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 Via = Literal["slack", "apprise"]
 

@@ -72,7 +72,7 @@ class Sender:
             for address in await self._targets.addresses(notify, policy, incident, holder):
                 if address.kind == "apprise":
                     found.append(Destination("apprise", address.target))
-                elif incident.kind != "distress":  # Slack cannot carry that it is away
+                else:
                     found.append(Destination("slack", address.target, address.thread, address.mentions))
         return found
 
@@ -125,7 +125,10 @@ class Sender:
         """Go on without the messages that are not there in time."""
         while (at := self.next_watch()) is not None and at <= now:
             key = self._watches[0][1]
-            await self._settle(self._watched[key], "late", "not there in time")
+            there = await self._shown.is_posted(key)
+            await self._settle(
+                self._watched[key], *(("sent", None) if there else ("late", "not there in time"))
+            )
             heapq.heappop(self._watches)
             self._watched.pop(key, None)
 

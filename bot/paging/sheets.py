@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 
 import structlog
 
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn
 from bot.inert import is_user
-from bot.pagecard import LISTED, Matter, Sheet, State
+from bot.pagecard import LISTED
+from bot.pagesheet import Matter, Sheet, State
 from bot.pagetext import outside_words
 from bot.paging.model import Incident
 from bot.paging.policies import Policies
@@ -120,6 +120,7 @@ class Sheets:
         who = want.holder or (last.user if state in {"taken", "closed"} and isinstance(last, Taken) else None)
         return Matter(
             incident=incident.id,
+            kind=incident.kind,
             title=incident.title,
             reason=incident.reason,
             body=incident.body,
@@ -165,8 +166,3 @@ class Sheets:
                 self._known_links.clear()
             self._known_links[key] = link
         return link
-
-
-def ends_at(incidents: Sequence[Incident]) -> datetime | None:
-    """The first moment from which an answer helps nobody."""
-    return min((each.expires_at for each in incidents if each.expires_at is not None), default=None)

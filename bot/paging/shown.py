@@ -65,6 +65,10 @@ class Shown:
         row = await self._store.read_one("select mentions from page_sendings where message = ?", key)
         return tuple(json.loads(row["mentions"])) if row else ()
 
+    async def is_posted(self, key: str) -> bool:
+        row = await self._store.read_one("select ts from messages where key = ?", key)
+        return row is not None and row["ts"] is not None
+
     async def sent_at_restart(self) -> list[str]:
         """The messages that are there, though it is not written down that they were sent."""
         rows = await self._store.read(

@@ -12,7 +12,7 @@ from bot.render import Message, Renderer
 from bot.toollines import ToolLine
 from core.aaep import Event, parse_event
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
-from tests.unit.bot.strategies import NOW, record_of, words
+from tests.unit.bot.strategies import NOW, words
 
 RENDERER = Renderer()
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -191,30 +191,6 @@ def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
     listed = message.text.count("failed")
     assert f"{40 - listed} earlier failures are not listed." in message.text
     assert "tool39" in message.text
-
-
-def test_page_says_why_what_and_where() -> None:
-    message = judged(
-        RENDERER.page(
-            "not_in_channel", "A card could not be posted", "", "https://x.slack.com/p1", record_of()
-        )
-    )
-    seen = shown(message.blocks)
-    for part in (
-        "Why: not_in_channel",
-        "A card could not be posted",
-        "Question: Which retirement age",
-        "CLR-42-001",
-    ):
-        assert part in seen
-        assert part in message.text
-    assert labels(message.blocks) == ["Open in Slack"]
-
-
-def test_page_without_a_record_or_link() -> None:
-    message = judged(RENDERER.page("it did not parse", "A ledger is unreadable", "issue-42.json", None, None))
-    assert "issue-42.json" in shown(message.blocks)
-    assert labels(message.blocks) == []
 
 
 def test_small_modals() -> None:
