@@ -53,6 +53,7 @@ class Offer:
 
 def said(words: str, *, heading: str = "", live: bool = True) -> Listing:
     """Words alone. `live`: a phrase of ours, with mentions and dates; else plain text."""
+    words = words if live else inert.plain(words)
     text = inert.clip_escaped(inert.utc_dates(words), 4000) if live else inert.fallback(words)
     spoken = f"{heading}\n{text}" if heading else text
     pieces = inert.split(words, 2900)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-_MARK = re.compile(r"<([^<>\n]*)>")
+_MARK = re.compile(r"<((?:[@#!]|[a-z][a-z0-9+.-]*:)[^<>\n]*)>")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>\n]*)?>")
 _GROUP = re.compile(r"<!subteam\^")
 _ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">"}

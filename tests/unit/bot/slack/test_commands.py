@@ -1,10 +1,63 @@
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, TEAM
-from tests.unit.bot.judges import shown
-from tests.unit.bot.slack.kit import Bot
+import pytest
+
+from bot.phrases import BUSY
+from bot.workspace.people import Outcome
+from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
+from core.clarification import Clarification
+from core.ledger import FileLedger
+from tests.unit.bot.judges import labels, shown
+from tests.unit.bot.slack.conftest import Start
+from tests.unit.bot.slack.kit import AGENT, ISSUE, Bot, choices
+
+ON_CALL = f"""
+[[on_call]]
+name = "platform"
+users = ["{ONCALL}"]
+[[routes]]
+agent = "{AGENT}"
+channel = "{AGENTS}"
+answerers = ["{FOLAKE}"]
+on_call = "platform"
+"""
+
+
+class Crew:
+    """A roster and what was handed over."""
+
+    def __init__(self, *users: str) -> None:
+        self.users = users
+        self.source = "list"
+        self.until: datetime | None = None
+        self.handed: list[tuple[str, str, datetime, str]] = []
+
+    async def on_call(self, policy_name: str) -> tuple[str, ...]:
+        return self.users
+
+    async def who(self, policy_name: str) -> Crew:
+        return self
+
+    async def hand(self, policy: str, user: str, until: datetime, by: str) -> object:
+        self.handed.append((policy, user, until, by))
+        return None
+
+
+class Paging:
+    """Pages that went to `users`."""
+
+    def __init__(self, *users: str) -> None:
+        self.users = frozenset(users)
+
+    def paged(self, clarification_id: str) -> frozenset[str]:
+        return self.users
 
 
 async def command(bot: Bot, text: str, user: str = ADE, channel: str = AGENTS) -> str:
@@ -12,7 +65,7 @@ async def command(bot: Bot, text: str, user: str = ADE, channel: str = AGENTS) -
     before = len(bot.ws.ephemerals(user))
     outcome = await bot.ws.command(user, channel, "/clarify", text)
     assert outcome.ok, outcome
-    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(user)) > before)
+    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(user)) > before, 10)
     return said(bot, user)
 
 
@@ -22,13 +75,54 @@ def said(bot: Bot, user: str = ADE) -> str:
     return f"{last.text}\n{shown(blocks)}" if blocks else last.text
 
 
-async def test_clarify_lists_what_waits(bot: Bot) -> None:
-    record, _ = await bot.asked()
+def buttons(bot: Bot, user: str = ADE) -> list[str]:
+    blocks: Any = bot.ws.ephemerals(user)[-1].blocks
+    return labels(blocks)
+
+
+async def press(bot: Bot, label: str, user: str = ADE) -> Outcome:
+    return await bot.ws.press_ephemeral(user, bot.ws.ephemerals(user)[-1], label)
+
+
+@asynccontextmanager
+async def locked(bot: Bot) -> AsyncIterator[None]:
+    """Somebody else writes to the ledger for long."""
+    other, holding, done = FileLedger(bot.ledger.directory), threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        holding.set()
+        done.wait(30)
+
+    work = asyncio.create_task(other.transact(ISSUE, hold))
+    await asyncio.to_thread(holding.wait, 10)
+    try:
+        yield
+    finally:
+        done.set()
+        await work
+        other.close()
+
+
+async def escalated(bot: Bot, **more: Any) -> Clarification:
+    record, _ = await bot.asked(**more)
+    return await bot.router.escalate(record.id, "by hand", "Nobody knows.")
+
+
+async def test_clarify_lists_what_waits_with_links_and_actions(bot: Bot) -> None:
+    record, ts = await bot.asked()
 
     told = await command(bot, "")
 
-    assert record.id in told
+    assert "Open questions: 1" in told
     assert "Deploy to production?" in told
+    assert f"|{record.id}>" in told
+    assert bot.ws.state.permalink(bot.ws.message(AGENTS, ts)) in told
+    assert buttons(bot) == ["Answer…", "View full"]
+
+
+@pytest.mark.parametrize("text", ["", "mine", "stale"])
+async def test_nothing_to_list_is_said(bot: Bot, text: str) -> None:
+    assert "Nothing" in await command(bot, text)
 
 
 async def test_help_shows_the_grammar(bot: Bot) -> None:
@@ -37,6 +131,14 @@ async def test_help_shows_the_grammar(bot: Bot) -> None:
     for form in ("/clarify", "#42", "CLR-42-001", "stale", "answer ID text", "resolve ID text",
                  "escalate ID [reason]", "oncall", "help"):  # fmt: skip
         assert form in told
+    assert "Example" in await command(bot, "help answer")
+
+
+async def test_unreadable_word_gets_a_hint_and_stays_inert(bot: Bot) -> None:
+    told = await command(bot, "stail <!channel>")
+
+    assert "/clarify stale" in told
+    assert "<!channel>" not in bot.ws.ephemerals(ADE)[-1].text
 
 
 async def test_answer_is_in_the_ledger_when_acknowledged(bot: Bot) -> None:
@@ -51,6 +153,23 @@ async def test_answer_is_in_the_ledger_when_acknowledged(bot: Bot) -> None:
     assert "is answered: “Yes”" in said(bot)
 
 
+async def test_answer_by_issue_means_its_only_open_question(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    await command(bot, f"answer #{ISSUE} “yes”")
+
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_answer_by_issue_with_several_open_changes_nothing(bot: Bot) -> None:
+    records = [(await bot.asked(session_id=f"s{n}", question=f"Question {n}?"))[0] for n in range(2)]
+
+    told = await command(bot, f"answer #{ISSUE} yes")
+
+    assert all(record.id in told for record in records)
+    assert all([(await bot.find(record)).is_open for record in records])
+
+
 async def test_second_answer_is_told_who_was_first(bot: Bot) -> None:
     record, _ = await bot.asked()
     await command(bot, f"answer {record.id} no")
@@ -59,3 +178,337 @@ async def test_second_answer_is_told_who_was_first(bot: Bot) -> None:
 
     assert f"<@{ADE}>" in told
     assert (await bot.find(record)).asked.response is False
+    assert bot.refreshed == [record.id]
+
+
+async def test_answer_that_does_not_fit_gets_a_hint(bot: Bot) -> None:
+    record, _ = await bot.asked(**choices("Staging", "Production"))
+
+    told = await command(bot, f"answer {record.id} the moon")
+
+    assert "number of a choice" in told
+    assert (await bot.find(record)).is_open
+
+
+@pytest.mark.parametrize("verb", ["answer {} yes", "resolve {} yes", "escalate {} why", "abandon {}"])
+@pytest.mark.parametrize("user", [GIO, EVA])
+async def test_who_may_not_is_told_so(bot: Bot, verb: str, user: str) -> None:
+    record, _ = await bot.asked()
+
+    told = await command(bot, verb.format(record.id), user)
+
+    assert "You cannot answer this" in told
+    assert (await bot.find(record)).status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("resolve {} yes", "answered", "is answered: “Yes”"),
+        ("escalate {}", "escalated", "is escalated: whoever is on call is paged"),
+        ("escalate {} nobody knows", "escalated", "is escalated"),
+        ("abandon {}", "abandoned", "is closed without an answer"),
+    ],
+)
+async def test_changes_are_in_the_ledger_when_acknowledged(
+    bot: Bot, text: str, status: str, words: str
+) -> None:
+    record, _ = await bot.asked()
+
+    told = await command(bot, text.format(record.id))
+
+    found = await bot.find(record)
+    assert found.status == status
+    assert words in told
+
+
+async def test_escalate_says_who_and_why_in_the_ledger(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    await command(bot, f"escalate {record.id} nobody <here> knows")
+
+    entry = (await bot.find(record)).thread[-1]
+    assert entry.type == "escalation"
+    assert entry.from_ == f"user:slack/{TEAM}/{ADE}"
+    assert entry.body.startswith("nobody <here> knows\n")
+    assert "escalated already" in await command(bot, f"escalate {record.id}")
+
+
+async def test_abandoned_one_takes_no_answer(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    await command(bot, f"abandon {record.id}")
+
+    assert "closed by hand" in await command(bot, f"answer {record.id} yes")
+
+
+@pytest.mark.parametrize("text", ["CLR-42-009", "answer CLR-42-009 yes", "answer CLR-99-001 yes"])
+async def test_unknown_clarification_is_said(bot: Bot, text: str) -> None:
+    assert "There is no clarification CLR-" in await command(bot, text)
+
+
+async def test_p4_busy_ledger_changes_nothing_now_or_later(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    async with locked(bot):
+        told = await command(bot, f"answer {record.id} yes")
+
+    assert BUSY in told
+    assert (await bot.find(record)).is_open
+    assert all(ack.seconds is not None and ack.seconds < 3 for ack in bot.ws.acks)
+
+
+async def test_p4_slow_look_ups_change_nothing_now_or_later(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    for method in ("users.info", "conversations.members"):
+        bot.ws.faults.add(method, "delay:1.5", 5)
+
+    told = await command(bot, f"answer {record.id} yes")
+
+    assert "did not say who you are" in told
+    await asyncio.wait_for(bot.people.profile(ADE), 10)  # it came, too late for the command
+    assert (await bot.find(record)).is_open
+    assert [ack for ack in bot.ws.acks if ack.kind == "slash_commands" and (ack.seconds or 9) < 2]
+
+
+async def test_reading_that_takes_long_is_acknowledged_at_once(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    bot.ws.faults.add("conversations.members", "delay:1.2")
+
+    told = await command(bot, "")
+
+    assert record.id in told
+    (ack,) = [ack for ack in bot.ws.acks if ack.kind == "slash_commands"]
+    assert ack.seconds is not None
+    assert ack.seconds < 1.0
+
+
+async def test_issue_shows_open_and_closed_ones(bot: Bot) -> None:
+    first, _ = await bot.asked(session_id="s1", question="First?")
+    second, _ = await bot.asked(session_id="s2", question="Second?")
+    await command(bot, f"answer {first.id} yes")
+
+    told = await command(bot, f"#{ISSUE}")
+
+    assert "2 clarifications, 1 open" in told
+    assert told.index(second.id) < told.index(first.id)
+    assert f"answered by <@{ADE}>: “Yes”" in told
+
+
+async def test_one_shows_how_it_stands(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    told = await command(bot, record.id.lower())
+
+    assert "Deploy to production?" in told
+    assert "until" in told
+
+
+async def test_lists_show_only_what_the_person_could_see(start: Start) -> None:
+    bot = await start(more=f'[[routes]]\nagent = "secret-*"\nchannel = "{FALLBACK}"\nanswerers = ["{ADE}"]\n')
+    record, _ = await bot.asked(agent_id="secret-planner")
+
+    for text in ("", "mine", "stale", f"#{ISSUE}", "agents", "ready"):
+        assert record.id not in await command(bot, text, GIO)
+    assert "There is no clarification" in await command(bot, record.id, GIO)
+    assert "*Asked*: 0" in await command(bot, "digest", GIO)
+    assert record.id in await command(bot, "mine", ADE)
+    assert record.id in await command(bot, f"#{ISSUE}", FOLAKE)  # a member of the channel, who may not answer
+    assert buttons(bot, FOLAKE) == ["View full"]
+
+
+async def test_stale_lists_what_was_reminded_of_or_escalated(bot: Bot) -> None:
+    fresh, _ = await bot.asked(session_id="s1")
+    old = await escalated(bot, session_id="s2", question="Old?")
+
+    told = await command(bot, "stale")
+
+    assert old.id in told
+    assert fresh.id not in told
+
+
+async def test_pages_are_turned_in_place(bot: Bot) -> None:
+    for n in range(10):
+        await bot.open(session_id=f"s{n}", question=f"Question {n}?")
+    told = await command(bot, "")
+    assert "Page 1 of 2" in told
+    before = len(bot.ws.ephemerals(ADE))
+
+    assert (await press(bot, "Next")).ok
+
+    await bot.ws.wait_for(lambda: "Page 2 of 2" in said(bot))
+    assert len(bot.ws.ephemerals(ADE)) == before
+    assert "Previous" in buttons(bot)
+
+
+async def test_row_is_answered_where_the_bot_is_no_member(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    await command(bot, "mine", channel=RANDOM)
+
+    assert (await press(bot, "Answer…")).ok
+    await bot.ws.wait_for(lambda: bot.ws.views(ADE))
+    await bot.ws.submit_view(ADE, _only_input(bot, "Yes"))
+
+    assert (await bot.find(record)).asked.response is True
+
+
+def _only_input(bot: Bot, value: str) -> dict[str, Any]:
+    (view,) = bot.ws.views(ADE)
+    (block,) = [block for block in view.payload["blocks"] if block["type"] == "input"]
+    return {block["block_id"]: value}
+
+
+async def test_stale_row_tells_through_the_response_url(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    await command(bot, "mine", channel=RANDOM)
+    before = len(bot.ws.ephemerals(ADE))
+    await bot.router.abandon(record.id, _decider())
+
+    assert (await bot.ws.press_ephemeral(ADE, bot.ws.ephemerals(ADE)[before - 1], "Answer…")).ok
+
+    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(ADE)) > before)
+    assert "takes no answer any more" in said(bot)
+    assert not [call for call in bot.ws.calls if call.method == "chat.postEphemeral"]
+
+
+def _decider() -> Any:
+    from core.clarification import Decider
+
+    return Decider("user:folake", "slack", TEAM, FOLAKE)
+
+
+async def test_take_in_a_list_is_in_the_ledger_when_acknowledged(bot: Bot) -> None:
+    record = await escalated(bot)
+    await command(bot, "stale")
+    assert "Take" in buttons(bot)
+
+    assert (await press(bot, "Take")).ok
+
+    taken = (await bot.find(record)).asked.taken_by
+    assert taken is not None
+    assert (taken.user, taken.team) == (ADE, TEAM)
+    await bot.ws.wait_for(lambda: "in hand now" in said(bot))
+    await command(bot, "stale")
+    assert "Take" not in buttons(bot)
+
+
+async def test_busy_take_is_told_and_not_done_later(bot: Bot) -> None:
+    record = await escalated(bot)
+    await command(bot, "stale")
+
+    async with locked(bot):
+        assert (await press(bot, "Take")).ok
+
+    assert BUSY in said(bot)
+    assert (await bot.find(record)).asked.taken_by is None
+
+
+async def test_who_is_on_call_may_change_what_others_answer(start: Start) -> None:
+    bot = await start(more=ON_CALL, roster=Crew(ONCALL))
+    record, _ = await bot.asked()
+
+    assert "You cannot answer" in await command(bot, f"answer {record.id} yes", ADE)
+    assert "is answered" in await command(bot, f"answer {record.id} yes", ONCALL)
+
+
+async def test_who_was_paged_may_answer_while_it_is_escalated(start: Start) -> None:
+    bot = await start(f'["{FOLAKE}"]', paging=Paging(ADE))
+    first, first_ts = await bot.asked(session_id="s1")
+    assert (await bot.ws.click(ADE, AGENTS, first_ts, label="Yes")).ok
+    assert (await bot.find(first)).is_open
+    second, ts = await bot.asked(session_id="s2")
+    await bot.router.escalate(second.id, "by hand")
+
+    assert (await bot.ws.click(ADE, AGENTS, ts, label="Yes")).ok
+
+    assert (await bot.find(second)).asked.response is True
+
+
+@pytest.mark.parametrize("text", ["oncall", "oncall who", "oncall platform", "oncall who PLATFORM"])
+async def test_oncall_says_who(start: Start, text: str) -> None:
+    bot = await start(more=ON_CALL, roster=Crew(ONCALL))
+
+    assert f"platform: <@{ONCALL}> (list)" in await command(bot, text)
+
+
+async def test_oncall_without_policies_says_so(bot: Bot) -> None:
+    assert "No on-call policy is configured" in await command(bot, "oncall")
+
+
+async def test_oncall_unknown_policy_is_suggested(start: Start) -> None:
+    bot = await start(more=ON_CALL, roster=Crew(ONCALL))
+
+    assert "Did you mean “platform”?" in await command(bot, "oncall who platfrom")
+
+
+async def test_oncall_take_lasts_as_said(start: Start) -> None:
+    crew = Crew(ONCALL)
+    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+
+    told = await command(bot, "oncall take 2h", FOLAKE)
+
+    ((policy, user, until, by),) = crew.handed
+    assert (policy, user, by) == ("platform", FOLAKE, FOLAKE)
+    assert abs(until - datetime.now(UTC) - timedelta(hours=2)) < timedelta(minutes=1)
+    assert "You are on call for platform until" in told
+
+
+async def test_oncall_hand_tells_the_other(start: Start) -> None:
+    crew = Crew(ONCALL)
+    crew.until = datetime.now(UTC) + timedelta(hours=5)
+    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+
+    told = await command(bot, f"oncall hand <@{ADE}|ade>", ONCALL)
+
+    assert crew.handed == [("platform", ADE, crew.until, ONCALL)]
+    assert f"<@{ADE}> is on call for platform" in told
+    await bot.ws.wait_for(lambda: bot.ws.direct(ADE))
+    assert f"<@{ONCALL}> handed you on-call" in bot.ws.direct(ADE)[-1].text
+
+
+@pytest.mark.parametrize(
+    ("user", "text", "words"),
+    [
+        (ADE, "oncall take 2h", "You cannot change this"),
+        (ONCALL, f"oncall hand <@{GIO}>", "only active, full members"),
+        (ONCALL, "oncall hand <@U0GONE>", "only active, full members"),
+        (ONCALL, "oncall hand <@U0NOBODY>", "only active, full members"),
+    ],
+)
+async def test_oncall_refuses_aloud(start: Start, user: str, text: str, words: str) -> None:
+    crew = Crew(ONCALL)
+    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+
+    assert words in await command(bot, text, user)
+    assert not crew.handed
+
+
+async def test_digest_counts(bot: Bot) -> None:
+    first, _ = await bot.asked(session_id="s1", topic="deploys")
+    await bot.asked(session_id="s2", topic="deploys")
+    await command(bot, f"answer {first.id} yes")
+
+    told = await command(bot, "digest 7d")
+
+    assert "Digest of the last 1 week" in told
+    assert "*Asked*: 2 (0 resolved, 1 answered, 1 open, 0 abandoned)" in told
+    assert "*Top topics*: deploys (2)" in told
+    assert f"*Answers most*: <@{ADE}> (1)" in told
+
+
+async def test_agents_and_ready_say_who_waits(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    agents, ready = await command(bot, "agents"), await command(bot, "ready")
+
+    assert "blocked on human" in agents
+    assert record.id in agents
+    assert f"blocked by {record.id}" in ready
+
+
+async def test_works_in_direct_messages(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    await bot.web.chat_postMessage(channel=ADE, text="Hello")
+    channel = bot.ws.state.direct_message(ADE)
+    assert channel is not None
+
+    assert record.id in await command(bot, "", channel=channel.id)

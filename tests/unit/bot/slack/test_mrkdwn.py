@@ -72,3 +72,23 @@ def test_people_in_names_each_once() -> None:
 )
 def test_speaks_to_somebody(text: str, talk: bool) -> None:
     assert speaks_to_somebody(text, "UBOT") is talk
+
+
+@pytest.mark.parametrize("text", ["nobody <here> knows", "a <b> c", "1 < 2 > 0"])
+def test_plain_leaves_what_is_no_mark(text: str) -> None:
+    assert mrkdwn.plain(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "begins", "left"),
+    [
+        ("<@U0BOT> stale", True, "stale"),
+        (" <@U0BOT|clarify>: stale", True, "stale"),
+        ("hey <@U0BOT>, stale", False, "hey stale"),
+        ("<@U0BOT> oncall hand <@U0ADE> 2h", True, "oncall hand <@U0ADE> 2h"),
+        ("<@U0BOTHER> stale", False, "<@U0BOTHER> stale"),
+    ],
+)
+def test_mention_of_the_bot_is_told_from_the_rest(text: str, begins: bool, left: str) -> None:
+    assert mrkdwn.begins_with(text, "U0BOT") is begins
+    assert mrkdwn.without(text, "U0BOT") == left
