@@ -103,7 +103,7 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
         await producer.emit(asks("rpl_2"), stage.clock.now().isoformat())
         second = await stage.card("round 2")
         assert second.thread_ts == first.ts
-        assert controls(second) == ["Yes", "No"]
+        assert controls(second)[:2] == ["Yes", "No"]
         old = await stage.now_says(first, f"<@{FOLAKE}>")
         assert not controls(old)
         await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
@@ -111,5 +111,6 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
         await stage.now_says(second, f"<@{ADE}>")
     record = stage.record()
     assert record["round"] == 2
-    assert [entry["type"] for entry in record["thread"]] == ["question", "answer", "question", "answer"]
+    types = [entry["type"] for entry in record["thread"]]
+    assert types == ["question", "answer", "question", "escalation", "answer"]  # said again: stuck
     assert len(stage.ledger(100001)["clarifications"]) == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE
+from bot.workspace.seed import AGENTS, FOLAKE
 from tests.scenario.harness import HurriedClock, Scene, config, controls, question, said, scene
 
 LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}
@@ -85,7 +85,6 @@ async def test_p1_garbage_and_oversize_page_somebody_and_stop_nothing(stage: Sce
         await stage.reply("rpl_2")
         await stage.page("larger than 1 MiB")
         await stage.page("could not be read")
-        await stage.message("larger than 1 MiB", FALLBACK)
 
 
 async def test_p4_answer_given_while_the_producer_is_down_is_delivered_when_it_is_back(
@@ -126,7 +125,6 @@ async def test_p4_refused_reply_is_shown_and_pages(stage: Scene) -> None:
         shown = await stage.now_says(card, "refused")
         assert f"<@{FOLAKE}>" in said(shown)
         assert "the answer was refused" in said(await stage.page("refused"))
-        await stage.message("the answer was refused", FALLBACK)
 
 
 async def test_p4_refusal_after_a_lost_response_is_no_refusal(stage: Scene) -> None:
