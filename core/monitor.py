@@ -243,11 +243,7 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
 
 
 def _was_told(record: Clarification) -> bool:
-    return (
-        record.status in {"answered", "resolved"}
-        and record.answer is not None
-        and record.asked.reply not in _NOT_TAKEN
-    )
+    return record.answer is not None and record.asked.reply not in _NOT_TAKEN
 
 
 def _answered_at(record: Clarification) -> datetime:

@@ -95,6 +95,14 @@ def test_again_tells_once_more_and_leaves_what_is_due_otherwise(monitor: Monitor
     assert told(monitor.due(NOW + SLA + MINUTE)) == [("due", "CLR-42-001")]
 
 
+def test_again_counts_as_it_was_said_last(monitor: Monitor) -> None:
+    monitor.again("CLR-42-001", 42, NOW + MINUTE)
+    monitor.again("CLR-42-001", 42, NOW + 2 * MINUTE)
+    assert monitor.due(NOW + MINUTE) == []
+    assert told(monitor.due(NOW + 2 * MINUTE)) == [("due", "CLR-42-001")]
+    assert monitor.next_due() is None
+
+
 def test_due_again_and_by_itself_at_one_time_is_told_once(monitor: Monitor) -> None:
     monitor.note(asked())
     monitor.again("CLR-42-001", 42, NOW + SLA)
@@ -163,6 +171,13 @@ def test_suspects_words_name_a_few_agents(monitor: Monitor) -> None:
 def test_suspects_what_blocks_nobody_is_no_deadlock(monitor: Monitor, change: dict[str, Any]) -> None:
     monitor.note(between(1, "engineer", "architect"))
     monitor.note(replace(between(2, "architect", "engineer"), **change))
+    assert monitor.suspects() == []
+
+
+def test_suspects_people_are_no_agent(monitor: Monitor) -> None:
+    """Also if an agent calls itself so: who waits for people waits for nobody's turn."""
+    monitor.note(between(1, "human", "engineer"))
+    monitor.note(between(2, "engineer", "human"))
     assert monitor.suspects() == []
 
 
@@ -241,6 +256,15 @@ def test_repetitions_question_asked_again_after_an_answer() -> None:
     ]
 
 
+def test_repetitions_reminder_within_a_round_is_none() -> None:
+    """Another implementation asks its responder again: that is how the protocol says it."""
+    question = record(question=DB)
+    reminded = question.model_copy(update={"thread": (*question.thread, question.thread[0])})
+    assert repetitions([reminded]) == []
+    third = round_two(DB, "Which port?")
+    assert repetitions([third.model_copy(update={"thread": (*third.thread, third.thread[-1])})]) == []
+
+
 def test_repetitions_another_question_is_progress() -> None:
     assert repetitions([round_two(DB, "Which port should it listen on?")]) == []
     assert repetitions([round_two("Open port 8080?", "Open port 9090?")]) == []
@@ -272,8 +296,8 @@ def test_repetitions_who_did_not_get_the_answer_may_ask_again(reply: Any) -> Non
     lost = reply_settled(answered(record(question=DB), YES, ADE, NOW + MINUTE), reply, None)
     again = ask(question=DB, event_id="evt_2", reply_token="rpl_2")
     assert repetitions([followed_up(lost, again, NOW + 2 * MINUTE, SLA)]) == []
-    anew = record(seq=2, question=DB, reply_token="rpl_2")
-    assert repetitions([lost, anew]) == []
+    assert repetitions([lost, later()]) == []
+    assert repetitions([reply_settled(lost, "delivered", None), later()]) != []
 
 
 def test_repetitions_question_we_opened_again_is_not_stuck() -> None:
