@@ -25,6 +25,7 @@ from core.ledger import parse
 
 _BREATH = 1000  # summaries looked at before others get their turn
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_Ranked = tuple[float, float, int]
 _NOTHING = {
     "waiting": "Nothing waits for you, and nothing is open in this channel.",
     "mine": "Nothing waits for you.",
@@ -104,23 +105,23 @@ class Lists:
         summaries = [each for each in self._index if each.is_open]
         circle = await self._access.circle(person, {agent_of(each) for each in summaries})
         here = {agent for agent in circle.answers | circle.sees if self._is_shown_in(agent, place)}
-        mine: list[Summary] = []
-        others: list[Summary] = []
+        mine: list[_Ranked] = []
+        others: list[_Ranked] = []
         now = self._clock.now()
         for number, each in enumerate(summaries):
             agent, held = agent_of(each), self._access.is_held_by(person.user, each)
+            ranked = (_ends(each), each.created.timestamp(), number)  # numbers sort faster than moments
             if command.kind == "stale":
                 if _is_stale(each, now) and (held or circle.may_see(agent)):
-                    mine.append(each)
+                    mine.append(ranked)
             elif held or (circle.may_answer(agent) and _wants_people(each)):
-                mine.append(each)
+                mine.append(ranked)
             elif command.kind == "waiting" and agent in here:
-                others.append(each)
+                others.append(ranked)
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
-        for some in (mine, others):
-            some.sort(key=lambda each: (each.expires_at or _NEVER, each.created))
-        return [*mine, *others], len(mine), circle
+        found = [summaries[number] for _, _, number in (*sorted(mine), *sorted(others))]
+        return found, len(mine), circle
 
     def _is_shown_in(self, agent: str, place: Place) -> bool:
         return self._settings.route_for(agent).channel == place.channel
@@ -170,6 +171,10 @@ def _wants_people(summary: Summary) -> bool:
 def _is_stale(summary: Summary, now: datetime) -> bool:
     late = summary.stale_after is not None and summary.stale_after <= now
     return late or summary.nudges > 0 or summary.status in {"stale", "escalated"}
+
+
+def _ends(summary: Summary) -> float:
+    return summary.expires_at.timestamp() if summary.expires_at is not None else float("inf")
 
 
 def _time_left(record: Clarification) -> datetime:

@@ -193,6 +193,15 @@ async def test_home_says_what_somebody_took(at_home: AtHome) -> None:
     assert f"Taken by <@{ADE}>" in shown((await at_home.until(FOLAKE, "My inbox (1)")).payload)
 
 
+async def test_home_that_slack_lost_is_published_again(at_home: AtHome) -> None:
+    await at_home.ws.open_home(ADE)
+    await at_home.until(ADE, "My inbox")
+    del at_home.ws.state.homes[ADE]
+    await at_home.ws.open_home(ADE)
+
+    await at_home.until(ADE, "My inbox")
+
+
 async def test_home_messages_tab_is_none_of_ours(at_home: AtHome) -> None:
     await at_home.ws.open_home(ADE, "messages")
     await at_home.ws.open_home(FOLAKE)

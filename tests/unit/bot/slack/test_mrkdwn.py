@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.slack.mrkdwn import people_in, plain, speaks_to_somebody
+from bot.slack.mrkdwn import begins_with, people_in, plain, speaks_to_somebody, without
 
 NAMES = {"U1": "ade"}.get
 
@@ -76,7 +76,7 @@ def test_speaks_to_somebody(text: str, talk: bool) -> None:
 
 @pytest.mark.parametrize("text", ["nobody <here> knows", "a <b> c", "1 < 2 > 0"])
 def test_plain_leaves_what_is_no_mark(text: str) -> None:
-    assert mrkdwn.plain(text) == text
+    assert plain(text) == text
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_plain_leaves_what_is_no_mark(text: str) -> None:
     ],
 )
 def test_mention_of_the_bot_is_told_from_the_rest(text: str, begins: bool, left: str) -> None:
-    assert mrkdwn.begins_with(text, "U0BOT") is begins
-    assert mrkdwn.without(text, "U0BOT") == left
+    assert begins_with(text, "U0BOT") is begins
+    assert without(text, "U0BOT") == left

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bot.commands.access import Access
+from bot.commands.grammar import List, ListKind
+from bot.commands.lists import Lists
+from bot.desk import Person, Refusal
+from bot.ports import Place
+from bot.settings import RouteSettings, Settings
+from bot.slack.wiring import NobodyOnCall, NoLinks, NoPages
+from core.clarification import Clarification
+from core.errors import NotFound
+from core.index import Index, summarize
+from core.ledger import Raw
+from tests.clocks import ManualClock
+from tests.unit.bot.slack.kit import settings
+from tests.unit.bot.strategies import record_of
+
+ADE = Person("T1", "U0ADE")
+HERE = Place("C0AGENTS")
+
+
+class Gate:
+    """Lets everybody answer; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def refusal(
+        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+    ) -> Refusal | None:
+        self.asked += 1
+        return None
+
+    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+        return None
+
+    async def decided_by(self, person: Person) -> str:
+        return "user:ade"
+
+    async def sees(self, person: Person, agent_id: str) -> bool:
+        return True
+
+    async def full_member(self, user: str) -> bool:
+        return True
+
+
+class Records:
+    def __init__(self, records: Sequence[Clarification]) -> None:
+        self.by_id = {record.id: record for record in records}
+
+    async def find(self, clarification_id: str, issue: int) -> Clarification:
+        if clarification_id not in self.by_id:
+            raise NotFound(clarification_id)
+        return self.by_id[clarification_id]
+
+    async def read(self, issue: int) -> list[Raw]:
+        return []
+
+    def issues(self) -> Sequence[int]:
+        return []
+
+
+@pytest.fixture
+def configured(tmp_path: object) -> Settings:
+    return settings(tmp_path)  # type: ignore[arg-type]
+
+
+def lists(records: Sequence[Clarification], gate: Gate, configured: Settings, clock: ManualClock) -> Lists:
+    index = Index()
+    for record in records:
+        index.put(summarize(record))
+    return Lists(
+        index=index,
+        records=Records(records),  # type: ignore[arg-type]
+        access=Access(gate, NobodyOnCall(), NoPages(), configured),
+        links=NoLinks(),
+        settings=configured,
+        clock=clock,
+    )
+
+
+@pytest.mark.parametrize("kind", ["waiting", "mine", "stale"])
+async def test_ten_thousand_open_ones_are_listed_in_time_and_hold_up_nobody(
+    configured: Settings, kind: ListKind
+) -> None:
+    base = record_of()
+    records = [base.model_copy(update={"id": f"CLR-{n}-001", "issue_number": n}) for n in range(1, 10_001)]
+    gate, clock = Gate(), ManualClock(base.created + timedelta(days=1))
+    desk = lists(records, gate, configured, clock)
+    begun = time.process_time()
+
+    answer = await desk.show(List(kind), ADE, HERE)
+
+    assert time.process_time() - begun < 3.0  # a tenth of that where nothing else runs
+    assert "10000" in answer.heading
+    assert len(answer.rows) == 8
+    assert gate.asked == 1  # once per route
+
+
+async def test_most_urgent_come_first_and_those_of_others_last(configured: Settings) -> None:
+    clock = ManualClock(record_of().created)
+    base = record_of()
+
+    def at(n: int, hours: int | None, **more: Any) -> Clarification:
+        ends = base.created + timedelta(hours=hours) if hours is not None else None
+        asked = base.asked.model_copy(update={"expires_at": ends})
+        return base.model_copy(update={"id": f"CLR-{n}-001", "issue_number": n, "aaep": asked, **more})
+
+    records = [at(1, None), at(2, 5), at(3, 1), at(4, 0, aaep=None, to="architect")]
+    answer = await lists(records, Gate(), configured, clock).show(List("waiting"), ADE, HERE)
+
+    assert [row.aloud.split(",")[0] for row in answer.rows] == [
+        "CLR-3-001",
+        "CLR-2-001",
+        "CLR-1-001",
+        "CLR-4-001",
+    ]
+    assert "3 for you, 1 more in this channel" in answer.text
+    mine = await lists(records, Gate(), configured, clock).show(List("mine"), ADE, HERE)
+    assert "Waiting for you: 3" in mine.text
