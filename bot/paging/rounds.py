@@ -64,8 +64,10 @@ class Rounds:
                     groups.setdefault(each.incident.group, []).append(_Due(each, want))
             for group, members in groups.items():
                 ready = self._through_the_gate(group, members, unscheduled)
-                for step, holder, batch in batches(ready):
-                    await self._send(batch, step, holder)
+                calm = any(not due.is_urgent for due in ready)
+                sent = [await self._send(batch, step, holder) for step, holder, batch in batches(ready)]
+                if calm and any(sent):
+                    self._gate.passed(group, self._clock.now())
                 for due in ready:
                     self._reschedule(due.each)
                     unscheduled.pop(due.each.incident.id, None)
@@ -111,7 +113,8 @@ class Rounds:
                 del unscheduled[due.each.incident.id]
         return [due for due in members if due.is_urgent]
 
-    async def _send(self, members: Sequence[Open], step: int, holder: str | None) -> None:
+    async def _send(self, members: Sequence[Open], step: int, holder: str | None) -> bool:
+        """Whether anything was sent."""
         to: list[Destination] = []
         reached: list[Open] = []
         for each in members:
@@ -124,21 +127,19 @@ class Rounds:
                 self._set_apart(each)
         # Looking up took its time: what was taken meanwhile is not sent any more.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
-        if still:
-            await self._send_or_split(still, step, to)
+        return bool(still) and await self._send_or_split(still, step, to)
 
-    async def _send_or_split(self, members: Sequence[Open], step: int, to: Sequence[Destination]) -> None:
+    async def _send_or_split(self, members: Sequence[Open], step: int, to: Sequence[Destination]) -> bool:
         try:
             await self._sender.send(members, step, to)
+            return True
         except StorageUnavailable:
             raise
         except Exception:  # noqa: BLE001 - as above
             if len(members) == 1:
                 self._set_apart(members[0])
-                return
-            for each in members:
-                await self._send_or_split([each], step, to)
-        self._gate.passed(members[0].incident.group, self._clock.now())
+                return False
+            return any([await self._send_or_split([each], step, to) for each in members])
 
     def _set_apart(self, each: Open) -> None:
         _log.exception("an incident cannot be paged", incident=each.incident.id)

@@ -212,12 +212,15 @@ class World:
         self.count = 0
         self.deaf = False
 
-    async def start(self) -> World:
+    async def start_without_ledgers(self) -> None:
+        await self.start(read=False)
+
+    async def start(self, *, read: bool = True) -> World:
         self.store = await Store.open(self.folder / "clarify.db")
         (self.folder / "ledgers").mkdir(exist_ok=True)
         self.ledger = FileLedger(self.folder / "ledgers")
         self._build()
-        for path in sorted((self.folder / "ledgers").glob("issue-*.json")):
+        for path in sorted((self.folder / "ledgers").glob("issue-*.json")) if read else ():
             issue = int(path.stem.partition("-")[2])
             self.index.update(issue, await self.ledger.read(issue))
         await self.delivery.restore()

@@ -1,0 +1,101 @@
+"""The incidents follow the ledgers, whoever writes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from core.clarification import Answer, Decider, Holder
+from core.index import summarize
+from tests.clocks import until
+from tests.unit.bot.paging.stage import DM_SECOND, ONCALL, SECOND, World
+from tests.unit.core.records import ask
+
+DECIDER = Decider("user:slack/T1/U1", "slack", "T1", "U1")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = await World(tmp_path).start()
+    yield made
+    await made.stop()
+
+
+async def test_only_escalated_ones_are_paged(world: World) -> None:
+    await world.router.open(42, ask(expires_at=world.clock.now() + timedelta(hours=1)))
+    await world.quiet()
+    assert world.paging.of("CLR-42-001") is None
+    await world.router.escalate("CLR-42-001", "by hand")
+    await until(lambda: world.paging.of("CLR-42-001"))
+    incident = world.paging.of("CLR-42-001")
+    assert incident is not None
+    assert (incident.kind, incident.policy) == ("escalated", "platform")
+
+
+@pytest.mark.parametrize("how", ["answered", "abandoned"])
+async def test_not_open_any_more_is_closed(world: World, how: str) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    if how == "answered":
+        await world.router.answer(
+            record.id, lambda _: Answer(response=True, label="Yes"), DECIDER, world.clock.now()
+        )
+    else:
+        await world.router.abandon(record.id, DECIDER)
+    await until(lambda: world.paging.of(record.id) is None)
+    assert world.paging.paged(record.id) == frozenset()
+
+
+async def test_closed_while_the_bot_was_away_is_closed_on_start(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    world.deaf = True
+    await world.router.abandon(record.id, DECIDER)
+    await world.restart()
+    await until(lambda: world.paging.of(record.id) is None)
+    await world.pass_by(600)
+    (page,) = await world.paged(1)
+    assert "closed" in page.text
+
+
+async def test_escalated_while_the_bot_was_away_is_paged_on_start(world: World) -> None:
+    world.deaf = True
+    await world.escalated()
+    await world.restart()
+    await world.paged(1)
+
+
+async def test_handed_over_in_the_ledger_pages_the_other(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    await world.router.hand(record.id, Holder(user=SECOND, team="T1", at=world.clock.now()))
+    await world.paged(1, DM_SECOND)
+
+
+async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
+    """By a command: the ledger's holder is the same, only newer."""
+    record = await world.escalated()
+    await world.paged(1)
+    await world.router.take(record.id, Holder(user=ONCALL, team="T1", at=world.clock.now()))
+    await world.pass_by(15 * 60 + 1)
+    await world.paged(2)
+    await world.router.take(record.id, Holder(user=ONCALL, team="T1", at=world.clock.now()))
+    await world.pass_by(600)
+    await world.paged(2)
+    world.paging.note(summarize(await world.ledger.find(record.id, 42)))
+    await world.quiet()
+    assert (await world.log()).count("taken") == 2
+
+
+async def test_unreadable_ledger_keeps_its_page(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    await world.stop()
+    (world.folder / "ledgers" / "issue-42.json").write_text("{")
+    await world.start_without_ledgers()
+    await world.pass_by(301)
+    await world.paged(2)
+    assert world.paging.of(record.id) is not None
