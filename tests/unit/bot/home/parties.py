@@ -138,6 +138,8 @@ class World:
         self.slack = Slack(self.clock)
         self.snapshots = 0
         self.fleet: Fleet | Exception = Fleet()
+        self.gathering_takes = 0.0  # seconds
+        self.drift = 0.0  # what the monotonic clock loses against the other
         self.viewers = viewers
         self.home = self.publisher()
 
@@ -156,7 +158,7 @@ class World:
             publish=self.slack.publish,
             viewers=self.viewers,
             clock=self.clock,
-            seconds=lambda: self.clock.now().timestamp(),
+            seconds=lambda: (self.clock.now() - START).total_seconds() * (1 - self.drift),
         )
 
     def change(self) -> None:
@@ -166,6 +168,8 @@ class World:
 
     async def _fleet(self, known: Sequence[Summary]) -> Fleet:
         self.snapshots += 1
+        if self.gathering_takes:
+            await self.clock.sleep(self.gathering_takes)
         if isinstance(self.fleet, Exception):
             raise self.fleet
         return self.fleet
