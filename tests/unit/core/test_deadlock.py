@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.deadlock import Deadlock, Flips, Wait, Waits
@@ -126,6 +126,7 @@ def _has_circle(edges: list[Edge]) -> bool:
     return False
 
 
+@settings(deadline=None)
 @given(_EDGES, st.randoms(use_true_random=False))
 def test_waits_what_is_left_has_no_circle_and_no_more_is_found(edges: list[Edge], rng: random.Random) -> None:
     """Looked at one by one or all at once, in any order: with the found ones gone nobody waits in a circle."""

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.repetition import THRESHOLD, Sayings, compare, read, says_again, similarity
@@ -114,6 +114,7 @@ _WORDS = st.sampled_from(
 _TEXTS = st.lists(_WORDS, max_size=8).map(" ".join)
 
 
+@settings(deadline=None)
 @given(_TEXTS, _TEXTS)
 def test_similarity_has_no_direction_and_knows_itself(a: str, b: str) -> None:
     assert similarity(a, b) == similarity(b, a)
@@ -121,6 +122,7 @@ def test_similarity_has_no_direction_and_knows_itself(a: str, b: str) -> None:
     assert similarity(a, a) == 1.0
 
 
+@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_says_again_takes_any_text(text: str) -> None:
     assert says_again(text, text)
@@ -130,6 +132,7 @@ def found_by(sayings: Sayings, text: str) -> set[str]:
     return {key for keys in sayings.alike(text) for key in keys}
 
 
+@settings(deadline=None)
 @given(st.lists(_TEXTS, max_size=12), _TEXTS, st.sets(st.integers(0, 11)))
 def test_sayings_find_what_comparing_each_finds(texts: list[str], asked: str, dropped: set[int]) -> None:
     sayings = Sayings()
