@@ -266,15 +266,3 @@ def _named(agents: Sequence[str]) -> str:
     if len(agents) > _NAMED:
         names.append(f"{len(agents) - _NAMED} more")
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def findings(open_ones: Iterable[Summary], now: datetime) -> list[Finding]:
-    """What has expired at `now`, the longest overdue first."""
-    due = [s for s in open_ones if s.is_open and s.expires_at is not None and s.expires_at <= now]
-    due.sort(key=lambda s: (s.expires_at or now, s.id))
-    return [Finding("due", summary.id, summary.issue) for summary in due]
-
-
-def next_due(open_ones: Iterable[Summary]) -> datetime | None:
-    """When `findings` can next say something new, if nothing changes."""
-    return min((s.expires_at for s in open_ones if s.is_open and s.expires_at is not None), default=None)
