@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bot import inert
-from bot.blockkit import BUTTON, SECTION
-from bot.card import open_card
+from bot.blockkit import BUTTON, MESSAGE_BUDGET, SECTION
+from bot.card import BUTTON_CHOICES, open_card, options
 from bot.codec import LINK_ACTION
 from bot.notices import safe_url
 from bot.pagesheet import (
@@ -25,11 +25,12 @@ from bot.pagesheet import (
 )
 from bot.paging.codec import PagePress, PageVerb, action_id
 from bot.parts import VIEW_FULL, Budget, Button, Select, Words, button, pieces
-from bot.rounds import round_of, words
+from bot.rounds import Round, round_of, words
 from core.clarification import Clarification
 
 TAKE, HAND, SNOOZE, NOT_MINE, SHOW, OPEN = "Take", "Hand to…", "Snooze", "Not mine", "Show", "Open in Slack"
 LISTED = 10
+_QUESTION, _LEAST_WHY = 2500, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def page_card(sheet: Sheet, text: str) -> PageCard:
 
 def _question_card(sheet: Sheet, matter: Matter, record: Clarification, text: str) -> PageCard:
     shown = round_of(record)
-    why, alert = inert.clip(why_words(matter), SECTION), _alert(sheet)
+    whole, alert = why_words(matter), _alert(sheet)
+    why = inert.clip(whole, _room_for_why(shown, text))
     own = " ".join((why, *(each.text for each in alert), "x" * 400))
     card = open_card(shown, "normal", text + own, None)
     left = left_words(shown.asked.expires_at, sheet.sent_at)
@@ -85,10 +87,23 @@ def _question_card(sheet: Sheet, matter: Matter, record: Clarification, text: st
         why=pieces(why, SECTION),
         facts=(*card.facts, *((Words(left),) if left else ())),
         selects=card.selects,
-        buttons=(*card.buttons, *_link(matter)),
+        buttons=(*_answers(card.buttons, record, cut=why != whole), *_link(matter)),
         controls=_controls(sheet),
         hint=card.hint,
     )
+
+
+def _room_for_why(shown: Round, text: str) -> int:
+    """What the question's own needs leave: its menu is not cut, its words hardly below a screenful."""
+    menu = sum(map(inert.size, options(shown))) + sum(map(inert.size, shown.labels[:BUTTON_CHOICES]))
+    return max(_LEAST_WHY, min(SECTION, MESSAGE_BUDGET - inert.size(text) - menu - _QUESTION))
+
+
+def _answers(buttons: tuple[Button, ...], record: Clarification, *, cut: bool) -> tuple[Button, ...]:
+    """The question's own controls; with View full where anything was cut."""
+    if not cut or any(each.label == VIEW_FULL for each in buttons):
+        return buttons
+    return (*buttons, _view_full(record))
 
 
 def _matter_card(sheet: Sheet, matter: Matter, text: str) -> PageCard:

@@ -122,9 +122,14 @@ def left_words(ends: datetime | None, sent_at: datetime) -> str:
     minutes = int((ends - sent_at).total_seconds() // 60)
     if minutes < 1:
         return "Less than a minute was left when this was sent"
-    if minutes < 120:
-        return f"{minutes} min left when this was sent"
-    return f"{minutes // 60} h left when this was sent" if minutes < 2880 else f"{minutes // 1440} days left"
+    left = (
+        f"{minutes} min"
+        if minutes < 120
+        else f"{minutes // 60} h"
+        if minutes < 2880
+        else f"{minutes // 1440} days"
+    )
+    return f"{left} left when this was sent"
 
 
 def item_words(matter: Matter) -> str:

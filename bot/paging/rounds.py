@@ -10,7 +10,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.paging.board import Board, Open
-from bot.paging.gate import Gate, Group
+from bot.paging.gate import Gate, Group, alone
 from bot.paging.model import Destination
 from bot.paging.policies import Policies
 from bot.paging.sending import Sender
@@ -67,7 +67,7 @@ class Rounds:
                 calm = any(not due.is_urgent for due in ready)
                 sent = [await self._send(batch, step, holder) for step, holder, batch in batches(ready)]
                 if calm and any(sent):
-                    self._gate.passed(group, self._clock.now())
+                    self._gate.passed(group, self._clock.now(), sum(sent))
                 for due in ready:
                     self._reschedule(due.each)
                     unscheduled.pop(due.each.incident.id, None)
@@ -132,14 +132,14 @@ class Rounds:
     async def _send_or_split(self, members: Sequence[Open], step: int, to: Sequence[Destination]) -> bool:
         try:
             await self._sender.send(members, step, to)
-            return True
         except StorageUnavailable:
             raise
         except Exception:  # noqa: BLE001 - as above
-            if len(members) == 1:
-                self._set_apart(members[0])
-                return False
-            return any([await self._send_or_split([each], step, to) for each in members])
+            if len(members) > 1:
+                return any([await self._send_or_split([each], step, to) for each in members])
+            self._set_apart(members[0])
+            return False
+        return True
 
     def _set_apart(self, each: Open) -> None:
         _log.exception("an incident cannot be paged", incident=each.incident.id)
@@ -147,10 +147,12 @@ class Rounds:
 
 
 def batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[Open]]]:
-    """What goes out together: the same step to the same people (pure)."""
+    """What goes out together: the same step to the same people, where it comes in numbers (pure)."""
     found: dict[tuple[int, str | None], list[Open]] = {}
     for due in ready:
         for step in due.want.send:
             found.setdefault((step, due.want.holder), []).append(due.each)
     for (step, holder), members in found.items():
-        yield step, holder, members
+        few = len(members) <= alone(members[0].incident.group)
+        for batch in [[each] for each in members] if few else [members]:
+            yield step, holder, batch

@@ -1,0 +1,159 @@
+"""Who may do what with a page, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bot.desk import Person
+from bot.errors import SlackUnreachableError
+from bot.paging.codec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
+from bot.paging.words import many
+from tests.unit.bot.judges import judge_view, shown
+from tests.unit.bot.paging.stage import ADE, ANSWERER, GUEST, SECOND, STRANGE, STRANGER, World
+
+TAKE = PagePress("take", 1)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = await World(tmp_path).start()
+    yield made
+    await made.stop()
+
+
+@pytest.mark.parametrize(
+    ("user", "may"),
+    [("U0ONCALL", True), (ANSWERER, True), ("U0TURN", True), (STRANGER, False), (GUEST, False)],
+)
+async def test_who_may_take(world: World, user: str, may: bool) -> None:
+    world.crew.users = ("U0TURN",)
+    await world.raised()
+    await world.paged(1)
+    reaction = await world.paging.press(TAKE, Person("T1", user), world.place)
+    assert reaction.text is not None
+    assert ("You took" in reaction.text) is may
+    assert ("You cannot" in reaction.text) is not may
+    assert (await world.log())[-1] == ("closed" if may else "sent")
+
+
+async def test_what_is_no_question_is_closed_by_taking_it(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    await world.paging.press(TAKE, ADE, world.place)
+    await world.pass_by(3600)
+    (page,) = await world.paged(1)
+    assert f"Seen by <@{ADE.user}>" in page.text
+    reaction = await world.paging.press(TAKE, ADE, world.place)
+    assert reaction.text is not None
+    assert "closed" in reaction.text
+
+
+async def test_nothing_is_taken_while_slack_does_not_say_who_it_is(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    world.gate.error = SlackUnreachableError()
+    reaction = await world.paging.press(TAKE, STRANGE, world.place)
+    assert not reaction.recorded
+    assert (await world.log())[-1] == "sent"
+
+
+@pytest.mark.parametrize(("user", "told"), [("", "Choose a person"), (GUEST, "full member"), (SECOND, None)])
+async def test_hand_takes_full_members_only(world: World, user: str, told: str | None) -> None:
+    await world.raised()
+    await world.paged(1)
+    reaction = await world.paging.submit_hand(PagePress("hand", 1), user, ADE, world.place)
+    if told is None:
+        assert reaction.recorded
+        assert reaction.text is not None
+        assert f"<@{SECOND}> gets a page now" in reaction.text
+    else:
+        assert reaction.errors is not None
+        assert told in reaction.errors[HAND_BLOCK]
+        assert (await world.log())[-1] == "sent"
+
+
+async def test_hand_opens_a_choice_of_people(world: World) -> None:
+    await world.escalated()
+    await world.paged(1)
+    view = (await world.paging.press(PagePress("hand", 1), ADE, world.place)).view
+    assert view is not None
+    judge_view(view)
+    assert view["callback_id"] == HAND_CALLBACK
+    assert "CLR-42-001" in shown(view)
+    assert PagePress.unpack(view["private_metadata"]) == PagePress("hand", 1)
+
+
+async def test_show_opens_what_it_takes_to_answer(world: World) -> None:
+    await world.escalated()
+    await world.paged(1)
+    view = (await world.paging.press(PagePress("show", 1, 1), STRANGE, world.place)).view
+    assert view is not None
+    assert "Deploy to production?" in shown(view)
+    await world.raised()
+    await world.pass_by(6)
+    view = (await world.paging.press(PagePress("show", 2, 2), STRANGE, world.place)).view
+    assert view is not None
+    assert "planner stopped 1" in shown(view)
+
+
+async def test_snooze_never_goes_beyond_half_of_the_time_left(world: World) -> None:
+    await world.escalated(expires_at=world.clock.now() + timedelta(minutes=4))
+    await world.paged(1)
+    await world.paging.press(PagePress("snooze", 1), ADE, world.place)
+    await world.pass_by(119)
+    await world.paged(1)
+    await world.pass_by(2)
+    await world.paged(2)
+
+
+@pytest.mark.parametrize("verb", ["hand", "notmine", "show", "snooze", "take"])
+async def test_unknown_page_is_told_to_be_closed(world: World, verb: PageVerb) -> None:
+    reaction = await world.paging.press(PagePress(verb, 99, 7 if verb == "show" else 0), ADE, world.place)
+    assert reaction.text is not None
+    assert "closed" in reaction.text
+
+
+async def test_answered_meanwhile_says_by_whom(world: World) -> None:
+    from core.clarification import Answer
+    from tests.unit.core.records import ADE as DECIDER
+
+    record = await world.escalated()
+    await world.paged(1)
+    world.deaf = True
+    await world.router.answer(
+        record.id, lambda _: Answer(response=True, label="Yes"), DECIDER, world.clock.now()
+    )
+    reaction = await world.paging.press(TAKE, ADE, world.place)
+    assert reaction.text is not None
+    assert "already answered" in reaction.text
+
+
+async def test_sessions_thread_is_told_who_took_it(world: World) -> None:
+    await world.escalated()
+    await world.store.execute(
+        "insert into sessions (producer, session_id, agent_id, issue, channel, thread_ts) values (?, ?, ?, ?, ?, ?)",
+        "planner",
+        "sess_1",
+        "retirement-planner",
+        42,
+        "C0AGENTS",
+        "1.000001",
+    )
+    await world.paged(1)
+    await world.paging.press(TAKE, ADE, world.place)
+    await world.quiet()
+    told = [draft for draft in world.slack.there.values() if "took CLR-42-001" in draft.text]
+    assert [draft.thread_ts for draft in told] == ["1.000001"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+async def test_many_are_named_or_counted(world: World, count: int) -> None:
+    for _ in range(count):
+        await world.raised(clarification=None)
+    words = many(await world.paging.loop.incidents.open())
+    assert ("things" in words) is (count > 3)
+    assert words.count("planner stopped") == min(count, 3)
