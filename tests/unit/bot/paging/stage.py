@@ -150,6 +150,7 @@ class Slack:
     unknown: set[str] = field(default_factory=set)
     stuck: set[str] = field(default_factory=set)
     down: bool = False
+    asked: int = 0
 
     async def post(self, channel: str, draft: Draft) -> Outcome:
         if self.down or channel in self.stuck:
@@ -185,6 +186,7 @@ class Slack:
         return None
 
     async def permalink(self, channel: str, ts: str) -> str | None:
+        self.asked += 1
         return f"https://x.slack.com/archives/{channel}/p{ts.replace('.', '')}"
 
     def pages(self, place: str = DM) -> list[Draft]:

@@ -1,0 +1,80 @@
+"""What a page's message should be now, from the log and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.paging.codec import PagePress
+from tests.unit.bot.judges import labels
+from tests.unit.bot.paging.stage import ADE, ONCALL, World, said
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = await World(tmp_path).start()
+    yield made
+    await made.stop()
+
+
+@pytest.mark.parametrize(
+    ("verb", "needed", "final"),
+    [("", True, False), ("take", False, True), ("snooze", False, False), ("notmine", True, False)],
+)
+async def test_needed_and_final_table(world: World, verb: str, needed: bool, final: bool) -> None:
+    await world.raised()
+    await world.paged(1)
+    if verb:
+        await world.paging.press(PagePress(verb, 1), ADE, world.place)  # type: ignore[arg-type]
+    row = await world.messages.get(f"page:1:{ONCALL}")
+    assert row is not None
+    drawn = await world.paging.draw(row)
+    assert drawn is not None
+    assert (drawn.needed, drawn.final) == (needed, final)
+    if needed or final:
+        return
+    assert await world.paging.sheets.words(1) is None, "a pager outside would wake somebody all the same"
+
+
+async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    world.delivery.note(next(iter(world.index)))
+    await world.quiet()
+    world.paging.note(next(iter(world.index)))
+    await world.quiet()
+    (page,) = await world.paged(1)
+    assert "Open in Slack" in labels(page.blocks)
+    assert "https://x.slack.com/archives/C0AGENTS/p" in said(page)
+    assert world.slack.asked == 1, "an address is asked for once"
+    assert record.id in page.text
+
+
+async def test_page_that_cannot_be_laid_out_says_that_there_is_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bot import pagecard, render
+
+    real = pagecard.page_card
+
+    def broken(sheet: object, text: str) -> object:
+        if "planner stopped" in repr(sheet):
+            raise KeyError("a fault of ours")
+        return real(sheet, text)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(render, "page_card", broken)
+    await world.raised()
+    (page,) = await world.paged(1)
+    assert "Something needs a human" in page.text
+    assert "Take" in labels(page.blocks)
+
+
+async def test_row_of_no_page_is_left_alone(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    row = await world.messages.get(f"page:1:{ONCALL}")
+    assert row is not None
+    await world.store.execute("delete from page_sendings")
+    assert await world.paging.draw(row) is None
