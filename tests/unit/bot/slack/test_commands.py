@@ -257,6 +257,18 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(bot: Bot) -> None:
     assert all(ack.seconds is not None and ack.seconds < 3 for ack in bot.ws.acks)
 
 
+async def test_p4_change_is_not_acknowledged_before_it_is_in_the_ledger(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    async with locked(bot):
+        typed = asyncio.create_task(bot.ws.command(ADE, AGENTS, "/clarify", f"answer {record.id} yes"))
+        done, _ = await asyncio.wait({typed}, timeout=0.6)  # reading commands would be acknowledged by then
+        assert not done
+
+    assert (await typed).ok
+    assert (await bot.find(record)).asked.response is True
+
+
 async def test_p4_slow_look_ups_change_nothing_now_or_later(bot: Bot) -> None:
     record, _ = await bot.asked()
     for method in ("users.info", "conversations.members"):
