@@ -66,8 +66,8 @@ class Distress:
 
     async def run(self) -> None:
         while True:
+            await self._clock.sleep(self._every)  # at the start nothing can be up yet
             await self.look()
-            await self._clock.sleep(self._every)
 
     async def look(self) -> None:
         """See how things are, and tell where that is due."""

@@ -144,10 +144,10 @@ async def test_distress_run_looks_until_cancelled() -> None:
     world.slack = DOWN
     task = asyncio.create_task(world.distress.run())
     await until(lambda: world.clock.sleeping)
-    world.monotonic += 200
-
     await world.clock.advance(15)
-
+    assert world.sent == []
+    world.monotonic += 200
+    await world.clock.advance(15)
     assert world.sent == [("ONE", ALARM)]
     task.cancel()
     with suppress(asyncio.CancelledError):

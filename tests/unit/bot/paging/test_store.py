@@ -194,6 +194,14 @@ def test_gate_opens_at_once_then_later_and_later_while_the_storm_lasts() -> None
     assert gate.opens(("ledger", None), None, calm) == calm
 
 
+def test_gate_lets_the_first_three_that_have_to_be_decided_through() -> None:
+    gate = Gate()
+    for _ in range(3):
+        assert gate.opens(("escalated", None), None, START) == START
+        gate.passed(("escalated", None), START)
+    assert gate.opens(("escalated", None), None, START) == START + timedelta(seconds=5)
+
+
 def test_gate_waits_a_quarter_of_the_time_left_at_most_and_not_for_a_clock_set_back() -> None:
     gate = Gate()
     gate.passed(GROUP, START)
