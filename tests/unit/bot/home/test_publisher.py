@@ -391,6 +391,7 @@ async def test_publisher_woken_less_than_a_clock_tick_before_its_turn_goes_on(wo
     await world.clock.advance(5)
 
     assert "My inbox (1)" in world.slack.last(ADE)
+    assert min(world.clock.slept) >= 0.001
 
 
 async def test_publisher_knows_where_a_viewer_can_be_told_something(world: World) -> None:
