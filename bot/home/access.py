@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
@@ -34,18 +35,19 @@ class _Verdict:
 
 
 class KeptAccess:
-    """One decision per person and route. `seconds` is a monotonic clock."""
+    """One decision per person and route. `seconds` is a monotonic clock. To be made where a loop runs."""
 
     def __init__(self, route_for: Callable[[str], RouteSettings], seconds: Callable[[], float]) -> None:
         self._route_for = route_for
         self._seconds = seconds
-        self._gate: Gatekeeper | None = None
+        self._gate: asyncio.Future[Gatekeeper] = asyncio.get_running_loop().create_future()
         self._routes: dict[str, Hashable] = {}
         self._kept: dict[tuple[str, str, Hashable], _Verdict] = {}
 
     def use(self, gate: Gatekeeper) -> None:
-        """Ask `gate` from now on; before, nothing is known."""
-        self._gate = gate
+        """Ask `gate` from now on. Until then `admitted` waits: a tab that says "not known" would replace a good one."""
+        if not self._gate.done():
+            self._gate.set_result(gate)
 
     async def admitted(self, person: Person, agents: Collection[str]) -> Admitted:
         """See `bot.home.ports.Access`."""
@@ -79,10 +81,9 @@ class KeptAccess:
         return kept.may
 
     async def _verdict(self, person: Person, agent: str, before: _Verdict | None) -> _Verdict:
-        if self._gate is None:
-            return _Verdict(None, self._seconds())
+        gate = await asyncio.shield(self._gate)
         try:
-            refusal = await self._gate.refusal(person, self._route_for(agent).channel, agent)
+            refusal = await gate.refusal(person, self._route_for(agent).channel, agent)
         except SlackError as error:
             _log.warning("Slack does not tell what somebody may answer", user=person.user, reason=str(error))
             return _Verdict(before.may if before else None, self._seconds() + _AGAIN)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from fnmatch import fnmatchcase
 
@@ -44,7 +45,7 @@ class Party:
 
 
 @pytest.fixture
-def party() -> Party:
+async def party() -> Party:
     return Party()
 
 
@@ -85,7 +86,11 @@ async def test_access_that_is_not_known_is_not_given_and_said(party: Party) -> N
     assert await party.admitted() == MAY
 
 
-async def test_access_before_there_is_a_gate_is_not_known() -> None:
-    access = KeptAccess(lambda _: OTHERS, lambda: 0.0)
+async def test_access_waits_until_there_is_a_gate() -> None:
+    access = KeptAccess(lambda _: PLANNERS, lambda: 0.0)
+    asking = asyncio.create_task(access.admitted(ADE, ["plan-a"]))
+    await asyncio.sleep(0)
+    assert not asking.done()
+    access.use(Gate())
 
-    assert await access.admitted(ADE, ["ops"]) == Admitted(frozenset(), unsure=True)
+    assert await asking == Admitted(frozenset({"plan-a"}))
