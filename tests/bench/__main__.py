@@ -16,26 +16,22 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import clicks, intake, posts, skimming, starting
+from tests.bench import clicks, commands, homes, intake, posts, skimming, starting, watching
 from tests.bench.clicks import Size
+from tests.bench.homes import Storm
+from tests.bench.parties import Parties, SharedParties
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
-Measure = Callable[[Path], Awaitable[list[Row]]]
+Measure = Callable[[Parties], Awaitable[list[Row]]]
 
 
 def measures(*, quick: bool) -> dict[str, Measure]:
     """By name, in the order of the table."""
-    if quick:
-        return {
-            "ack": partial(clicks.acknowledgements, size=Size(rounds=1, clicks=2, open=0)),
-            "reply": partial(clicks.replies, size=Size(rounds=1, clicks=3, open=20)),
-            "post": partial(posts.first_card, questions=5),
-            "intake": partial(intake.durable, rounds=1, each=1),
-            "skim": partial(skimming.skimmed, rounds=1, events=1000),
-            "paced": partial(posts.paced, questions=5, pace=20.0),
-            "start": partial(starting.start, rounds=1, past=Seed(open=20, archived=20)),
-        }
+    return _quick() if quick else _full()
+
+
+def _full() -> dict[str, Measure]:
     return {
         "ack": partial(clicks.acknowledgements, size=Size(rounds=8, clicks=20, open=0)),
         "reply": partial(clicks.replies, size=Size(rounds=20, clicks=20, open=1000)),
@@ -43,7 +39,26 @@ def measures(*, quick: bool) -> dict[str, Measure]:
         "intake": partial(intake.durable, rounds=7, each=10),
         "skim": partial(skimming.skimmed, rounds=5, events=60_000),
         "paced": partial(posts.paced, questions=100, pace=1.0),
-        "start": partial(starting.start, rounds=3, past=Seed(open=10_000, archived=100_000)),
+        "start": partial(starting.start, rounds=3, past=Seed(open=10_000, archived=100_000), settles=2.0),
+        "monitor": partial(watching.triggers, size=watching.Size(10_000, 1000, rounds=8, triggers=250)),
+        "clarify": partial(commands.clarify, times=50, past=Seed(open=10_000, stale=100)),
+        "home": partial(homes.storms, storms=(Storm(viewers=1, seconds=10), Storm(viewers=20, seconds=30))),
+    }
+
+
+def _quick() -> dict[str, Measure]:
+    past = Seed(open=20)
+    return {
+        "ack": partial(clicks.acknowledgements, size=Size(rounds=1, clicks=1, open=0)),
+        "reply": partial(clicks.replies, size=Size(rounds=1, clicks=2, open=past.open)),
+        "post": partial(posts.first_card, questions=2),
+        "intake": partial(intake.durable, rounds=1, each=1),
+        "skim": partial(skimming.skimmed, rounds=1, events=1000),
+        "paced": partial(posts.paced, questions=3, pace=20.0),
+        "start": partial(starting.start, rounds=1, past=past, settles=0.0),
+        "monitor": partial(watching.triggers, size=watching.Size(100, 30, rounds=1, triggers=5)),
+        "clarify": partial(commands.clarify, times=1, past=past),
+        "home": partial(homes.storms, storms=(Storm(viewers=2, seconds=1, changes=5, quiet=1.0),)),
     }
 
 
@@ -56,21 +71,23 @@ def main() -> int:
     )
     arguments.add_argument("--folder", type=Path, help="where to write; the disk decides the durable figures")
     chosen = arguments.parse_args()
-    configure_logging("warning")
-    rows = asyncio.run(_run(measures(quick=chosen.quick), chosen.only, chosen.folder))
+    rows = asyncio.run(_run(chosen.only, chosen.folder, quick=chosen.quick))
     sys.stdout.write(table(rows) + "\n")
     return 0 if chosen.quick or all(row.met is not False for row in rows) else 1
 
 
-async def _run(measures: dict[str, Measure], names: list[str], folder: Path | None) -> list[Row]:
+async def _run(names: list[str], folder: Path | None, *, quick: bool) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="clarify-bench-", dir=folder) as base:
-        for name, measure in measures.items():
-            if name not in names:
-                continue
-            sys.stderr.write(f"{name} …\n")
-            rows += await measure(Path(base))
-            sys.stderr.write(f"{table(rows[-1:])}\nload {os.getloadavg()[0]:.1f}\n")
+        async with (SharedParties if quick else Parties)(Path(base)) as parties:
+            for name, measure in measures(quick=quick).items():
+                if name not in names:
+                    continue
+                sys.stderr.write(f"{name} …\n")
+                configure_logging("warning")
+                found = await measure(parties)
+                sys.stderr.write(f"{table(found)}\nload {os.getloadavg()[0]:.1f}\n")
+                rows += found
     return rows
 
 

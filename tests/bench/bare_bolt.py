@@ -1,6 +1,6 @@
-"""What clicks are compared with, a process of its own: a Bolt app whose one listener acknowledges.
+"""What clicks are compared with, a process of its own: Bolt apps whose one listener acknowledges.
 
-`python -m tests.bench.bare_bolt default|own-socket|durable API_URL FOLDER`
+`python -m tests.bench.bare_bolt FOLDER KIND=API_URL …`: an app for each, of these kinds
 
 * default: AsyncApp and AsyncSocketModeHandler as the library's own examples have them;
 * own-socket: the bot's socket client, and the listener runs before the acknowledgement, as the bot's do;
@@ -28,7 +28,16 @@ from tests.bench.files import replace
 _RECORD = b"x" * 1500
 
 
-async def main(kind: str, api_url: str, folder: Path) -> None:
+async def main(folder: Path, urls: list[str]) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with asyncio.TaskGroup() as group:
+        for each in urls:
+            kind, _, url = each.partition("=")
+            group.create_task(_listen(kind, url, folder, stop), name=kind)
+
+
+async def _listen(kind: str, api_url: str, folder: Path, stop: asyncio.Event) -> None:
     web = AsyncWebClient(BOT_TOKEN, base_url=api_url)
     app = AsyncApp(client=web, process_before_response=kind != "default")
     numbers = iter(range(10**9))
@@ -39,8 +48,6 @@ async def main(kind: str, api_url: str, folder: Path) -> None:
         await ack()
 
     app.action(re.compile(r"clarify\..+"))(listener)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     if kind == "default":
         handler = AsyncSocketModeHandler(app, APP_TOKEN)
         await handler.connect_async()  # type: ignore[no-untyped-call]  # slack_bolt leaves it bare
@@ -56,4 +63,4 @@ async def main(kind: str, api_url: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2:]))

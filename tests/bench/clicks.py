@@ -15,8 +15,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN
-from tests.bench.seeding import Seed, seed
-from tests.bench.stage import Stage, bot, connected, process, stage
+from tests.bench.parties import Parties
+from tests.bench.seeding import Seed
+from tests.bench.stage import Stage, connected, process
 from tests.bench.table import Row, median, ms, quantile, spread
 
 BARE = ("default", "own-socket", "durable")
@@ -31,15 +32,15 @@ class Size:
     open: int
 
 
-async def acknowledgements(folder: Path, size: Size) -> list[Row]:
+async def acknowledgements(parties: Parties, size: Size) -> list[Row]:
     """Clicks on the same card: at the bot, and at the bare listeners, in turn."""
     rounds: dict[str, list[list[float]]] = {kind: [] for kind in ("ours", *BARE)}
-    async with AsyncExitStack() as parties:
-        on = await parties.enter_async_context(stage(folder / "bot"))
-        await parties.enter_async_context(bot(on))
-        bare = {kind: await parties.enter_async_context(_bare(kind, folder / kind)) for kind in BARE}
+    async with AsyncExitStack() as stack:
+        on = await stack.enter_async_context(parties.stage("bot"))
+        await stack.enter_async_context(parties.bot(on))
+        bare = await stack.enter_async_context(_bare(parties.folder / "bare"))
         for number in range(-1, size.rounds):
-            tokens = [f"{number + 1}-{n}" for n in range(size.clicks)]
+            tokens = [f"a{number + 1}-{n}" for n in range(size.clicks)]
             ours, blocks = await _click_cards(on, tokens)
             rounds["ours"].append(ours)
             for kind, workspace in bare.items():
@@ -110,23 +111,26 @@ async def _click_again(workspace: Workspace, blocks: list[dict[str, object]], ti
 
 
 @asynccontextmanager
-async def _bare(kind: str, folder: Path) -> AsyncIterator[Workspace]:
+async def _bare(folder: Path) -> AsyncIterator[dict[str, Workspace]]:
+    """A workspace for each of the bare listeners; these share a process, and are clicked in turn."""
     await asyncio.to_thread(folder.mkdir)
-    async with Workspace() as workspace:
-        command = [sys.executable, "-m", "tests.bench.bare_bolt", kind, workspace.api_url, str(folder)]
-        async with process(command, {}):
+    async with AsyncExitStack() as stack:
+        found = {kind: await stack.enter_async_context(Workspace()) for kind in BARE}
+        urls = [f"{kind}={workspace.api_url}" for kind, workspace in found.items()]
+        command = [sys.executable, "-m", "tests.bench.bare_bolt", str(folder), *urls]
+        await stack.enter_async_context(process(command, {}))
+        for workspace in found.values():
             await connected(workspace)
-            yield workspace
+        yield found
 
 
-async def replies(folder: Path, size: Size) -> list[Row]:
+async def replies(parties: Parties, size: Size) -> list[Row]:
     """From the click until the producer has accepted its reply; the next click follows at once."""
-    async with stage(folder / "replies") as on:
-        await seed(on, Seed(open=size.open))
-        async with bot(on):
-            seconds: list[float] = []
-            for number in range(size.rounds):
-                seconds += await _click_through(on, [f"{number}-{n}" for n in range(size.clicks)])
+    past = Seed(open=size.open)
+    async with parties.stage("replies", past=past) as on, parties.bot(on):
+        seconds: list[float] = []
+        for number in range(size.rounds):
+            seconds += await _click_through(on, [f"r{number}-{n}" for n in range(size.clicks)])
     return [
         Row(
             f"click → reply at the producer, p99 of {len(seconds)}, {size.open} open",

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 from bot.workspace import Options
 from bot.workspace.context import Call
 from bot.workspace.limits import Tier
-from tests.bench.stage import Stage, bot, stage
+from tests.bench.parties import Parties
+from tests.bench.stage import Stage
 from tests.bench.table import Row, median, quantile
 
 _POST = "chat.postMessage"
 
 
-async def first_card(folder: Path, questions: int) -> list[Row]:
+async def first_card(parties: Parties, questions: int) -> list[Row]:
     """One question at a time, each the first of its session."""
     seconds = []
-    async with stage(folder / "posts") as on, bot(on):
+    async with parties.stage("posts") as on, parties.bot(on):
         for number in range(-questions // 5, questions):
             began = time.time()
-            await on.ask(f"p{number}", session=f"ses-{number}", agent=f"agent-{number // 20}")
+            await on.ask(f"p{number}", session=f"ses-p{number}", agent=f"posts-{number // 20}")
             posted = await _next_post(on, began)
             if number >= 0:
                 seconds.append(posted - began)
@@ -37,20 +37,22 @@ async def first_card(folder: Path, questions: int) -> list[Row]:
     ]
 
 
-async def paced(folder: Path, questions: int, pace: float) -> list[Row]:
+async def paced(parties: Parties, questions: int, pace: float) -> list[Row]:
     """All at once into one channel, of agents with ten open questions each; Slack refuses what comes too fast.
 
     Slack answers as slowly as the real one does; the pacing's own limit is `questions - 1` times its interval.
     """
     options = Options(rate_limits=True, tiers={"post": Tier(60 * pace, 4), "special": Tier(6000, 1000)})
-    async with stage(folder / "paced", options) as on, bot(on, pace=pace):
+    async with parties.stage("paced", options=options) as on, parties.bot(on, pace=pace):
+        before = len(on.workspace.calls)
         on.workspace.faults.add(_POST, "delay:0.15", times=10 * questions)
         for number in range(questions):
-            await on.ask(f"f{number}", session=f"ses-{number}", agent=f"agent-{number // 10}")
+            await on.ask(f"f{number}", session=f"ses-f{number}", agent=f"flood-{number // 10}")
         limit = (questions - 1) / pace
-        await on.workspace.wait_for(lambda: len(_posts(on)) >= questions, 2 * limit + 30)
-        posts = _posts(on)
-        refused = sum(call.method == _POST and call.outcome != "ok" for call in on.workspace.calls)
+        await on.workspace.wait_for(lambda: len(_posts(on, before)) >= questions, 2 * limit + 30)
+        posts = _posts(on, before)
+        refused = sum(call.method == _POST and call.outcome != "ok" for call in on.workspace.calls[before:])
+        on.workspace.faults.clear()
     took = posts[questions - 1].time - posts[0].time
     return [
         Row(
@@ -66,8 +68,8 @@ async def paced(folder: Path, questions: int, pace: float) -> list[Row]:
     ]
 
 
-def _posts(on: Stage) -> list[Call]:
-    return [call for call in on.workspace.calls if call.method == _POST and call.outcome == "ok"]
+def _posts(on: Stage, before: int) -> list[Call]:
+    return [call for call in on.workspace.calls[before:] if call.method == _POST and call.outcome == "ok"]
 
 
 async def _next_post(on: Stage, began: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,19 +14,22 @@ from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
 from core.book import digest, dump, encode
 from core.clarification import Answer, Ask, Clarification, Decider
-from core.transitions import answered, opened, reply_settled, resolved
+from core.transitions import answered, nudged, opened, reply_settled, resolved
 from tests.bench.stage import Stage, configured
 
 PRODUCER = "planner"
-_FIRST, _FIRST_ARCHIVED = 200_001, 300_001
+FIRST, _FIRST_ARCHIVED = 200_001, 300_001
 _PER_AGENT = 20
+_SIZE, _AGENTS = 300, 300
+_SLA = timedelta(hours=4)
 
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """`size` characters of question each."""
+    """`size` characters of question each; the first `stale` of those that are open were nudged already."""
 
     open: int
+    stale: int = 0
     archived: int = 0
     size: int = 1000
 
@@ -51,29 +54,49 @@ async def seed(on: Stage, past: Seed) -> None:
     db.close()
 
 
+def seed_issues(folder: Path, issues: int, pending: int, now: datetime) -> None:
+    """`issues` ledgers of three clarifications each, of which `pending` altogether wait for another agent's answer:
+    the first is due a second after `now`, the next two seconds after it, and so on. Nobody waits in a circle.
+    """
+    template, every = _closed(_SIZE), issues // pending
+    for number in range(issues):
+        issue = FIRST + number
+        records = [_archived(issue, 3 * number + seq, template, seq) for seq in (1, 2, 3)]
+        which, rest = divmod(number, every)
+        if rest == 0 and which < pending:
+            agent = which % _AGENTS
+            ask = _ask(which, _SIZE, now)
+            ask = replace(ask, agent_id=f"agent-{agent}", to=f"agent-{agent + 1}", expires_at=None)
+            record = opened(issue, 3, ask, now, _SLA)
+            due = now + timedelta(seconds=which + 1)
+            records[2] = record.model_copy(update={"stale_after": due})
+        _write(folder, *records)
+
+
 def _open(past: Seed) -> Iterator[Clarification]:
     now = datetime.now(UTC)
     for number in range(past.open):
-        yield opened(_FIRST + number, 1, _ask(number, past.size, now), now, timedelta(hours=4))
+        record = opened(FIRST + number, 1, _ask(number, past.size, now), now, _SLA)
+        yield nudged(record, now, _SLA) if number < past.stale else record
 
 
 def _closed(size: int) -> Clarification:
     """Asked, answered and delivered long ago; what all archived ones are made after."""
     now = datetime.now(UTC) - timedelta(days=40)
     who = Decider("user:slack/T0LOCAL/U0ADE", "slack", "T0LOCAL", "U0ADE")
-    record = opened(_FIRST_ARCHIVED, 1, _ask(0, size, now), now, timedelta(hours=4))
+    record = opened(_FIRST_ARCHIVED, 1, _ask(0, size, now), now, _SLA)
     record = answered(record, Answer(response=True, label="Yes"), who, now)
     return resolved(reply_settled(record, "confirmed", None), now)
 
 
-def _archived(issue: int, number: int, template: Clarification) -> Clarification:
+def _archived(issue: int, number: int, template: Clarification, seq: int = 1) -> Clarification:
     own = {
         "session_id": f"seeded-session-{number}",
         "event_id": f"evt_seeded_{number}",
         "reply_token": f"seeded-token-{number}",
     }
     asked = template.asked.model_copy(update=own)
-    return template.model_copy(update={"id": f"CLR-{issue}-001", "issue_number": issue, "aaep": asked})
+    return template.model_copy(update={"id": f"CLR-{issue}-{seq:03d}", "issue_number": issue, "aaep": asked})
 
 
 def _ask(number: int, size: int, now: datetime) -> Ask:
@@ -104,9 +127,10 @@ def _ask(number: int, size: int, now: datetime) -> Ask:
     )
 
 
-def _write(folder: Path, record: Clarification) -> None:
-    ledger = {"issueNumber": record.issue_number, "clarifications": [dump(record)]}
-    (folder / f"issue-{record.issue_number}.json").write_bytes(encode(ledger))
+def _write(folder: Path, *records: Clarification) -> None:
+    issue = records[0].issue_number
+    ledger = {"issueNumber": issue, "clarifications": [dump(record) for record in records]}
+    (folder / f"issue-{issue}.json").write_bytes(encode(ledger))
 
 
 def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> None:

@@ -1,17 +1,12 @@
-"""Streams of output that nobody is shown: the bot's subscription against a bare httpx-sse loop.
-
-`python -m tests.bench.skimming PORT EVENTS` is the producer: a process of its own, minimal dialect.
-"""
+"""Streams of output that nobody is shown: the bot's subscription against a bare httpx-sse loop."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import socket
 import sys
 import time
-from pathlib import Path
 
 import httpx
 import psutil
@@ -21,21 +16,21 @@ from bot.ports import Incoming, Trouble
 from bot.producers.config import ProducerConfig
 from bot.producers.hub import Producers
 from core.clock import SystemClock
+from tests.bench.parties import Parties
 from tests.bench.stage import process
 from tests.bench.table import Row, median, spread
 
-_CHUNK = 20  # events per write, as a fast model's tokens come bundled by the network
 _MEGABYTE = 1 << 20
 
 
-async def skimmed(_folder: Path, rounds: int, events: int) -> list[Row]:
+async def skimmed(_parties: Parties, rounds: int, events: int) -> list[Row]:
     """The same stream, read to its end by either, in turn."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ours, bare, grown = [], [], []
     memory = psutil.Process().memory_info
-    async with process([sys.executable, "-m", "tests.bench.skimming", str(port), str(events)], {}):
+    async with process([sys.executable, "-m", "tests.bench.streaming", str(port), str(events)], {}):
         url = f"http://127.0.0.1:{port}"
         await _listens(url)
         for number in range(-1, rounds):
@@ -122,57 +117,3 @@ async def _listens(url: str) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
-
-
-def _event(number: int, kind: str) -> dict[str, object]:
-    return {
-        "@context": "https://aaep-protocol.org/context/v1",
-        "type": f"aaep:agent.{kind}",
-        "event_id": f"evt_{number:016x}",
-        "session_id": "sess_2c91a7b4d23f1e88",
-        "sequence_number": number,
-        "timestamp": "2026-05-24T14:22:23.140Z",
-        "producer": {"agent_id": "retirement-planner", "agent_version": "1.4.2"},
-        "urgency": "normal",
-        "chunk": "Your retirement plan should target a monthly contribution of $1,200.",
-        "position": number,
-        "complete": False,
-    }
-
-
-def _chunks(events: int) -> list[bytes]:
-    frames = [
-        f"data: {json.dumps(_event(number, 'output.streaming'))}\n\n".encode() for number in range(events)
-    ]
-    frames.append(f"data: {json.dumps(_event(events, 'session.completed'))}\n\n".encode())
-    bodies = [b"".join(frames[start : start + _CHUNK]) for start in range(0, len(frames), _CHUNK)]
-    return [b"%x\r\n%b\r\n" % (len(body), body) for body in bodies]
-
-
-async def _serve(port: int, events: int) -> None:
-    chunks = _chunks(events)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        try:
-            if not head.startswith(b"GET /events"):
-                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                return
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-            )
-            for chunk in chunks:
-                writer.write(chunk)
-                await writer.drain()
-            await reader.read()
-        except ConnectionError:
-            return
-        finally:
-            writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", port) as server:
-        await server.serve_forever()
-
-
-if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2])))

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from pathlib import Path
 
 import psutil
 
-from tests.bench.seeding import Seed, seed
-from tests.bench.stage import bot, stage
+from tests.bench.parties import Parties
+from tests.bench.seeding import Seed
 from tests.bench.table import Row, median, spread
 
 _MEGABYTE = 1 << 20
 
 
-async def start(folder: Path, rounds: int, past: Seed) -> list[Row]:
-    """`clarify run` from its first instruction to its Socket Mode connection, several times on the same past."""
+async def start(parties: Parties, rounds: int, past: Seed, settles: float) -> list[Row]:
+    """`clarify run` from its first instruction to its Socket Mode connection, several times on the same past.
+
+    It has `settles` seconds before its memory is looked at.
+    """
     seconds, memory = [], []
-    async with stage(folder / "start") as on:
-        await seed(on, past)
+    async with parties.stage("start", past=past) as on:
         for _ in range(rounds):
-            began = time.perf_counter()
-            async with bot(on) as pid:
-                seconds.append(time.perf_counter() - began)
-                await asyncio.sleep(2.0)
-                memory.append(psutil.Process(pid).memory_info().rss / _MEGABYTE)
+            async with parties.bot(on) as running:
+                seconds.append(running.seconds)
+                await asyncio.sleep(settles)
+                memory.append(psutil.Process(running.pid).memory_info().rss / _MEGABYTE)
     size = f"{past.open:,} open, {past.archived:,} archived"
     return [
         Row(f"ready after start, {size}", median(seconds), "{:.2f} s", f"{spread(seconds)} s", goal=5.0),

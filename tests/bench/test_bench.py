@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench.table import Row
 
-ROWS = 12
+ROWS = 25
 
 
 @pytest.mark.timeout(300)
