@@ -109,13 +109,16 @@ class Scene:
         self.folder = folder
         self.workspace = workspace
         self.producer = producer
+        self.environ: dict[str, str] = {}  # beside Slack's tokens
 
     @asynccontextmanager
     async def bot(self, text: str | None = None, clock: Clock | None = None) -> AsyncIterator[Bot]:
         """The bot, running and taking clicks; stopped in order at the end."""
         file = self.folder / "clarify.toml"
         settings = parse_settings(
-            text or config(self.producer.url), file=file, environ=environment(self.workspace)
+            text or config(self.producer.url),
+            file=file,
+            environ=environment(self.workspace) | self.environ,
         )
         prepare_folders(settings)
         bot = await Bot.build(settings, clock or self.clock, random.Random(7))  # noqa: S311 - jitter

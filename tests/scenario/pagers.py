@@ -1,0 +1,183 @@
+"""The parties of tests about pages: a clock that leaps, a pager outside Slack, policies, and what people see of pages.
+
+Time stands as good as still but for its leaps, so that nothing depends on how fast the machine is. How alike pages are
+grouped is up to their timing: what a test waits for is that words reach somebody in some page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from bot.demo.producer import DemoProducer
+from bot.main import Bot
+from bot.workspace import Options, Workspace
+from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
+from bot.workspace.state import Message
+from tests.scenario.harness import HurriedClock, Scene, config, controls, eventually, said
+
+LONG = 30.0  # seconds of patience: the machine is not ours alone
+Json = dict[str, Any]
+
+
+class LeapClock(HurriedClock):
+    """The time of day, set forward by `leap`: who sleeps wakes up when the time has come."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._leapt = asyncio.Event()
+
+    def leap(self, by: timedelta) -> None:
+        self.ahead += by
+        leapt, self._leapt = self._leapt, asyncio.Event()
+        leapt.set()
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now() + timedelta(seconds=seconds)
+        await asyncio.sleep(0)
+        while (left := (until - self.now()).total_seconds()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._leapt.wait()
+
+
+class Pager:
+    """A service outside Slack that takes apprise's `json://` notifications; `refuses` ones are answered with 500."""
+
+    def __init__(self) -> None:
+        self.told: list[Json] = []
+        self.asked = 0
+        self.refuses = False
+        self.url = ""
+
+    def words(self) -> str:
+        return "\n".join(f"{each['title']}\n{each['message']}" for each in self.told)
+
+    async def says(self, text: str) -> Json:
+        """The notification that says `text`, once it is there."""
+        found: Json = await eventually(
+            lambda: next((e for e in self.told if text in f"{e['title']}\n{e['message']}"), None), LONG
+        )
+        return found
+
+    async def take(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        if self.refuses:
+            return web.Response(status=500)
+        self.told.append(await request.json())
+        return web.Response()
+
+
+@asynccontextmanager
+async def pager() -> AsyncIterator[Pager]:
+    """A pager on loopback; gone afterwards, its address is a dead one."""
+    made = Pager()
+    application = web.Application()
+    application.router.add_post("/{key}", made.take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]  # noqa: SLF001 - aiohttp has no other way
+    made.url = f"json://127.0.0.1:{port}/key-that-is-secret"
+    try:
+        yield made
+    finally:
+        await runner.cleanup()
+
+
+def step(after: str, *notify: str, every: str | None = None) -> str:
+    """One step of a policy."""
+    told = ", ".join(f'"{each}"' for each in notify)
+    return f'{{after = "{after}", notify = [{told}]' + (f', every = "{every}"}}' if every else "}")
+
+
+class Night(Scene):
+    """A scene with somebody on call. `environ` is what the bot finds in its environment beside Slack's tokens."""
+
+    clock: LeapClock
+
+    def config(
+        self,
+        *steps: str,
+        people: str = f'users = ["{ONCALL}"]',
+        take_timeout: str = "15m",
+        more: str = "",
+        **fields: Any,
+    ) -> str:
+        """A `clarify.toml` with these steps; without any, those that the program has."""
+        policy = f'take_timeout = "{take_timeout}"\n'
+        if steps:
+            policy += f"steps = [{', '.join(steps)}]\n"
+        text = config(self.producer.url, more=policy + more, **fields)
+        return text.replace('users = ["U0ONCALL"]', people)
+
+    async def later(self, bot: Bot, **delta: float) -> None:
+        """Time passes, once all that is under way has landed: it would be late otherwise."""
+        await bot.messages.in_flight.settled()
+        await eventually(lambda: bot.paging.loop.sender.next_watch() is None, LONG)
+        self.clock.leap(timedelta(**delta))
+
+    async def escalate(self, clarification: str = "CLR-100001-001") -> None:
+        """Have a question escalated by hand: no time has to pass."""
+        outcome = await self.workspace.command(
+            FOLAKE, AGENTS, "/clarify", f"escalate {clarification} it is urgent"
+        )
+        assert outcome.ok, outcome
+
+    def pages(self, user: str = ONCALL) -> list[Message]:
+        """The direct messages to somebody, oldest first."""
+        return self.workspace.direct(user)
+
+    async def live(
+        self, text: str, place: str = ONCALL, *, wants: Iterable[str] = ("Take",), but: Iterable[str] = ()
+    ) -> Message:
+        """The message that says `text` and carries the controls `wants`, to a person or in a channel.
+
+        `but`: the ts of messages that are not meant.
+        """
+        known = set(but)
+
+        def find() -> Message | None:
+            there = self.pages(place) if place.startswith("U") else self.workspace.messages(place)
+            return next(
+                (m for m in there if m.ts not in known and text in said(m) and {*wants} <= {*controls(m)}),
+                None,
+            )
+
+        found: Message = await self.until(find, LONG)
+        return found
+
+    async def becomes(self, page: Message, *texts: str, without: Iterable[str] = ()) -> Message:
+        """A message once it says all `texts` and has none of the controls `without`."""
+        dead = {*without}
+
+        def find() -> Message | None:
+            there = self.workspace.message(page.channel, page.ts)
+            fits = all(text in said(there) for text in texts) and not dead & {*controls(there)}
+            return there if fits else None
+
+        found: Message = await self.until(find, LONG)
+        return found
+
+    async def press(self, page: Message, label: str, user: str = ONCALL) -> None:
+        outcome = await self.workspace.click(user, page.channel, page.ts, label=label)
+        assert outcome.ok, outcome
+
+
+@asynccontextmanager
+async def night(folder: Path, *, seconds_to_ack: float = 30.0) -> AsyncIterator[Night]:
+    """A workspace and a producer on one leaping clock. The workspace waits long for a machine that is busy."""
+    clock = LeapClock()
+    options = Options(ack_timeout=seconds_to_ack, trigger_lifetime=600.0, clock=clock.seconds)
+    async with (
+        Workspace(options=options) as workspace,
+        DemoProducer("planner-agent", agent_name="Planner", now=clock.now) as producer,
+    ):
+        yield Night(folder, workspace, producer, clock)
