@@ -1,0 +1,121 @@
+"""Typing `/clarify` and reading what comes of it, the way a person in the local workspace does."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bot.workspace.controls import controls
+from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
+from bot.workspace.state import Ephemeral, Message, User, View
+from tests.scenario.harness import Scene, eventually, question
+
+Shown = Message | Ephemeral | View
+FREE: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
+YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
+LIN = "U0LIN"
+HOSTILE = "Ping <!channel> <@U0GONE> *bold* `code` <https://evil.example|press me> &lt;!here&gt; now?"
+_LIVE = ("<!channel>", "<!here>", "<@U0GONE>", "<https://evil.example", "|press me>")
+_FORMAT = ("*bold*", "`code`")
+_ID = re.compile(r"CLR-\d+-\d+")
+
+
+def of_issue(issue: int, **more: Any) -> dict[str, Any]:
+    """Fields of a question of an issue; `more` are other extensions."""
+    return {"extensions": {"agentx": {"issue": issue, **more}}}
+
+
+async def command(stage: Scene, text: str, user: str = ADE, channel: str = AGENTS) -> Ephemeral:
+    """Type `/clarify text`; what the person is told, with the acknowledgement or after it."""
+    before = len(stage.workspace.ephemerals(user))
+    outcome = await stage.workspace.command(user, channel, "/clarify", text)
+    assert outcome.ok, (text, outcome)
+    told: Ephemeral = await stage.until(
+        lambda: next(iter(stage.workspace.ephemerals(user)[before:]), None), 20
+    )
+    return told
+
+
+async def becomes(stage: Scene, told: Ephemeral, text: str) -> None:
+    """Returns once a message that only one person sees says `text`, in its place."""
+    await stage.until(lambda: text in words(told), 20)
+
+
+def payload(shown: Shown) -> Any:
+    return shown.payload["blocks"] if isinstance(shown, View) else shown.blocks
+
+
+def words(shown: Shown) -> str:
+    """All that is shown, as a reader sees it; without blocks the text itself."""
+    texts = [item["text"] for item in walk(payload(shown)) if isinstance(item.get("text"), str)]
+    if not texts and not isinstance(shown, View):
+        texts = [shown.text]
+    return html.unescape("\n".join(texts))
+
+
+def ids(shown: Shown) -> list[str]:
+    """The clarifications that are named, each once, in their order."""
+    return list(dict.fromkeys(_ID.findall(words(shown))))
+
+
+def buttons(shown: Shown) -> list[str]:
+    """The words on its buttons, in their order."""
+    return [str(each.element["text"]["text"]) for each in controls(payload(shown)) if each.kind == "button"]
+
+
+def assert_inert(shown: Shown) -> None:
+    """Nothing of `HOSTILE` mentions, links or formats where Slack would read it so."""
+    live = [item["text"] for item in walk(payload(shown)) if item.get("type") == "mrkdwn"]
+    for text in [*live, "" if isinstance(shown, View) else shown.text]:
+        assert not [each for each in _LIVE if each in text], text
+    for text in live:
+        assert not [each for each in _FORMAT if each in text], text
+
+
+def walk(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for child in value:
+            yield from walk(child)
+
+
+def outsider(stage: Scene) -> str:
+    """A full member of the workspace who is in #random, and not where the agents are."""
+    stage.workspace.add_user(User(LIN, "lin", "Lin", TEAM, "lin@local.example"))
+    stage.workspace.channel(RANDOM).members.append(LIN)
+    return LIN
+
+
+def direct(stage: Scene, user: str) -> str:
+    """The channel of a person's direct messages with the bot."""
+    return stage.workspace.board.open_direct(user).id
+
+
+async def ask_many(stage: Scene, known: Any, count: int, issue: int = 42) -> list[str]:
+    """Have as many questions open, in sessions of their own; their ids, those with the least time left first.
+
+    `known`: the bot's index.
+    """
+    for n in range(count):
+        left = 3600 + 60 * ((n * 7) % count)  # not in the order of asking
+        asked = question(
+            f"rpl_{n}", session=f"sess_{n}", question=f"Question number {n}?", timeout_seconds=left
+        )
+        await stage.producer.emit(asked | YES_NO | of_issue(issue))
+    await eventually(lambda: sum(each.is_open for each in known) == count, 60)
+    left_first = sorted(known, key=lambda each: each.expires_at)
+    return [each.id for each in left_first]
+
+
+@asynccontextmanager
+async def saying(stage: Scene, channel: str) -> AsyncIterator[list[Message]]:
+    """The messages that are posted in a channel meanwhile; complete at the end."""
+    before = {message.ts for message in stage.workspace.messages(channel)}
+    said: list[Message] = []
+    yield said
+    said += [message for message in stage.workspace.messages(channel) if message.ts not in before]
