@@ -8,7 +8,7 @@ from typing import Literal
 
 from bot import inert
 from bot.parts import Words
-from bot.rounds import NAME_LIMIT, closed_words, round_of
+from bot.rounds import NAME_LIMIT, closed_words, has_one_side, round_of
 from core.clarification import Clarification
 
 State = Literal["live", "taken", "snoozed", "closed"]
@@ -108,10 +108,12 @@ def state_words(sheet: Sheet) -> list[Words]:
 def why_words(matter: Matter) -> str:
     """Why somebody is paged: of a question its escalation, with both sides' positions."""
     record = matter.record
-    entry = None
+    reason = matter.reason
     if matter.kind == "escalated" and record is not None:
         entry = next((each for each in reversed(record.thread) if each.type == "escalation"), None)
-    reason = inert.plain(entry.body if entry is not None and entry.body.strip() else matter.reason).strip()
+        said = entry.body.strip() if entry is not None else ""
+        reason = (said.partition("\n")[0] if has_one_side(round_of(record)) else said) or reason
+    reason = inert.plain(reason).strip()
     return f"Why: {reason}" if reason else ""
 
 

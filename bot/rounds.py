@@ -224,6 +224,12 @@ def reason_hides(shown: Round, limit: int) -> bool:
     )
 
 
+def has_one_side(shown: Round) -> bool:
+    """Whether an escalation's words, after the reason, only repeat what is shown of the question anyway."""
+    answered = any(entry.type == "answer" for entry in shown.record.thread)
+    return shown.asked.escalated_for in _TOLD_BY_CARD and not answered
+
+
 def holder_words(shown: Round) -> str:
     """Who has an open question in hand, or was offered it: live where it is a Slack user, escaped; or empty."""
     asked = shown.asked

@@ -66,6 +66,15 @@ def test_page_of_a_question_carries_everything_to_decide() -> None:
     assert labels(message.blocks)[-5:] == ["Open in Slack", *CONTROLS]
 
 
+def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
+    record = record_of()
+    stale = record.model_copy(update={"aaep": record.asked.model_copy(update={"escalated_for": "stale"})})
+    found = escalated(stale, f"Nobody answered in time.\nplanner asks human: “{record.question}”")
+    seen = shown(judged(sheet(matter(kind="escalated", clarification=found.id, record=found))).blocks)
+    assert "Why: Nobody answered in time." in seen
+    assert seen.count(record.question) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "covered", "said", "controls"),
     [
