@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable
 
 from bot.delivery.store import Store
@@ -22,7 +23,7 @@ class Shown:
                join messages m on m.key = s.message where m.final = 0 and m.failed is null""",
             json.dumps(list(incidents)),
         )
-        return [(row["channel"] or row["target"], row["key"], row["ts"] is None) for row in rows]
+        return [_lane(row) for row in rows]
 
     async def older(self, key: str) -> list[tuple[str, str, bool]]:
         """The messages before `key` to the same target, about something that it is about."""
@@ -34,7 +35,7 @@ class Shown:
                where new.message = ? and old.page < new.page and m.final = 0 and m.failed is null""",
             key,
         )
-        return [(row["channel"] or row["target"], row["key"], row["ts"] is None) for row in rows]
+        return [_lane(row) for row in rows]
 
     async def is_covered(self, key: str, *, posted: bool) -> bool:
         """Whether newer pages to the same target are about all that is open of `key`'s.
@@ -76,3 +77,10 @@ class Shown:
                where s.state in ('wanted', 'late') and m.ts is not null"""
         )
         return [row["message"] for row in rows]
+
+
+def _lane(row: sqlite3.Row) -> tuple[str, str, bool]:
+    """What is still being posted stays in the lane in which that was begun: two lanes would both post it."""
+    if row["ts"] is None:
+        return row["target"], row["key"], True
+    return row["channel"] or row["target"], row["key"], False
