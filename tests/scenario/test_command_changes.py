@@ -1,0 +1,297 @@
+"""`/clarify` where it changes something: durable before it is acknowledged, or not done at all; and what it leads to."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.phrases import BUSY
+from bot.workspace.context import Ack
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
+from bot.workspace.state import User
+from tests.scenario.harness import HurriedClock, Scene, config, controls, said, scene
+from tests.scenario.other_parties import marker
+from tests.scenario.typist import (
+    FREE,
+    LIN,
+    YES_NO,
+    ask_many,
+    becomes,
+    buttons,
+    command,
+    direct,
+    ids,
+    of_issue,
+    outsider,
+    words,
+)
+
+MAX = "U0MAX"
+
+
+async def ask(stage: Scene, count: int = 1, **fields: Any) -> None:
+    """Have as many questions of issue 42 open, each in a session of its own."""
+    for n in range(1, count + 1):
+        await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Question {n}?", **fields, **of_issue(42))
+
+
+def status(stage: Scene, number: int = 1) -> str:
+    return str(stage.record(42, number - 1)["status"])
+
+
+async def test_p4_every_change_is_in_the_ledger_before_it_is_acknowledged(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ack: list[str] = []
+    record_ack = stage.workspace.context.record_ack
+
+    def watched(ack: Ack) -> None:
+        if ack.kind == "slash_commands":
+            at_ack.append((stage.folder / "ledgers" / "issue-42.json").read_text())
+        record_ack(ack)
+
+    monkeypatch.setattr(stage.workspace.context, "record_ack", watched)
+    async with stage.bot():
+        await ask(stage, 4)
+        await command(stage, "answer CLR-42-001 yes")
+        assert '"answer"' in at_ack[-1]
+        await command(stage, "resolve CLR-42-002 no")
+        assert at_ack[-1].count('"answer"') == 2
+        await command(stage, "escalate CLR-42-003 nobody here knows")
+        assert "nobody here knows" in at_ack[-1]
+        await command(stage, "abandon CLR-42-004")
+        assert '"abandoned"' in at_ack[-1]
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "fields", "response"),
+    [
+        ("direct messages", "answer CLR-42-001 yes", YES_NO, True),
+        (AGENTS, "ANSWER clr-42-1 “No”", YES_NO, False),
+        (AGENTS, "answer #42 yes", YES_NO, True),
+        ("direct messages", 'answer CLR-42-001 it\'s "fine" by <@U0FOLAKE|folake> & me', FREE, None),
+        (AGENTS, "resolve CLR-42-001 'done by hand'", FREE, "done by hand"),
+    ],
+)
+async def test_answer_reaches_the_agent_under_the_name_of_who_typed_it(
+    stage: Scene, where: str, text: str, fields: dict[str, Any], response: Any
+) -> None:
+    async with stage.bot():
+        await ask(stage, **fields)
+        card = await stage.card("Question 1?")
+        channel = AGENTS if where == AGENTS else direct(stage, ADE)
+        assert "CLR-42-001 is answered" in words(await command(stage, text, ADE, channel))
+        reply = await stage.reply()
+        expected = 'it\'s "fine" by @folake & me' if response is None else response
+        assert reply["response"] == expected
+        assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
+        assert not controls(await stage.now_says(card, f"<@{ADE}>"))
+        await stage.until(lambda: status(stage) == "resolved")
+    assert len(stage.producer.replies) == 1
+
+
+async def test_p3_later_changes_of_an_answered_one_are_told_who_was_first(stage: Scene) -> None:
+    async with stage.bot():
+        await ask(stage)
+        await command(stage, "answer CLR-42-001 yes", FOLAKE)
+        for text in ("answer CLR-42-001 no", "abandon CLR-42-001", "escalate CLR-42-001"):
+            told = words(await command(stage, text))
+            assert "already answered" in told, text
+            assert f"<@{FOLAKE}>" in told
+        assert (await stage.reply())["response"] is True
+    assert len(stage.producer.replies) == 1
+
+
+async def test_abandoned_by_hand_is_closed_for_everybody_with_its_name(stage: Scene) -> None:
+    async with stage.bot():
+        await ask(stage)
+        card = await stage.card("Question 1?")
+        assert "closed without an answer" in words(await command(stage, "abandon CLR-42-001"))
+        assert not controls(await stage.now_says(card, f"<@{ADE}>"))
+        told = words(await command(stage, "answer CLR-42-001 yes", FOLAKE))
+        assert "takes no answer any more" in told
+        assert f"<@{ADE}>" in told
+    assert not stage.producer.replies
+
+
+async def test_expired_one_takes_no_change_and_says_what_the_agent_assumes(tmp_path: Path) -> None:
+    clock = HurriedClock(1)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        await ask(stage, default_response="go on carefully")
+        clock.ahead += timedelta(days=1)
+        told = words(await command(stage, "answer CLR-42-001 yes"))
+        assert "it expired" in told
+        assert "go on carefully" in told
+        assert "takes no answer any more" in words(await command(stage, "resolve CLR-42-001 yes"))
+        assert status(stage) == "abandoned"
+        assert "1 clarifications, 0 open" in words(await command(stage, "#42"))
+    assert not stage.producer.replies
+
+
+async def test_escalation_pages_the_one_on_call_with_the_reason(stage: Scene) -> None:
+    async with stage.bot():
+        await ask(stage)
+        told = await command(stage, "escalate CLR-42-001 “the *whole* <!channel> is asleep”")
+        assert "whoever is on call is paged" in words(told)
+        page = await stage.page("Question 1?")
+        assert "is asleep" in said(page)
+        assert "<!channel>" not in page.text
+        assert "was escalated already" in words(await command(stage, "escalate CLR-42-001"))
+        assert "Stale questions: 1" in words(await command(stage, "stale", FOLAKE))
+
+
+async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: Scene) -> None:
+    doing = {ADE: "answer CLR-42-001 yes", ONCALL: "escalate CLR-42-002", MAX: "abandon CLR-42-003"}
+    stage.workspace.add_user(User(MAX, "max", "Max", TEAM))
+    stage.workspace.channel(AGENTS).members.append(MAX)
+    async with stage.bot():
+        await ask(stage, 4)
+        await command(stage, "escalate CLR-42-004")
+        row = await command(stage, "CLR-42-004", FOLAKE)
+        with marker(stage, 42) as ledger:
+            before = ledger.read_text()
+            pressing = asyncio.create_task(stage.workspace.press_ephemeral(FOLAKE, row, "Take"))
+            told = await asyncio.gather(*(command(stage, text, user) for user, text in doing.items()))
+            assert [words(each) for each in told] == [BUSY] * 3
+            assert (await pressing).ok
+            await stage.whisper(FOLAKE, BUSY)
+            assert ledger.read_text() == before
+        # Whatever still waited for the lock would have it before this does.
+        await command(stage, "answer CLR-42-004 yes")
+        await stage.reply("rpl_4")
+        assert [status(stage, number) for number in range(1, 4)] == ["pending"] * 3
+        assert stage.record(42, 3)["aaep"].get("takenBy") is None
+    assert [reply["reply_token"] for reply in stage.producer.replies] == ["rpl_4"]
+
+
+@pytest.mark.parametrize(
+    ("method", "answerers"), [("users.info", "members"), ("usergroups.users.list", PLATFORM)]
+)
+async def test_p4_slow_look_ups_take_nothing_and_say_so_in_slacks_three_seconds(
+    stage: Scene, method: str, answerers: str
+) -> None:
+    async with stage.bot(config(stage.producer.url, answerers=(answerers,))):
+        await ask(stage)
+        stage.workspace.change_group(PLATFORM, [ONCALL, ADE])  # so that it has to be asked for again
+        stage.workspace.change_user(ADE, tz="Europe/Berlin")
+        await stage.heard("subteam_members_changed")
+        await stage.heard("user_change")
+        known = stage.calls(method)
+        stage.workspace.faults.add(method, "delay:3.5", 20)
+        told, listed = await asyncio.gather(
+            command(stage, "answer CLR-42-001 yes"), command(stage, "stale", FOLAKE)
+        )
+        assert "did not say who you are" in words(told)
+        assert "Nothing is stale" in words(listed)  # acknowledged in time, answered when Slack had told
+        await stage.until(lambda: stage.calls(method) > known)
+        stage.workspace.faults.clear()
+        # Had it been applied when the look-up came at last, this would be too late.
+        assert "is answered" in words(await command(stage, "answer CLR-42-001 no", ONCALL))
+        assert (await stage.reply())["response"] is False
+    assert len(stage.producer.replies) == 1
+
+
+async def test_oncall_take_sends_the_next_pages_to_whoever_took_it(stage: Scene) -> None:
+    async with stage.bot():
+        await ask(stage)
+        assert "You are on call for platform until" in words(await command(stage, "oncall take 2h"))
+        assert f"platform: <@{ADE}>" in words(await command(stage, "oncall", FOLAKE))
+        await command(stage, "escalate CLR-42-001", FOLAKE)
+        await stage.page("Question 1?", ADE)
+        assert not stage.workspace.direct(ONCALL)
+
+
+async def test_oncall_hand_tells_the_other_and_outlives_a_restart(stage: Scene) -> None:
+    async with stage.bot():
+        told = await command(stage, "oncall hand <@U0FOLAKE|folake> 2h Platform", ADE, direct(stage, ADE))
+        assert f"<@{FOLAKE}> is on call for platform until" in words(told)
+        handed = await stage.page("handed you on-call", FOLAKE)
+        assert f"<@{ADE}>" in handed.text
+    async with stage.bot():
+        assert f"platform: <@{FOLAKE}>" in words(await command(stage, "oncall who"))
+
+
+async def test_oncall_is_changed_only_by_and_for_those_who_may(stage: Scene) -> None:
+    async with stage.bot():
+        outsider(stage)
+        for user, text, why in (
+            (GIO, "oncall take 2h", "a guest"),
+            (EVA, "oncall take 2h", "not a member of this workspace"),
+            (LIN, "oncall hand <@U0ADE> 2h", "not in the channel"),
+            (ADE, f"oncall hand <@{GIO}> 2h", "cannot be on call"),
+            (ADE, f"oncall hand <@{GONE}> 2h", "cannot be on call"),
+            (ADE, f"oncall hand <@{BOT_USER}> 2h", "cannot be on call"),
+        ):
+            assert why in words(await command(stage, text, user, RANDOM)), text
+        assert f"platform: <@{ONCALL}>" in words(await command(stage, "oncall"))
+
+
+@pytest.mark.parametrize("where", [AGENTS, "direct messages"])
+async def test_row_is_viewed_taken_and_answered_where_it_is_listed(stage: Scene, where: str) -> None:
+    async with stage.bot():
+        await ask(stage, **FREE)
+        card = await stage.card("Question 1?")
+        await command(stage, "escalate CLR-42-001", FOLAKE)
+        listed = await command(stage, "stale", ADE, AGENTS if where == AGENTS else direct(stage, ADE))
+        assert buttons(listed) == ["Answer…", "View full", "Take"]
+
+        assert (await stage.workspace.press_ephemeral(ADE, listed, "View full")).ok
+        assert "Question 1?" in words(await stage.modal(ADE))
+        await stage.workspace.close_view(ADE)
+
+        assert (await stage.workspace.press_ephemeral(ADE, listed, "Take")).ok
+        assert stage.record(42)["aaep"]["takenBy"]["user"] == ADE
+        await stage.whisper(ADE, "You have CLR-42-001 in hand now")
+        await stage.now_says(card, f"Taken by <@{ADE}>")
+
+        assert (await stage.workspace.press_ephemeral(ADE, listed, "Answer…")).ok
+        await stage.modal(ADE)
+        assert (await stage.workspace.submit_view(ADE, {"Your answer": "8080"})).ok
+        reply = await stage.reply()
+        assert (reply["response"], reply["decided_by"]) == ("8080", f"user:slack/T0LOCAL/{ADE}")
+        assert not controls(await stage.now_says(card, "8080"))
+
+
+async def test_row_of_an_old_list_says_who_answered_meanwhile(stage: Scene) -> None:
+    async with stage.bot():
+        await ask(stage)
+        listed = await command(stage, "")
+        await command(stage, "answer CLR-42-001 yes", FOLAKE)
+        assert (await stage.workspace.press_ephemeral(ADE, listed, "Answer…")).ok
+        assert f"<@{FOLAKE}>" in (await stage.whisper(ADE, "already answered")).text
+        assert not stage.workspace.views(ADE)
+
+
+async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        expected = await ask_many(stage, bot.index, 45)
+        listed = await command(stage, "")
+        assert "Open questions: 45" in words(listed)
+        seen = ids(listed)
+        for page in range(2, 7):
+            assert (await stage.workspace.press_ephemeral(ADE, listed, "Next")).ok
+            await becomes(stage, listed, f"Page {page} of 6")
+            seen += ids(listed)
+        assert seen == expected
+        assert "Next" not in buttons(listed)
+        assert (await stage.workspace.press_ephemeral(ADE, listed, "Previous")).ok
+        await becomes(stage, listed, "Page 5 of 6")
+        assert ids(listed) == expected[32:40]
+        assert len(stage.workspace.ephemerals(ADE)) == 1
+        assert stage.calls("response_url") == 6
+
+
+async def test_list_that_got_shorter_turns_to_its_last_page(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        expected = await ask_many(stage, bot.index, 9)
+        listed = await command(stage, "#42", ADE, direct(stage, ADE))
+        await command(stage, f"answer {expected[0]} yes", FOLAKE)
+        other = await command(stage, "mine", FOLAKE)
+        assert ids(other) == expected[1:]
+        assert (await stage.workspace.press_ephemeral(ADE, listed, "Next")).ok
+        await becomes(stage, listed, "Page 2 of 2")
+        assert ids(listed) == expected[:1]  # the answered one comes last
