@@ -83,6 +83,32 @@ def test_words_of_a_large_circle_say_how_many_more() -> None:
     assert min(len(line) for line in words.splitlines() if "asks" in line) > 80, "each still says something"
 
 
+def test_words_of_the_same_asked_again_give_the_answer_that_did_not_help() -> None:
+    first = answered(asking(9, "planner", "human", "Which age?"), Answer("65", "65  please"), ADE, NOW)
+    again = asking(9, "planner", "human", "Which\nage?").model_copy(update={"id": "CLR-9-002"})
+    words = escalation_words(again, "stuck", [first], "It asks the same again.")
+    assert words.splitlines() == [
+        "It asks the same again.",
+        "Topic: Which age?",
+        "planner asks human: “Which age?”",
+        f"CLR-9-001, {ADE.decided_by} answered: “65 please”",
+    ]
+
+
+def test_words_of_another_question_that_was_answered_give_both() -> None:
+    first = answered(asking(8, "planner", "human", "At what age?"), Answer("65", "At 65"), ADE, NOW)
+    words = escalation_words(asking(9, "planner", "human", "Which age?"), "stuck", [first])
+    assert words.splitlines()[-2:] == [
+        "CLR-8-001, planner asks human: “At what age?”",
+        f"CLR-8-001, {ADE.decided_by} answered: “At 65”",
+    ]
+
+
+def test_words_of_the_same_asked_in_the_other_direction_name_who_asks_whom() -> None:
+    words = escalation_words(asking(1, "a", "b", "Which?"), "stuck", [asking(2, "b", "a", "Which?")])
+    assert "CLR-2-001, b asks a: “Which?”" in words
+
+
 @pytest.mark.parametrize("why", WHYS)
 def test_words_say_why_in_a_sentence_of_their_own(why: Why) -> None:
     words = {each: escalation_words(record(), each).splitlines()[0] for each in WHYS}
@@ -113,5 +139,6 @@ def test_words_are_never_longer_than_their_limit(
     )
     found = answered(found, Answer(question, question), ADE, LATER)
     circle = [asking(n, name, name, question) for n in range(100, 100 + others)]
+    circle[1::2] = [answered(each, Answer(question, question), ADE, LATER) for each in circle[1::2]]
     for why in WHYS:
         assert 0 < len(escalation_words(found, why, circle)) <= LIMIT
