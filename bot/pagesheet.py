@@ -43,7 +43,7 @@ class Matter:
         return inert.clip(inert.line(self.clarification or self.title) or "Something", _HEADING)
 
     def with_question(self, record: Clarification | None, link: str | None) -> Matter:
-        return replace(self, record=record, link=link)
+        return replace(self, record=record and _without_holder(record), link=link)
 
     def bare(self) -> Matter:
         """Without others' words: what can always be shown."""
@@ -80,6 +80,14 @@ class Sheet:
     def bare(self) -> Sheet:
         """For the case that the words cannot be laid out."""
         return replace(self, matters=tuple(each.bare() for each in self.matters))
+
+
+def _without_holder(record: Clarification) -> Clarification:
+    """A page tells itself who has it; the ledger still names who let the time of a take pass."""
+    if record.aaep is None:
+        return record
+    aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None})
+    return record.model_copy(update={"aaep": aaep})
 
 
 def heading(sheet: Sheet) -> str:

@@ -84,7 +84,7 @@ async def pager() -> AsyncIterator[Pager]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]  # noqa: SLF001 - aiohttp has no other way
+    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
     made.url = f"json://127.0.0.1:{port}/key-that-is-secret"
     try:
         yield made
