@@ -23,6 +23,7 @@ from core.clarification import Clarification
 
 _WHY = 1200
 _OUTSIDE = 3000
+_IN_SLACK = "This is only the beginning; the whole is in Slack."
 _BUTTONS = (
     "Take it, hand it to somebody, snooze it, or say that it is not yours, with the buttons of this message."
 )
@@ -46,16 +47,24 @@ def page_text(sheet: Sheet) -> tuple[str, tuple[str, ...]]:
 
 def outside_words(sheet: Sheet) -> tuple[str, str]:
     """A title of one line and a text, both plain, for pagers, e-mail and the like."""
-    parts: list[str] = []
-    for matter in sheet.matters:
-        if sheet.only is None:
-            parts.append(item_words(matter))
-            continue
-        parts += [_question(matter), why_words(matter), _ends(matter, sheet)]
-    parts += _rest(sheet)
+    matter = sheet.only
+    if matter is None:
+        listed = [*(item_words(each) for each in sheet.matters), *_rest(sheet)]
+        body = inert.clip("\n".join(part for part in listed if part), _OUTSIDE)
+    else:
+        body = _matter_outside(sheet, matter)
     links = [each.link for each in sheet.matters if each.link][:1]
-    body = inert.clip("\n".join(part for part in parts if part), _OUTSIDE)
     return inert.clip(heading(sheet), 120), "\n".join([body or heading(sheet), *links])
+
+
+def _matter_outside(sheet: Sheet, matter: Matter) -> str:
+    """All to decide it; of long parts the beginning, so that none pushes another out."""
+    ends = _ends(matter, sheet)
+    parts = [part for part in (_question(matter), _context(matter), why_words(matter)) if part]
+    budget = _OUTSIDE - inert.size(ends) - len(parts) - 1 - inert.size(_IN_SLACK)
+    rooms = inert.shares([inert.size(part) for part in parts], budget)
+    shown = [inert.clip(part, room) for part, room in zip(parts, rooms, strict=True)]
+    return "\n".join(filter(None, (*shown, ends, _IN_SLACK if shown != parts else "")))
 
 
 def _question_text(
@@ -109,6 +118,11 @@ def _question(matter: Matter) -> str:
         return words(matter.body) if matter.body.strip() else ""
     shown = round_of(record)
     return "\n".join(filter(None, (words(shown.question), shown.numbered)))
+
+
+def _context(matter: Matter) -> str:
+    context = inert.plain((matter.record.asked.context or "") if matter.record is not None else "").strip()
+    return f"Context: {context}" if context else ""
 
 
 def _ends(matter: Matter, sheet: Sheet) -> str:

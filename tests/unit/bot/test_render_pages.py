@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bot import inert
 from bot.pagesheet import Matter, Sheet, State, left_words
 from bot.pagetext import outside_words
 from bot.paging.codec import PagePress
@@ -130,6 +131,25 @@ def test_outside_words_stand_alone_and_are_plain() -> None:
     for part in ("Which retirement age", "planner: 65", "https://x.slack.com/p1"):
         assert part in body
     assert "<" not in body
+
+
+def test_outside_words_of_a_question_hold_its_context() -> None:
+    record = escalated(record_of(context="He is 63 & <b>tired</b>.", default_response="at 67"))
+    _, body = outside_words(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    assert "\nContext: He is 63 & <b>tired</b>.\nWhy: Stuck" in body
+    assert "This is only the beginning" not in body
+
+
+@pytest.mark.parametrize("long", ["question", "context", "why"])
+def test_outside_words_too_long_push_nothing_out(long: str) -> None:
+    said = {"question": "Which age?", "context": "He is 63.", "why": POSITIONS}
+    said[long] = f"{said[long]} " + "𝔚" * 9000
+    record = record_of(question=said["question"], context=said["context"], default_response="at 67")
+    record = escalated(record, said["why"])
+    _, body = outside_words(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    for part in ("Which age?", "He is 63.", "Stuck: the agents", "at 67", "the whole is in Slack"):
+        assert part in body
+    assert inert.size(body) <= 3000
 
 
 @pytest.mark.parametrize(
