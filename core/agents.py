@@ -103,7 +103,7 @@ def ready_queue(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -
     """The sessions that have not ended: those that can go on first (the latest heard of first), then the blocked ones
     (the longest first). Agents that asked through the ledger, without a session, stand there once per issue.
     """
-    blocking = sorted((s for s in summaries if s.is_open and s.blocking), key=lambda s: (s.asked_last, s.id))
+    blocking = sorted((s for s in summaries if s.is_open and s.blocking), key=_age)
     of_session: defaultdict[tuple[str | None, str | None], list[Summary]] = defaultdict(list)
     for summary in blocking:
         of_session[summary.producer, summary.session_id].append(summary)
@@ -153,7 +153,7 @@ def _nodes(open_ones: list[Summary], sessions: Sequence[SessionFact]) -> dict[st
     asked: defaultdict[str, list[Summary]] = defaultdict(list)
     for fact in sessions:
         of_agent[_key(fact.agent_id, spelled)].append(fact)
-    for summary in sorted(open_ones, key=lambda s: (s.asked_last, s.id)):
+    for summary in sorted(open_ones, key=_age):
         key = _key(summary.from_, spelled)
         if summary.blocking:
             asking[key].append(summary)
@@ -219,6 +219,11 @@ def _key(agent: str, spelled: dict[str, str]) -> str:
     key = agent_key(agent)
     spelled.setdefault(key, agent)
     return key
+
+
+def _age(summary: Summary) -> tuple[float, str]:
+    """Numbers sort many times faster than moments, and nothing else runs while thousands are sorted."""
+    return summary.asked_last.timestamp(), summary.id
 
 
 def _heard(at: datetime | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from bot import inert, listing
@@ -33,10 +34,8 @@ class AgentBoards:
             StorageUnavailable: the sessions are not known now.
         """
         summaries, sessions = await self._seen(person)
-        if command.kind == "agents":
-            lines = [line for node in tree(summaries, sessions) for line in _of_agent(node, 0)]
-        else:
-            lines = [_of_session(item) for item in ready_queue(summaries, sessions)]
+        # Elsewhere: it takes long where thousands wait.
+        lines = await asyncio.to_thread(_lines, command, summaries, sessions)
         if not lines:
             return listing.said(_NOTHING[command.kind], live=False)
         heading = "Agents" if command.kind == "agents" else "Ready queue"
@@ -51,6 +50,12 @@ class AgentBoards:
             [each for each in summaries if circle.may_see(agent_of(each))],
             [fact for fact in sessions if circle.may_see(fact.agent_id)],
         )
+
+
+def _lines(command: Board, summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[str]:
+    if command.kind == "agents":
+        return [line for node in tree(summaries, sessions) for line in _of_agent(node, 0)]
+    return [_of_session(item) for item in ready_queue(summaries, sessions)]
 
 
 def _of_agent(node: AgentNode, depth: int) -> Iterator[str]:

@@ -233,7 +233,10 @@ class HomePublisher:
         user = seat.viewer.user
         try:
             await self._remember(seat, None)  # until it is known to be there
-            outcome = judged(await self._send(user, tab.view), seat.failures)
+            sent = await self._send(user, tab.view)
+            # Counted from here: Slack has it by now, however long the way was.
+            seat.not_before = max(seat.not_before, self._seconds() + EACH)
+            outcome = judged(sent, seat.failures)
             await self._settle(seat, outcome, tab.digest)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
             seat.not_before, seat.seen = self._seconds() + _APART, -1
