@@ -1,0 +1,164 @@
+"""The words of `/clarify` after a mention and in direct messages; and answers to pages given there."""
+
+from __future__ import annotations
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from bot.workspace.state import Message
+from tests.scenario.harness import Scene, config, said
+from tests.scenario.typist import (
+    FREE,
+    HOSTILE,
+    YES_NO,
+    ask_many,
+    assert_inert,
+    buttons,
+    command,
+    direct,
+    ids,
+    of_issue,
+    words,
+)
+
+ME = "<@U0BOT>"
+
+
+async def say(stage: Scene, user: str, text: str, thread_ts: str | None = None) -> Message:
+    """Say something in the direct messages; the bot's answer there."""
+    channel = direct(stage, user)
+    before = {message.ts for message in stage.workspace.messages(channel)}
+    mine = await stage.workspace.post(user, channel, text, thread_ts=thread_ts)
+    told: Message = await stage.until(
+        lambda: next(
+            (m for m in stage.workspace.messages(channel) if m.ts not in before | {mine.ts} and m.bot_id),
+            None,
+        )
+    )
+    return told
+
+
+async def paged(stage: Scene, number: int = 1, **fields: object) -> Message:
+    """A question of issue 42 that was escalated; its page in the direct messages of the one on call."""
+    text = f"Question {number}?"
+    await stage.ask(f"rpl_{number}", session=f"sess_{number}", question=text, **of_issue(42), **fields)
+    await command(stage, f"escalate CLR-42-00{number}")
+    return await stage.page(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{ME} stale", "Nothing is stale"),
+        (f"{ME}: #42", "Issue 42: 1 clarifications"),
+        (f"{ME} CLR-42-001", "Question 1?"),
+        (f"{ME} answer CLR-42-001 yes", "CLR-42-001 is answered: “Yes”"),
+        (f"{ME} help digest", "“digest 7d”"),
+        (f"{ME} stael", "Did you mean “/clarify stale”?"),
+    ],
+)
+async def test_mention_in_a_channel_is_answered_to_its_author_alone(
+    stage: Scene, text: str, told: str
+) -> None:
+    async with stage.bot():
+        await stage.ask(session="sess_1", question="Question 1?", **of_issue(42))
+        await stage.workspace.post(ADE, AGENTS, text)
+        whisper = await stage.until(lambda: next(iter(stage.workspace.ephemerals(ADE)), None))
+        assert told in words(whisper)
+        assert whisper.channel == AGENTS
+        assert len(stage.workspace.ephemerals(ADE)) == 1
+        assert whisper.text not in [message.text for message in stage.workspace.messages(AGENTS)]
+        answered = "answer CLR" in text
+        assert stage.record(42)["aaep"].get("response") == (True if answered else None)
+
+
+async def test_mention_of_a_guest_changes_nothing_and_says_why(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask(session="sess_1", question="Question 1?", **of_issue(42))
+        await stage.workspace.post(GIO, AGENTS, f"{ME} answer CLR-42-001 yes")
+        assert "a guest" in (await stage.whisper(GIO, "You cannot answer this")).text
+        assert stage.record(42)["status"] == "pending"
+
+
+async def test_words_in_direct_messages_are_answered_there(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask(session=HOSTILE, question=HOSTILE, **YES_NO, **of_issue(42))
+        for text, told in (
+            ("“#42”", "Issue 42: 1 clarifications, 1 open"),
+            ("MINE", "Waiting for you: 1"),
+            ("clr-42-1", "CLR-42-001"),
+            ("oncall", f"platform: <@{ONCALL}>"),
+            ("ready", "blocked by CLR-42-001"),
+            ("digest", "*Asked*: 1"),
+            ("help", "answer ID text"),
+            ("yes please", "is not understood"),
+        ):
+            message = await say(stage, ADE, text)
+            assert told in words(message), text
+            assert_inert(message)
+        assert "is answered: “No”" in words(await say(stage, ADE, "answer #42 no"))
+        assert (await stage.reply())["response"] is False
+        assert not stage.workspace.ephemerals(ADE)
+
+
+async def test_list_in_direct_messages_is_paged_and_answered_from(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        expected = await ask_many(stage, bot.index, 10)
+        listed = await say(stage, ADE, "mine")
+        assert ids(listed) == expected[:8]
+        assert (await stage.workspace.click(ADE, listed.channel, listed.ts, label="Next")).ok
+        await stage.until(lambda: "Page 2 of 2" in words(listed))
+        assert ids(listed) == expected[8:]
+        assert buttons(listed).count("Answer…") == 2
+        assert (await stage.workspace.click(ADE, listed.channel, listed.ts, "clarify.answer.0")).ok
+        await stage.modal(ADE)
+        assert (await stage.workspace.submit_view(ADE, {"Yes or no": "Yes"})).ok
+        await stage.until(lambda: len(stage.producer.replies) == 1)
+
+
+async def test_direct_message_answers_the_only_open_page_of_whom_it_went_to(stage: Scene) -> None:
+    """The person on call is no answerer of the route, and may answer since they were paged."""
+    async with stage.bot(config(stage.producer.url, answerers=(ADE,))):
+        await paged(stage)
+        assert "yes or no" in words(await say(stage, ONCALL, "hm, perhaps"))
+        assert "Stale questions: 1" in words(await say(stage, ONCALL, "stale"))
+        assert "CLR-42-001 is answered: “Yes”" in words(await say(stage, ONCALL, "yes"))
+        reply = await stage.reply("rpl_1")
+        assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")
+        assert "is not understood" in words(await say(stage, ONCALL, "yes"))
+    assert len(stage.producer.replies) == 1
+
+
+async def test_reply_in_the_thread_of_a_page_answers_its_question(stage: Scene) -> None:
+    async with stage.bot():
+        first = await paged(stage, 1, **FREE)
+        await paged(stage, 2, **FREE)
+        told = await say(stage, ONCALL, "mine", first.ts)  # an answer: it is said in the page's thread
+        assert told.thread_ts == first.ts
+        assert "CLR-42-001 is answered: “mine”" in words(told)
+        assert (await stage.reply("rpl_1"))["response"] == "mine"
+        assert stage.record(42, 1)["status"] == "escalated"
+        assert "already answered by" in words(await say(stage, ONCALL, "again", first.ts))
+
+
+async def test_direct_message_with_several_open_pages_is_asked_back(stage: Scene) -> None:
+    async with stage.bot():
+        await paged(stage, 1, **FREE)
+        await paged(stage, 2, **FREE)
+        asked = await say(stage, ONCALL, "restart it")
+        assert "Which question" in asked.text
+        label = next(each for each in buttons(asked) if "Question 2?" in each)
+        assert (await stage.workspace.click(ONCALL, asked.channel, asked.ts, label=label)).ok
+        assert (await stage.reply("rpl_2"))["response"] == "restart it"
+        assert stage.record(42, 0)["status"] == "escalated"
+    assert len(stage.producer.replies) == 1
+
+
+async def test_direct_message_of_somebody_else_answers_no_page(stage: Scene) -> None:
+    async with stage.bot():
+        await paged(stage)
+        assert "is not understood" in words(await say(stage, FOLAKE, "yes"))
+        assert stage.record(42)["status"] == "escalated"
+        await stage.workspace.post(ONCALL, direct(stage, ONCALL), "// yes, I see it")
+        assert "CLR-42-001" in said(await say(stage, ONCALL, "stale"))
+        assert stage.record(42)["status"] == "escalated"

@@ -1,0 +1,113 @@
+"""The message shortcut “Use as answer”: a message in a session's thread is the answer of whoever chooses that."""
+
+from __future__ import annotations
+
+import pytest
+
+from bot.phrases import BUSY
+from bot.workspace.context import Ack
+from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
+from bot.workspace.state import Ephemeral, Message
+from tests.scenario.harness import Scene, controls
+from tests.scenario.other_parties import marker
+from tests.scenario.typist import FREE, YES_NO, buttons, of_issue, words
+
+
+async def use(stage: Scene, message: Message, user: str = ADE) -> Ephemeral:
+    """Choose the shortcut on a message; what the person is told."""
+    before = len(stage.workspace.ephemerals(user))
+    outcome = await stage.workspace.shortcut(user, USE_AS_ANSWER, message.ts, message.channel)
+    assert outcome.ok, outcome
+    told: Ephemeral = await stage.until(
+        lambda: next(iter(stage.workspace.ephemerals(user)[before:]), None), 20
+    )
+    return told
+
+
+async def talk(stage: Scene, text: str, card: Message, user: str = FOLAKE) -> Message:
+    """Say something in a session's thread that is no answer by itself."""
+    return await stage.workspace.post(user, AGENTS, f"// {text}", thread_ts=card.thread_ts or card.ts)
+
+
+async def test_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_ack: list[str] = []
+    record_ack = stage.workspace.context.record_ack
+
+    def watched(ack: Ack) -> None:
+        if ack.payload_type == "message_action":
+            at_ack.append((stage.folder / "ledgers" / "issue-42.json").read_text())
+        record_ack(ack)
+
+    monkeypatch.setattr(stage.workspace.context, "record_ack", watched)
+    async with stage.bot():
+        card = await stage.ask(**FREE, **of_issue(42))
+        message = await talk(stage, "use the *blue* one & tell @ade", card)
+        told = await use(stage, message)
+        assert "CLR-42-001 is answered" in words(told)
+        assert '"answer"' in at_ack[-1]  # P4: durable before it was acknowledged
+        reply = await stage.reply()
+        assert reply["response"] == "// use the *blue* one & tell @ade"
+        assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
+        assert not controls(await stage.now_says(card, f"<@{ADE}>"))
+    assert len(stage.producer.replies) == 1
+
+
+async def test_several_open_questions_are_asked_about_and_answered_by_button(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask("rpl_1", question="Deploy now?", **FREE)
+        await stage.ask("rpl_2", question="Which region?", **FREE)
+        asked = await use(stage, await talk(stage, "after lunch", card))
+        assert "Which question is this an answer to?" in words(asked)
+        label = next(each for each in buttons(asked) if "Which region?" in each)
+        assert (await stage.workspace.press_ephemeral(ADE, asked, label)).ok
+        reply = await stage.reply("rpl_2")
+        assert (reply["response"], reply["decided_by"]) == ("// after lunch", f"user:slack/T0LOCAL/{ADE}")
+        assert stage.record(number=0)["status"] == "pending"
+        await stage.until(lambda: not buttons(asked))  # in its place it says what became of it
+        assert "is answered" in words(asked)
+    assert len(stage.producer.replies) == 1
+
+
+async def test_nothing_open_is_said(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        message = await talk(stage, "yes", card)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert "No question is open in this thread" in words(await use(stage, message))
+        assert (await stage.reply())["response"] is False
+
+
+async def test_message_that_is_no_answer_here_is_said_why(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(**YES_NO)
+        elsewhere = await stage.workspace.post(FOLAKE, AGENTS, "yes")
+        assert "not in the thread of an agent's session" in words(await use(stage, elsewhere))
+        random = await stage.workspace.post(FOLAKE, RANDOM, "yes")  # the bot is not even there
+        assert "not in the thread of an agent's session" in words(await use(stage, random))
+        assert "not a person's" in words(await use(stage, card))
+        assert "yes or no" in words(await use(stage, await talk(stage, "the moon", card)))
+        assert stage.record()["status"] == "pending"
+
+
+async def test_p6_who_may_not_answer_is_told_why(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(**FREE)
+        message = await talk(stage, "yes", card)
+        assert "a guest" in words(await use(stage, message, GIO))
+        assert "not a member of this workspace" in words(await use(stage, message, EVA))
+        assert stage.record()["status"] == "pending"
+
+
+async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask("rpl_1", **FREE)
+        message = await talk(stage, "yes", card)
+        with marker(stage, 100001) as ledger:
+            before = ledger.read_text()
+            assert words(await use(stage, message)) == BUSY
+            assert ledger.read_text() == before
+        assert "is answered" in words(await use(stage, await talk(stage, "no", card), FOLAKE))
+        assert (await stage.reply())["response"] == "// no"
+    assert len(stage.producer.replies) == 1
