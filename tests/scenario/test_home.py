@@ -1,0 +1,194 @@
+"""The App Home of the bot as a whole: what it shows, that it follows what happens, and that it is answered from."""
+
+from __future__ import annotations
+
+import json
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from bot.workspace.state import View
+from tests.scenario.harness import Scene, controls, question
+from tests.scenario.typist import (
+    FREE,
+    HOSTILE,
+    LIN,
+    YES_NO,
+    ask_many,
+    assert_inert,
+    buttons,
+    command,
+    ids,
+    of_issue,
+    outsider,
+    words,
+)
+
+PATIENCE = 30.0
+SECTIONS = ["My inbox", "What I took", "Agents", "Ready queue", "On call", "Recent answers"]
+NEXT_OF_INBOX = "home.page.2"
+
+
+async def home(stage: Scene, user: str, *said: str, unsaid: str = "") -> View:
+    """The Home tab of somebody who looks at it, once it says all of `said`, and not `unsaid`."""
+
+    def there() -> View | None:
+        view = stage.workspace.home(user)
+        told = words(view) if view is not None else ""
+        done = view is not None and all(each in told for each in said) and not (unsaid and unsaid in told)
+        return view if done else None
+
+    found: View = await stage.until(there, PATIENCE)
+    return found
+
+
+def section(view: View, name: str) -> str:
+    """What stands in one section."""
+    told = words(view)
+    following = SECTIONS[SECTIONS.index(name) + 1 :]
+    begin = told.index(name)
+    end = next((told.index(f"\n{each}", begin) for each in following if f"\n{each}" in told), len(told))
+    return told[begin:end]
+
+
+async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.workspace.open_home(ADE)
+        empty = await home(stage, ADE, "Nothing waits for you.", "You have taken nothing.", "No answers yet.")
+        assert [words(empty).index(each) for each in SECTIONS] == sorted(
+            words(empty).index(each) for each in SECTIONS
+        )
+        assert f"<@{ONCALL}>" in section(empty, "On call")
+
+        later = await stage.ask(
+            "rpl_1", session="sess_1", question="Later?", timeout_seconds=7200, **of_issue(42)
+        )
+        await stage.ask("rpl_2", session="sess_2", question="Sooner?", timeout_seconds=3600, **of_issue(42))
+        view = await home(stage, ADE, "My inbox (2)", "Ready queue (2)")
+        inbox = section(view, "My inbox")
+        assert inbox.index("Sooner?") < inbox.index("Later?")
+        assert "Planner: blocked on people" in section(view, "Agents")
+        assert "waits for CLR-42-001" in section(view, "Ready queue")
+
+        await command(stage, "escalate CLR-42-001", FOLAKE)
+        await command(stage, "oncall take 2h", FOLAKE)
+        row = await command(stage, "CLR-42-001")
+        assert (await stage.workspace.press_ephemeral(ADE, row, "Take")).ok
+        view = await home(stage, ADE, "What I took (1)", f"<@{FOLAKE}>")
+        assert "Later?" in section(view, "What I took")
+        assert "You took this" in section(view, "What I took")
+
+        await stage.workspace.click(FOLAKE, AGENTS, later.ts, label="Yes")
+        view = await home(stage, ADE, "My inbox (1)", "Recent answers (1)")
+        assert "Later?" not in section(view, "My inbox")
+        assert "You have taken nothing." in words(view)
+        assert "Later? → Yes" in section(view, "Recent answers")
+        assert f"<@{FOLAKE}>" in section(view, "Recent answers")
+
+
+async def test_home_is_answered_from_and_others_see_it(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(question="Which port?", **FREE, **of_issue(42))
+        await stage.workspace.open_home(ADE)
+        await stage.workspace.open_home(FOLAKE)
+        await home(stage, FOLAKE, "Which port?")
+        await home(stage, ADE, "Which port?")
+
+        assert (await stage.workspace.press_home(ADE, "View full")).ok
+        assert "Which port?" in words(await stage.modal(ADE))
+        await stage.workspace.close_view(ADE)
+        assert (await stage.workspace.press_home(ADE, "Answer…")).ok
+        await stage.modal(ADE)
+        assert (await stage.workspace.submit_view(ADE, {"Your answer": "8080"})).ok
+
+        reply = await stage.reply()
+        assert (reply["response"], reply["decided_by"]) == ("8080", f"user:slack/T0LOCAL/{ADE}")
+        assert not controls(await stage.now_says(card, "8080"))
+        for user in (ADE, FOLAKE):
+            view = await home(stage, user, "Nothing waits for you.", "Which port? → 8080")
+            assert f"<@{ADE}>" in section(view, "Recent answers")
+
+
+async def test_home_pressed_when_somebody_else_was_first_says_who(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(**of_issue(42))
+        await stage.workspace.open_home(ADE)
+        view = await home(stage, ADE, "Shall I go on?")
+        behind = list(view.payload["blocks"])
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        fresh = await home(stage, ADE, "Nothing waits for you.")
+        fresh.payload["blocks"], shown = behind, fresh.payload["blocks"]  # a screen that is behind
+        assert (await stage.workspace.press_home(ADE, "Answer…")).ok
+        fresh.payload["blocks"] = shown
+        told = words(await stage.modal(ADE))
+        assert "already answered" in told
+        assert "“Yes”" in told
+    assert len(stage.producer.replies) == 1
+
+
+async def test_home_of_many_questions_keeps_slacks_limit_by_pages(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        expected = await ask_many(stage, bot.index, 60)  # 120 blocks, and as many sessions at work
+        await stage.workspace.open_home(ADE)
+        view = await home(stage, ADE, "My inbox (60), page 1 of 6")
+        assert ids_in_inbox(view) == expected[:10]
+        seen = ids_in_inbox(view)
+        for page in range(2, 7):
+            assert (await stage.workspace.press_home(ADE, NEXT_OF_INBOX)).ok
+            view = await home(stage, ADE, f"My inbox (60), page {page} of 6")
+            assert len(view.payload["blocks"]) <= 100
+            seen += ids_in_inbox(view)
+        assert seen == expected
+
+        await command(stage, f"answer {expected[-1]} yes", FOLAKE)  # who looks at a page stays on it
+        view = await home(stage, ADE, "My inbox (59), page 6 of 6")
+        assert ids_in_inbox(view) == expected[50:59]
+
+
+def ids_in_inbox(view: View) -> list[str]:
+    """The clarifications of the inbox, in their order."""
+    blocks = json.loads(json.dumps(view.payload["blocks"]))
+    headings = [n for n, block in enumerate(blocks) if block["type"] == "header"]
+    part = View("", "", {"blocks": blocks[headings[0] : headings[1]]}, "", "")
+    return ids(part)
+
+
+async def test_p6_home_shows_only_what_is_theirs(stage: Scene) -> None:
+    async with stage.bot():
+        outsider(stage)
+        await stage.ask(question="Deploy to production?", **of_issue(42))
+        for user in (GIO, LIN):
+            await stage.workspace.open_home(user)
+            view = await home(stage, user, "Nothing waits for you.", "You are not among those who answer")
+            assert "Deploy" not in words(view)
+            assert "Planner" not in words(view)
+            assert not buttons(view)
+        await command(stage, "escalate CLR-42-001", FOLAKE)
+        await stage.workspace.open_home(ONCALL)
+        view = await home(stage, ONCALL, "Deploy to production?", "Escalated")
+        assert buttons(view) == ["Answer…", "View full"]
+
+
+async def test_p8_agents_words_are_inert_on_the_home(stage: Scene) -> None:
+    evil = {"agent_id": HOSTILE, "agent_name": HOSTILE}
+    async with stage.bot():
+        for n, text in enumerate((HOSTILE, f"Answered {HOSTILE}"), start=1):
+            asked = question(f"rpl_{n}", session=f"{n} {HOSTILE}", question=text, producer=evil)
+            await stage.producer.emit(asked | FREE | of_issue(42, topic=HOSTILE))
+        await stage.card("Answered Ping")
+        await command(stage, f"answer CLR-42-002 {HOSTILE}", FOLAKE)
+        await stage.workspace.open_home(ADE)
+        view = await home(stage, ADE, "My inbox (1)", "Recent answers (1)")
+        assert "Ping" in section(view, "Agents")
+        assert_inert(view)
+
+
+async def test_home_is_kept_up_after_a_restart_and_says_what_changed_meanwhile(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_1", session="sess_1", question="Before?", **of_issue(42))
+        await stage.workspace.open_home(ADE)
+        await home(stage, ADE, "Before?")
+    await stage.producer.emit(
+        question("rpl_2", session="sess_2", question="Meanwhile?") | YES_NO | of_issue(42)
+    )
+    async with stage.bot():
+        view = await home(stage, ADE, "My inbox (2)", "Meanwhile?")
+        assert "Before?" in section(view, "My inbox")
