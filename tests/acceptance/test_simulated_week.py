@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.acceptance import week_plan
+from tests.acceptance.week_world import World
+from tests.inline import run_simulated
+
+QUESTIONS = int(os.environ.get("CLARIFY_QUESTIONS", "1000"))
+RESTARTS = int(os.environ.get("CLARIFY_RESTARTS", "200"))
+SEED = int(os.environ.get("CLARIFY_SEED", "1"))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory where there is such a place: a week writes some ten thousand files."""
+    memory = Path("/dev/shm")
+    made = Path(tempfile.mkdtemp(prefix="week-", dir=memory if memory.is_dir() else None))
+    yield made
+    shutil.rmtree(made)
+    structlog.reset_defaults()
+
+
+def test_week_nobody_waits_unseen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = week_plan.make(SEED, QUESTIONS, RESTARTS)
+
+    async def week() -> World:
+        world = World(plan, folder, monkeypatch)
+        await world.run()
+        return world
+
+    world = run_simulated(week)
+    print(len(world.outer.posts), len(world.outer.taken), world.story.kills, len(world.story.lives))

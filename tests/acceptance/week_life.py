@@ -1,0 +1,232 @@
+"""One life of the bot in a simulated week: the real parts on the real storage, until it is stopped or killed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import pytest
+import structlog
+
+import bot.assembly
+import bot.delivery.delivery
+import bot.delivery.store
+import core.ledger
+from bot.assembly import Assembly
+from bot.delivery.store import Store
+from bot.render import Message, Renderer
+from bot.scan import scan
+from bot.settings import Settings
+from core.clock import Clock
+from core.index import Summary
+from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web
+from tests.inline import InlineConnection, SimulatedLoop
+
+_T = TypeVar("_T")
+# When something was written, in true time: the clock that the bot reads jumps.
+_SEEN = """
+create table if not exists week_seen (what text, id integer, at real, primary key (what, id)) without rowid;
+create trigger if not exists week_page after insert on pages
+  begin insert into week_seen values ('page', new.id, true_time()); end;
+create trigger if not exists week_log after insert on incident_log
+  begin insert into week_seen values ('log', new.id, true_time()); end;
+"""
+
+
+class WordsOnly(Renderer):
+    """Without the templates, which take most of a week's time."""
+
+    def _message(self, text: str, more: tuple[str, ...], stem: str, template: str, **model: Any) -> Message:
+        return Message(text, [], more)
+
+
+@dataclass
+class Current:
+    """The life whose parts are being built; the faults of all."""
+
+    life: Life | None = None
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all lives share. `written(issue, content)` is told of every write of a ledger, once it is there."""
+
+    settings: Settings
+    clock: Clock
+    outer: Outer
+    written: Callable[[int, bytes], None]
+    own: set[asyncio.Task[Any]]
+    current: Current
+
+
+def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, folder: Path) -> None:
+    """Let the bot's parts be built on the week's parties and on its time."""
+    renderer = WordsOnly()
+    loop = asyncio.get_running_loop()
+
+    def life() -> Life:
+        assert current.life is not None
+        return current.life
+
+    patch.setattr(bot.assembly, "Renderer", lambda: renderer)
+    patch.setattr(bot.assembly, "web_client", lambda settings: Web(outer))
+    patch.setattr(bot.assembly, "Gateway", lambda web: SlackGateway(outer, life().effect))
+    patch.setattr(bot.assembly, "Outside", lambda secrets: Pagers(outer, life().effect))
+    patch.setattr(bot.assembly, "People", lambda web: Directory(outer))
+    for module in (bot.assembly, bot.delivery.delivery):
+        patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
+    patch.setattr(bot.delivery.store, "_Connection", InlineConnection)
+    patch.setattr(core.ledger.os, "fsync", lambda handle: None)  # a life that ends leaves the machine running
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        processors=[partial(_keep_faults, current.faults)],
+    )
+
+
+def _keep_faults(faults: list[str], _logger: object, name: str, event: structlog.typing.EventDict) -> str:
+    """What is logged with a traceback is a fault of ours, though the bot goes on."""
+    if event.get("exc_info") and sys.exc_info()[0] is not None:
+        faults.append(f"{event.get('event')}: {traceback.format_exc()}")
+    raise structlog.DropEvent
+
+
+class Life:
+    """`start`, then `do` what people and agents do, until `stop` or `die`; then `bury`."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._loop = asyncio.get_running_loop()
+        self._fuse: int | None = None
+        self._connections: list[InlineConnection] = []
+        self.began = self._loop.time()
+        self.ended: float | None = None
+        self.dead = asyncio.Event()
+
+    async def start(self) -> None:
+        """As `bot.main.Bot.start`, of the parts that decide and deliver."""
+        setting = self._setting
+        setting.current.life = self
+        store = await Store.open(setting.settings.storage.path)
+        self._watch(store)
+        self.store = store
+        self.bot = bot = Assembly(setting.settings, store, setting.clock, random.Random(1))
+        self._replace = bot.ledger._replace
+        bot.ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
+        found = scan(bot.ledger)
+        for summary in found.summaries:
+            bot.index.put(summary)
+            bot.watchman.note(summary)
+        bot.paging.admit_by(Gate(setting.outer))
+        self.parts: list[asyncio.Task[None]] = []
+        await self.do(self._begin(found.summaries))
+
+    async def _begin(self, summaries: list[Summary]) -> None:
+        bot = self.bot
+        await bot.delivery.restore()
+        await bot.paging.restore()
+        for summary in summaries:
+            bot.nudges.note(summary)
+        for part in (bot.delivery, bot.nudges, bot.paging, bot.watchman):
+            self.parts.append(asyncio.create_task(part.run()))
+
+    @property
+    def is_up(self) -> bool:
+        return not self.dead.is_set()
+
+    def check(self) -> None:
+        """Fails if a part died of itself."""
+        for part in self.parts:
+            if part.done() and not part.cancelled():
+                part.result()
+        if (lanes := self.bot.delivery.lanes.failed).done():
+            lanes.result()
+
+    def effect(self) -> None:
+        """Something is about to be, or just was, changed outside the process: it may end here."""
+        if not self.is_up:
+            raise asyncio.CancelledError
+        if self._fuse is None:
+            return
+        self._fuse -= 1
+        if self._fuse < 0:
+            self.die()
+            raise asyncio.CancelledError
+
+    def light(self, fuse: int) -> None:
+        """It dies at an effect to come."""
+        self._fuse = fuse
+
+    def die(self) -> None:
+        """As by a kill: from now on nothing that it does leaves a trace."""
+        if not self.is_up:
+            return
+        self.ended = self._loop.time()
+        self.dead.set()
+        for connection in self._connections:
+            connection.kill()
+        assert isinstance(self._loop, SimulatedLoop)
+        self._loop.refused.add(id(self.bot.ledger._pool))
+        for task in self._tasks():
+            task.cancel()
+
+    async def bury(self) -> None:
+        """Leave nothing behind of a life that is over."""
+        while tasks := self._tasks():
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self.store._lock.release()
+        self.bot.ledger.close()
+
+    async def stop(self) -> None:
+        """As `bot.main.Bot.stop`."""
+        for part in self.parts:
+            part.cancel()
+        await asyncio.gather(*self.parts, return_exceptions=True)
+        await self.bot.replies.close()
+        await self.bot.delivery.lanes.close()
+        await self.store.close()
+        self.die()
+
+    async def do(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Have `work` done in this life; None: the life ended first, nobody knows how far it came."""
+        task = asyncio.create_task(work)
+        end = asyncio.create_task(self.dead.wait())
+        self._setting.own.add(end)
+        await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+        self._setting.own.discard(end)
+        end.cancel()
+        if not self.is_up or task.cancelled():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return None
+        return task.result()
+
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        return [task for task in asyncio.all_tasks() - self._setting.own if not task.done()]
+
+    def _watch(self, store: Store) -> None:
+        writer, reader = store._writer, store._reader
+        assert isinstance(writer, InlineConnection)
+        assert isinstance(reader, InlineConnection)
+        self._connections = [writer, reader]
+        writer.raw.execute("pragma synchronous = off")
+        writer.raw.create_function("true_time", 0, self._loop.time)
+        writer.raw.executescript(_SEEN)
+        writer.around_commit = self.effect
+
+    def _replaced(self, issue: int, content: bytes, before: tuple[int, int] | None) -> None:
+        self.effect()
+        self._replace(issue, content, before)
+        self._setting.written(issue, content)
+        self.effect()

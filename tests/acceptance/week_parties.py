@@ -1,0 +1,236 @@
+"""The parties of a simulated week outside the bot: Slack, pagers, the directory of people. They fail as planned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bot.delivery.gateway import Draft
+from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
+from bot.desk import Person, Refusal
+from bot.errors import PagerError, SlackUnreachableError
+from bot.slack.access import Profile
+from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
+
+
+@dataclass(frozen=True)
+class Post:
+    """A message that is in Slack. `key`: its name in our storage, empty for a card."""
+
+    at: float
+    key: str
+    channel: str
+    ts: str
+    draft: Draft
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a pager took."""
+
+    at: float
+    page: int
+    variable: str
+
+
+class Outer:
+    """The world outside, for the whole week; `now` is true time, whatever clocks say."""
+
+    def __init__(self, plan: Plan, now: Callable[[], float]) -> None:
+        self.plan = plan
+        self.now = now
+        self.posts: list[Post] = []
+        self.refusals: list[tuple[float, str]] = []  # when, of which message
+        self.taken: list[Outside] = []
+        self.refused_outside: list[Outside] = []
+        self.landed: Callable[[Post], None] = lambda _: None
+        self._places: dict[str, list[Post]] = {}
+        self._calls = 0
+
+    def fault(self, kind: FaultKind, *what: object) -> bool:
+        """Whether there is such a fault now; of what it befalls, most."""
+        for fault in self.plan.faults:
+            if fault.kind == kind and fault.begins <= self.now() < fault.ends:
+                return self.plan.draw(fault, *what) < 0.75
+        return False
+
+    def any_fault(self, kind: FaultKind, since: float, until: float) -> bool:
+        return any(f.kind == kind and f.begins <= until and f.ends >= since for f in self.plan.faults)
+
+    def is_active(self, user: str) -> bool:
+        now = self.now()
+        return not any(a.user == user and a.begins <= now < a.ends for a in self.plan.absences)
+
+    def is_present(self, user: str) -> bool:
+        return self.plan.draw("present", user, self.now() // 7200) < 0.6
+
+    async def wire(self) -> None:
+        """Each call takes its time."""
+        self._calls += 1
+        await asyncio.sleep(0.05 + 0.6 * self.plan.draw("wire", self._calls) ** 3)
+
+    def weather(self, channel: str) -> Later | Never | None:
+        if self.fault("unreachable"):
+            return Later("Slack is unreachable")
+        if self.fault("busy"):
+            return Later("ratelimited", 1 + 20 * self.plan.draw("busy", channel))
+        if channel[0] in "DU" and self.fault("dm", channel[-3:]):
+            return Never("user_disabled", "place")
+        if channel.startswith("C") and self.fault("channel", channel):
+            return Never("is_archived", "place")
+        return None
+
+    def land(self, channel: str, draft: Draft) -> Post:
+        ts = f"{1_700_000_000 + len(self.posts)}.000100"
+        post = Post(
+            self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft
+        )
+        self.posts.append(post)
+        self._places.setdefault(channel, []).append(post)
+        self.landed(post)
+        return post
+
+    def messages(self, channel: str) -> Iterator[Post]:
+        return reversed(self._places.get(channel, []))
+
+
+class SlackGateway:
+    """`bot.delivery.gateway.Gateway` for one life of the bot; `effect` is where that may end."""
+
+    def __init__(self, outer: Outer, effect: Callable[[], None]) -> None:
+        self._outer = outer
+        self._effect = effect
+
+    async def post(self, channel: str, draft: Draft) -> Outcome:
+        await self._outer.wire()
+        self._effect()
+        key = str(draft.metadata["event_payload"].get("key", ""))
+        if (bad := self._outer.weather(channel)) is not None:
+            if isinstance(bad, Never):
+                self._outer.refusals.append((self._outer.now(), key))
+            return bad
+        lossy = self._outer.fault("lossy", channel)
+        if lossy and self._outer.plan.draw("lost", key, self._outer.now()) < 0.5:
+            return Unknown("timeout")
+        post = self._outer.land(channel, draft)
+        self._effect()
+        return Unknown("timeout") if lossy else Sent(channel, post.ts)
+
+    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+        await self._outer.wire()
+        self._effect()
+        return self._outer.weather(channel) or Sent(channel, ts)
+
+    async def open_dm(self, user: str) -> str | Later | Unknown | Never:
+        await self._outer.wire()
+        bad = self._outer.weather(user)
+        if isinstance(bad, Never):
+            self._outer.refusals.append((self._outer.now(), f":{user}"))
+        return bad or f"D{user[1:]}"
+
+    async def find(
+        self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
+    ) -> Sent | Later | Unknown | Never | None:
+        await self._outer.wire()
+        if (bad := self._outer.weather(channel)) is not None:
+            return bad
+        wanted = matches["event_payload"].items()
+        for post in self._outer.messages(channel):
+            if post.ts not in known and wanted <= post.draft.metadata["event_payload"].items():
+                return Sent(channel, post.ts)
+        return None
+
+    async def permalink(self, channel: str, ts: str) -> str | None:
+        return None
+
+    async def whisper(
+        self,
+        user: str,
+        channel: str,
+        thread_ts: str | None,
+        text: str,
+        blocks: list[dict[str, object]] | None = None,
+    ) -> Outcome:
+        return Sent(channel, "")
+
+
+class Pagers:
+    """`bot.paging.outside.Outside` for one life."""
+
+    def __init__(self, outer: Outer, effect: Callable[[], None]) -> None:
+        self._outer = outer
+        self._effect = effect
+
+    async def send(self, variable: str, title: str, body: str) -> None:
+        task = asyncio.current_task()
+        page = int(task.get_name().split()[1]) if task is not None else 0
+        await self._outer.wire()
+        self._effect()
+        told = Outside(self._outer.now(), page, variable)
+        if self._outer.fault("outside", variable):
+            self._outer.refused_outside.append(told)
+            raise PagerError(f"{variable}: the service did not take it")
+        self._outer.taken.append(told)
+        self._effect()
+
+
+class Directory:
+    """`bot.slack.people.People`, without what it remembers."""
+
+    def __init__(self, outer: Outer) -> None:
+        self._outer = outer
+
+    async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+        await self._call()
+        return Profile(user, TEAM, is_deleted=not self._outer.is_active(user))
+
+    async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
+        await self._call()
+        return frozenset()
+
+    async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
+        await self._call()
+        return frozenset(GROUPS[group])
+
+    async def present(self, user: str) -> bool:
+        await self._call()
+        return self._outer.is_present(user)
+
+    async def _call(self) -> None:
+        if self._outer.fault("slow directory"):
+            await asyncio.sleep(30)
+        if self._outer.fault("directory") or self._outer.fault("unreachable"):
+            raise SlackUnreachableError
+
+
+class Web:
+    """What of Slack is asked without the gateway: where a message is."""
+
+    def __init__(self, outer: Outer) -> None:
+        self._outer = outer
+
+    async def chat_getPermalink(self, *, channel: str, message_ts: str) -> dict[str, str]:  # noqa: N802 - Slack's
+        await self._outer.wire()
+        if self._outer.fault("unreachable"):
+            raise TimeoutError
+        return {"permalink": f"https://week.slack.com/archives/{channel}/p{message_ts}"}
+
+    async def auth_test(self) -> dict[str, str]:
+        return {}
+
+
+class Gate:
+    """Everybody may answer; who is active may be handed something."""
+
+    def __init__(self, outer: Outer) -> None:
+        self._outer = outer
+
+    async def refusal(
+        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+    ) -> Refusal | None:
+        return None
+
+    async def full_member(self, user: str) -> bool:
+        return self._outer.is_active(user)

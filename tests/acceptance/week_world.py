@@ -1,0 +1,406 @@
+"""A simulated week: agents ask, people answer, take, snooze and hand over, everything fails, clocks jump."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.desk import Person
+from bot.paging.codec import PagePress, PageVerb
+from bot.ports import Place
+from bot.settings import parse_settings
+from bot.settings.load import prepare_folders
+from core.answers import from_text
+from core.clarification import Ask, Clarification, Decider
+from core.errors import NotOpen
+from tests.acceptance.week_life import Current, Life, Setting, replace_parties
+from tests.acceptance.week_parties import Outer, Post
+from tests.acceptance.week_plan import (
+    HOUR,
+    MINUTE,
+    PEOPLE,
+    TEAM,
+    WEEK,
+    Plan,
+    Question,
+    Restart,
+    StandIn,
+    configuration,
+)
+
+_ENVIRON = {
+    "SLACK_BOT_TOKEN": "xoxb-week",
+    "SLACK_APP_TOKEN": "xapp-week",
+    "PAGER": "json://pager.invalid",
+    "OTHER": "json://other.invalid",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A clarification as it was written at `at` (true time), when the bot's clock said `wall`."""
+
+    at: float
+    wall: datetime
+    id: str
+    status: str
+    round: int
+    nudges: int
+    asked_last: datetime
+    expires_at: datetime | None
+    stale_after: datetime | None
+    escalated_at: str | None
+    escalated_for: str | None
+    taken_by: str | None
+    handed_to: str | None
+
+
+@dataclass(frozen=True)
+class Act:
+    """What somebody did with a page. `confirmed`: they were told that it was done; else nobody knows."""
+
+    began: float
+    at: float
+    user: str
+    verb: str
+    page: int
+    confirmed: bool
+
+
+@dataclass
+class Story:
+    """What happened, as everybody but the bot saw it."""
+
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    acts: list[Act] = field(default_factory=list)
+    lives: list[tuple[float, float]] = field(default_factory=list)
+    jumps: list[tuple[float, float]] = field(default_factory=list)
+    stood_in: list[tuple[float, StandIn, datetime, bool]] = field(default_factory=list)
+    kills: int = 0
+
+
+class WeekClock:
+    """What the machine says: true time, and all the jumps so far."""
+
+    def __init__(self, beginning: datetime) -> None:
+        self._beginning = beginning
+        self.offset = 0.0
+        self.jumps: list[tuple[float, float]] = []
+
+    def now(self) -> datetime:
+        return self._beginning + timedelta(seconds=asyncio.get_running_loop().time() + self.offset)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+    def jump(self, by: float) -> None:
+        self.offset += by
+
+
+class World:
+    def __init__(self, plan: Plan, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self.plan, self.folder, self._loop = plan, folder, loop
+        self.clock = WeekClock(plan.beginning)
+        self.outer = Outer(plan, loop.time)
+        self.outer.landed = self._landed
+        self.story = Story()
+        self._own: set[asyncio.Task[Any]] = {task for task in (asyncio.current_task(),) if task is not None}
+        settings = parse_settings(configuration(), file=folder / "clarify.toml", environ=_ENVIRON)
+        prepare_folders(settings)
+        self.storage, self.ledgers = settings.storage.path, settings.ledger.directory
+        self.current = current = Current()
+        self._setting = Setting(settings, self.clock, self.outer, self._written, self._own, current)
+        replace_parties(patch, self.outer, current, folder)
+        self._life: Life | None = None
+        self._up = asyncio.Event()
+        self._last: dict[str, Change] = {}
+        self._questions = {each.session: each for each in plan.questions}
+        self._by_id: dict[str, Question] = {}
+        self._failures: list[BaseException] = []
+
+    async def run(self) -> None:
+        """The whole week."""
+        await self._start()
+        for each in (self._ask_all(), self._jump_all(), self._restart_all(), self._stand_in_all()):
+            self._spawn(each)
+        while self._loop.time() < WEEK:
+            await asyncio.sleep(10 * MINUTE)
+            if self._failures:
+                raise self._failures[0]
+            if self._life is not None and self._life.is_up:
+                self._life.check()
+        life = await self._there()
+        await life.stop()
+        await self._bury(life)
+        for task in list(self._own - {asyncio.current_task()}):
+            task.cancel()
+
+    async def _start(self) -> None:
+        while True:
+            self._life = life = Life(self._setting)
+            await life.start()
+            if life.is_up:
+                break
+            await self._bury(life)
+        self._up.set()
+
+    async def _bury(self, life: Life) -> None:
+        self._up.clear()
+        await life.bury()
+        self.story.lives.append((life.began, life.ended or self._loop.time()))
+
+    async def _there(self) -> Life:
+        await self._up.wait()
+        assert self._life is not None
+        return self._life
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._own.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._own.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.append(error)
+
+    async def _until(self, at: float) -> None:
+        await asyncio.sleep(max(0.0, at - self._loop.time()))
+
+    async def _restart_all(self) -> None:
+        for restart in self.plan.restarts:
+            await self._until(restart.at)
+            await self._restart(restart)
+
+    async def _restart(self, restart: Restart) -> None:
+        life = await self._there()
+        if restart.fuse is None:
+            await life.stop()
+        else:
+            life.light(restart.fuse)
+            self.story.kills += 1
+            try:
+                async with asyncio.timeout(5 * MINUTE):
+                    await life.dead.wait()
+            except TimeoutError:
+                life.die()
+        await self._bury(life)
+        await asyncio.sleep(restart.down)
+        self._tidy()
+        await self._start()
+
+    def _tidy(self) -> None:
+        """Ledgers that were closed long ago go to the archive, as whole files."""
+        archive = self.ledgers / "archive"
+        archive.mkdir(exist_ok=True)
+        for path in self.ledgers.glob("issue-*.json"):
+            records = [each for key, each in self._last.items() if key.split("-")[1] == path.stem[6:]]
+            young = self._loop.time() - 12 * HOUR
+            if len(records) >= 8 and all(r.status in {"resolved", "abandoned"} and r.at < young for r in records):
+                path.rename(archive / path.name)
+
+    async def _jump_all(self) -> None:
+        for jump in self.plan.jumps:
+            await self._until(jump.at)
+            self.clock.jump(jump.by)
+            self.story.jumps.append((self._loop.time(), jump.by))
+
+    async def _stand_in_all(self) -> None:
+        for each in sorted(self.plan.stand_ins, key=lambda each: each.at):
+            await self._until(each.at)
+            life, now = await self._there(), self.clock.now()
+            done = await life.do(life.bot.duty.take(each.policy, each.user, now + timedelta(seconds=each.lasts)))
+            self.story.stood_in.append((self._loop.time(), each, now, done is not None))
+
+    async def _ask_all(self) -> None:
+        for question in self.plan.questions:
+            await self._until(question.at)
+            self._spawn(self._ask(question))
+
+    async def _ask(self, question: Question) -> None:
+        """Until it is written down, as a producer sends it again until it was taken."""
+        record = await self._asked(question, 1)
+        self._by_id[record.id] = question
+        if question.by_hand is not None:
+            self._spawn(self._escalate(record, question.by_hand))
+        if question.answer is None:
+            return
+        await asyncio.sleep(question.answer)
+        answered = await self._answer(record.id, "U0ANSWERER")
+        if answered is None or answered.status != "answered":
+            return
+        if not question.asks_again:
+            await self._resolve(record.id)
+            return
+        await asyncio.sleep(3 * MINUTE)
+        await self._asked(question, 2)
+        await asyncio.sleep(question.answer)
+        if (again := await self._answer(record.id, "U0ANSWERER")) is not None and again.status == "answered":
+            await self._resolve(record.id)
+
+    async def _asked(self, question: Question, number: int) -> Clarification:
+        while True:
+            life = await self._there()
+            opened = await life.do(self._open(life, question, number))
+            if opened is not None:
+                return opened
+            await asyncio.sleep(1)
+
+    async def _open(self, life: Life, question: Question, number: int) -> Clarification:
+        await life.store.execute(
+            "insert or ignore into sessions (producer, session_id, agent_id) values ('planner', ?, ?)",
+            question.session,
+            question.agent,
+        )
+        ask = _ask_of(question, number, self.clock.now())
+        return (await life.bot.router.open(question.issue, ask)).record
+
+    async def _answer(self, clarification: str, user: str) -> Clarification | None:
+        """None: somebody was first, or it is closed."""
+
+        def read(record: Clarification) -> Any:
+            return from_text(record.asked, f"Use the {user} way.")
+
+        while True:
+            life = await self._there()
+            who, at = Decider(f"user:slack/{TEAM}/{user}", "slack", TEAM, user), self.clock.now()
+            try:
+                record = await life.do(life.bot.router.answer(clarification, read, who, at))
+            except NotOpen:
+                return None
+            if record is not None:
+                return record
+
+    async def _resolve(self, clarification: str) -> None:
+        while True:
+            life, at = await self._there(), self.clock.now()
+            who = Decider("user:slack/T/U", "slack", TEAM, "U0ANSWERER")
+            try:
+                done = life.bot.router.resolve(
+                    clarification, lambda r: from_text(r.asked, "Done."), "Done.", who, at
+                )
+                if await life.do(done) is not None:
+                    return
+            except NotOpen:
+                return
+
+    async def _escalate(self, record: Clarification, after: float) -> None:
+        await asyncio.sleep(after)
+        life = await self._there()
+        try:
+            await life.do(life.bot.router.escalate(record.id, "by hand"))
+        except NotOpen:
+            return
+
+    def _written(self, issue: int, content: bytes) -> None:
+        for item in json.loads(content)["clarifications"]:
+            now = _change(item, self._loop.time(), self.clock.now())
+            before = self._last.get(now.id)
+            if before is None or _differs(before, now):
+                self._last[now.id] = now
+                self.story.changes.setdefault(now.id, []).append(now)
+
+    def _landed(self, post: Post) -> None:
+        """Whom it reaches may do something about it."""
+        if not post.key.startswith("page:"):
+            return
+        _, page, target = post.key.split(":")
+        draw = self.plan.draw
+        user = target if target.startswith("U") else PEOPLE[int(draw("who", post.key) * len(PEOPLE))]
+        what = draw("what", post.key)
+        after = 2 + 10 * MINUTE * draw("when", post.key) ** 2
+        if what < 0.42:
+            self._spawn(self._act(user, int(page), what / 0.42, after, target))
+
+    async def _act(self, user: str, page: int, what: float, after: float, target: str) -> None:
+        await asyncio.sleep(after)
+        life = await self._there()
+        if what < 0.25:
+            await self._answer_page(life, user, page)
+            return
+        verb: PageVerb = "take" if what < 0.6 else "snooze" if what < 0.75 else "notmine" if what < 0.88 else "hand"
+        press, began = PagePress(verb, page, 0), self._loop.time()
+        person, place = Person(TEAM, user), Place(target)
+        if verb == "hand":
+            to = PEOPLE[int(self.plan.draw("to", page, user) * len(PEOPLE))]
+            reaction = await life.do(life.bot.paging.submit_hand(press, to, person, place))
+        else:
+            reaction = await life.do(life.bot.paging.press(press, person, place))
+        confirmed = reaction is not None and reaction.recorded and reaction.errors is None
+        self.story.acts.append(Act(began, self._loop.time(), user, verb, page, confirmed))
+        if verb == "take" and confirmed and self.plan.draw("then", page, user) < 0.5:
+            await asyncio.sleep(8 * MINUTE * self.plan.draw("answers", page, user))
+            await self._answer_page(await self._there(), user, page)
+
+    async def _answer_page(self, life: Life, user: str, page: int) -> None:
+        """Of what the page is about, answer what is not meant to stay unanswered."""
+        told = await life.do(life.bot.paging.loop.incidents.page(page))
+        for incident in told.incidents if told is not None else ():
+            question = self._by_id.get(incident.clarification or "")
+            if incident.is_open and question is not None and question.fate != "never":
+                await self._answer(incident.clarification or "", user)
+
+
+def _ask_of(question: Question, number: int, now: datetime) -> Ask:
+    expires = None if question.ttl is None else now + timedelta(seconds=question.ttl)
+    words = f"Which way {question.number * 7919} for part {question.number}, asked {number} times?"
+    return Ask(
+        producer="planner",
+        agent_id=question.agent,
+        agent_name=None,
+        session_id=question.session,
+        event_id=f"e{question.number}.{number}",
+        reply_token="",
+        correlation_id=None,
+        asked_at=now,
+        received_at=now,
+        expires_at=expires,
+        question=words,
+        kinds=("freetext",),
+        choices=(),
+        multi_select=False,
+        context=None,
+        default_response=None,
+        summary_terse=None,
+        summary_detailed=None,
+        to="human",
+        topic=f"part {question.number}",
+        blocking=True,
+    )
+
+
+def _change(item: dict[str, Any], at: float, wall: datetime) -> Change:
+    asked = item.get("aaep") or {}
+    questions = [entry["timestamp"] for entry in item["thread"] if entry["type"] == "question"]
+    return Change(
+        at,
+        wall,
+        item["id"],
+        item["status"],
+        item["round"],
+        asked.get("nudges", 0),
+        _moment(questions[-1]) or wall,
+        _moment(asked.get("expiresAt")),
+        _moment(item.get("staleAfter")),
+        asked.get("escalatedAt"),
+        asked.get("escalatedFor"),
+        (asked.get("takenBy") or {}).get("user"),
+        (asked.get("handedTo") or {}).get("user"),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
+
+def _differs(one: Change, other: Change) -> bool:
+    facts = ("status", "round", "nudges", "taken_by", "handed_to", "escalated_at")
+    return any(getattr(one, name) != getattr(other, name) for name in facts)
