@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from core.digest import Digest as Figures
 
 _log = logging.getLogger("clarify.commands")
-_AT_ONCE = 50
+_AT_ONCE = 4  # more threads make it no faster, and hold up the event loop several times longer
 _NAME = 80
 
 
