@@ -379,6 +379,7 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
                 session=f"sess_{number}",
                 timeout_seconds=36_000,
                 extensions={"agentx": {"issue": 42}},
+                **WORDS,
             )
     with marker(stage, 42) as path:
         ledger = json.loads(path.read_text())
@@ -391,8 +392,8 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
             assert f"Number {number}?" in page.text
         await stage.press(page, "Show CLR-42-002")
         await stage.modal(ONCALL, LONG)
-        assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "yes"})).ok
-        assert (await stage.reply("rpl_2", LONG))["response"] is True
+        assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "By day"})).ok
+        assert (await stage.reply("rpl_2", LONG))["response"] == "By day"
         await stage.becomes(page, "3 of 4 need a human", "CLR-42-002 · Planner · closed")
         await stage.press(page, "Take")
         for number in (1, 3, 4):
