@@ -1,4 +1,5 @@
-"""Replies in a session's thread: which of them are answers, and what the thread is told. Knows no Slack formats.
+"""Replies in a session's thread, or in a page's: which of them are answers, and what the thread is told. Knows no
+Slack formats.
 
 In a thread with one open question a reply is the answer. A reply that starts with `//` is talk. With several open
 questions its author is asked which one is meant; the text waits meanwhile.
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 from bot import phrases
 from bot.desk import Desk, Person, Reaction, Records, explained
 from bot.errors import SlackError
-from bot.ports import Place, SlackMemory, Thread
+from bot.ports import PageThreads, Place, SlackMemory, Thread
 from core import answers
 from core.clarification import Answer, Clarification
 from core.clock import Clock
@@ -75,12 +76,14 @@ class ThreadReplies:
         desk: Desk,
         records: Records,
         memory: SlackMemory,
+        page_threads: PageThreads,
         which: Asks,
         clock: Clock,
     ) -> None:
         self._desk = desk
         self._records = records
         self._memory = memory
+        self._page_threads = page_threads
         self._which = which
         self._clock = clock
 
@@ -90,13 +93,12 @@ class ThreadReplies:
         Raises:
             StorageUnavailable: nothing was recorded.
         """
-        thread = await self._memory.thread_at(reply.channel, reply.thread_ts)
-        if thread is None or not reply.text.strip() or reply.text.lstrip().startswith(TALK):
+        if not reply.text.strip() or reply.text.lstrip().startswith(TALK):
             return Words()
         try:
-            return await self._in_thread(thread, reply)
+            return await self._in_thread(await self._asked_in(reply), reply)
         except (ClarifyError, SlackError) as error:
-            return _told(explained(error, f"issue {thread.issue}"))
+            return _told(explained(error, "of this thread"))
 
     async def changed(self, channel: str, ts: str) -> Words:
         """A reply was edited or deleted: if it was an answer, the thread is told that nothing changes.
@@ -113,9 +115,17 @@ class ThreadReplies:
             return Words()
         return Words(aloud=phrases.edit_ignored(record), key=f"edited:{channel}:{ts}")
 
-    async def _in_thread(self, thread: Thread, reply: Reply) -> Words:
-        mine = await self._of_session(thread)
-        if (done := next((record for record in mine if _is_by(record, reply)), None)) is not None:
+    async def _asked_in(self, reply: Reply) -> list[Clarification]:
+        """What was asked in the thread, or is what the page that begins it is about."""
+        thread = await self._memory.thread_at(reply.channel, reply.thread_ts)
+        if thread is not None:
+            return await self._of_session(thread)
+        paged = await self._page_threads.clarifications_at(reply.channel, reply.thread_ts)
+        return [await self._desk.find(each) for each in paged]
+
+    async def _in_thread(self, mine: list[Clarification], reply: Reply) -> Words:
+        is_done = (record for record in mine if is_by(record, reply.person.user, reply.at))
+        if (done := next(is_done, None)) is not None:
             await self._remember(done, reply)
             return Words()
         waiting = [
@@ -222,12 +232,12 @@ def _answer_key(channel: str, ts: str) -> str:
     return f"answer:{channel}:{ts}"
 
 
-def _is_by(record: Clarification, reply: Reply) -> bool:
-    """Whether this very reply was recorded as the answer (the ledger keeps milliseconds)."""
+def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
+    """Whether what `user` said at that moment was recorded as the answer (the ledger keeps milliseconds)."""
     by, at = record.asked.answered_by, record.asked.answered_at
-    if by is None or at is None or by.user != reply.person.user:
+    if by is None or at is None or by.user != user:
         return False
-    return abs(at - reply.at) < timedelta(milliseconds=1)
+    return abs(at - said_at) < timedelta(milliseconds=1)
 
 
 def _closed_at(record: Clarification) -> datetime | None:

@@ -64,8 +64,8 @@ class CommandDesk:
         self._refresh = refresh
 
     def understands(self, text: str) -> bool:
-        """Whether a text is a command, and no hint is needed."""
-        return not isinstance(grammar.parse(text), Hint)
+        """Whether a text is a command, or clearly meant as one: then it is no answer to anything."""
+        return not isinstance(grammar.parse(text), Hint) or grammar.is_addressed(text)
 
     def is_change(self, text: str) -> bool:
         """Whether a text asks for a change: then it must be done before it is acknowledged."""

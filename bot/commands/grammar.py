@@ -136,6 +136,21 @@ def is_change(command: Command | Hint) -> bool:
     return isinstance(command, Change) or (isinstance(command, OnCall) and command.verb != "who")
 
 
+def is_addressed(text: str) -> bool:
+    """Whether a text is meant as a command even where it is none: it names us, a clarification or an issue first, or
+    a change with nothing or such a name after it. As an answer to something else it would be taken wrongly.
+    """
+    text = unquoted(text)
+    first, rest = _split(unquoted(_ITSELF.sub("", text, count=1)))
+    target = first
+    if _bare(first).casefold() in get_args(ChangeVerb):
+        target = _split(rest)[0] or first
+        if target is first or _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target))):
+            return True
+    named = _bare(target).casefold().startswith("clr-") or _issue(target) is not None
+    return named or _ITSELF.match(text) is not None
+
+
 def id_of(token: str) -> str | None:
     """A clarification's id however it was typed (`clr-42-1`, “CLR-42-001”:), or None."""
     match = _ID.fullmatch(_DASHES.sub("-", _bare(token)))

@@ -79,6 +79,14 @@ class UseAsAnswer:
         """There is no question that it could answer."""
         return self._words(phrases.no_open_question())
 
+    def accepted(self, record: Clarification) -> Said:
+        """Its answer was taken."""
+        return self._words(phrases.accepted(record))
+
+    def closed(self, records: list[Clarification]) -> Said:
+        """None of them takes an answer any more: of one is said who answered."""
+        return self._words(phrases.closed(records[0])) if len(records) == 1 else self.nothing_open()
+
     async def answer(
         self, record: Clarification, text: str, person: Person, place: Place, at: datetime | None = None
     ) -> Said:
@@ -97,7 +105,7 @@ class UseAsAnswer:
         except AnswerRejected as error:
             return self._words(phrases.unreadable_reply(record.asked, str(error)))
         if reaction.record is not None:
-            return self._words(phrases.accepted(reaction.record))
+            return self.accepted(reaction.record)
         return self._words(reaction.text or "", recorded=reaction.recorded)
 
     async def ask_which(

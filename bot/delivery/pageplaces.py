@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bot.delivery.store import Store
+from bot.ports import PagePlace
 
 
 class PagePlaces:
@@ -25,3 +26,18 @@ class PagePlaces:
             ts,
         )
         return tuple(row["clarification"] for row in rows)
+
+    async def open_pages(self) -> list[PagePlace]:
+        """The pages about questions that somebody still has to take, which begin threads of their own.
+
+        Raises:
+            StorageUnavailable: they are not known now.
+        """
+        rows = await self._store.read(
+            """select distinct m.channel, m.ts, i.clarification from incidents i
+               join page_items p on p.incident = i.id
+               join page_sendings s on s.page = p.page join messages m on m.key = s.message
+               where i.closed_at is null and i.clarification is not null
+                 and m.ts is not null and m.thread_ts is null"""
+        )
+        return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]

@@ -7,26 +7,19 @@ exactly one page is open for its author. `//` in front makes it talk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
 
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Paged, Said
 from bot.commands.shortcut import UseAsAnswer
 from bot.desk import Open, Person, Records, explained
 from bot.errors import SlackError
-from bot.ports import Place
-from bot.replies import TALK, Words, moment
+from bot.ports import PageThreads, Place, SlackMemory
+from bot.replies import TALK, Words, is_by, moment
 from bot.slack import mrkdwn
 from bot.slack.hearing import Heard
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError, NotFound
-
-
-class PageThreads(Protocol):
-    """See `bot.slack.wiring.PageThreads`."""
-
-    async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]: ...
 
 
 class Asides:
@@ -36,6 +29,7 @@ class Asides:
         commands: CommandDesk,
         shortcut: UseAsAnswer,
         records: Records,
+        memory: SlackMemory,
         index: Open,
         paged: Paged,
         page_threads: PageThreads,
@@ -45,6 +39,7 @@ class Asides:
         self._commands = commands
         self._shortcut = shortcut
         self._records = records
+        self._memory = memory
         self._index = index
         self._paged = paged
         self._page_threads = page_threads
@@ -73,8 +68,10 @@ class Asides:
         return _aside(await self._commands.run(text, person, Place(heard.channel, heard.thread_ts or None)))
 
     async def hint(self, heard: Heard, person: Person) -> Words | None:
-        """For a mention that nobody understood, in a thread of no session: how to speak to the bot."""
+        """For a mention that nobody understood, in a thread of no session and no page: how to speak to the bot."""
         if not mrkdwn.begins_with(heard.text, self._bot_user):
+            return None
+        if await self._page_threads.clarifications_at(heard.channel, heard.thread_ts):
             return None
         text = mrkdwn.without(heard.text, self._bot_user)
         return _aside(await self._commands.run(text, person, Place(heard.channel, heard.thread_ts or None)))
@@ -99,31 +96,54 @@ class Asides:
         if not heard.thread_ts:
             return None
         named = await self._page_threads.clarifications_at(heard.channel, heard.thread_ts)
-        return await self._answer(await self._open(named), heard, text, person, place) if named else None
+        return await self._answer(named, heard, text, person, place)
 
     async def _answer_only_page(self, heard: Heard, text: str, person: Person, place: Place) -> Said | None:
         """Not in a thread: to whichever page is open for this person."""
         escalated = [each.id for each in self._index if each.status == "escalated"]
         named = [each for each in escalated if person.user in self._paged.paged(each)]
-        return await self._answer(await self._open(named), heard, text, person, place) if named else None
+        if heard.missed:  # it cannot mean a page that came after it
+            pages = await self._page_threads.open_pages()
+            before = {page.clarification for page in pages if page.is_before(heard.channel, heard.ts)}
+            named = [each for each in named if each in before]
+        return await self._answer(named, heard, text, person, place)
 
     async def _answer(
-        self, waiting: list[Clarification], heard: Heard, text: str, person: Person, place: Place
-    ) -> Said:
-        if len(waiting) > 1:
-            return await self._shortcut.ask_which(waiting, text, heard.ts, person, place)
+        self, named: Sequence[str], heard: Heard, text: str, person: Person, place: Place
+    ) -> Said | None:
+        meant = await self._meant(heard, named)
+        records, at = await self._found(meant), moment(heard.ts)
+        if not records:
+            return None
+        if (done := next((each for each in records if is_by(each, person.user, at)), None)) is not None:
+            return self._shortcut.accepted(done)
+        waiting = [record for record in records if record.is_open]
         if not waiting:
-            return self._shortcut.nothing_open()
-        return await self._shortcut.answer(waiting[0], text, person, place, at=moment(heard.ts))
+            return self._shortcut.closed(records)
+        if len(meant) > 1:
+            return await self._shortcut.ask_which(waiting, text, heard.ts, person, place)
+        return await self._shortcut.answer(waiting[0], text, person, place, at=at)
 
-    async def _open(self, clarifications: Iterable[str]) -> list[Clarification]:
+    async def _meant(self, heard: Heard, named: Sequence[str]) -> list[str]:
+        """Of `named` what a message can be about, as it was when it was heard first: handled again after a kill, it
+        does not turn to a question that it was not meant for.
+        """
+        key = f"page-reply:{heard.key}"
+        if (kept := await self._memory.kept_text(key)) is not None:
+            return str(kept["about"]).split()
+        waiting = [record.id for record in await self._found(named) if record.is_open]
+        meant = waiting or list(named)
+        await self._memory.keep_text(key, {"about": " ".join(meant)})
+        return meant
+
+    async def _found(self, clarifications: Iterable[str]) -> list[Clarification]:
         found = []
         for each in clarifications:
             try:
                 found.append(await self._records.find(each, parse_id(each)[0]))
             except NotFound:
                 continue
-        return [record for record in found if record.is_open]
+        return found
 
 
 def _aside(said: Said) -> Words:

@@ -119,6 +119,7 @@ class Parts:
             desk=self.desk,
             records=ports.ledger,
             memory=ports.memory,
+            page_threads=ports.page_threads,
             which=self._which,
             clock=ports.clock,
         )
@@ -126,6 +127,7 @@ class Parts:
             commands=self.commands,
             shortcut=self.shortcut,
             records=ports.ledger,
+            memory=ports.memory,
             index=ports.index,
             paged=ports.paging,
             page_threads=ports.page_threads,

@@ -67,7 +67,13 @@ class SlackDoor:
         self._intake = parts.intake
         self._ports.introduced(gate)
         app = build_app(web=self._web, me=me, surface=parts.surface)
-        self._backfill = Backfill(web=self._web, memory=self._memory, intake=self._intake, clock=self._clock)
+        self._backfill = Backfill(
+            web=self._web,
+            memory=self._memory,
+            pages=self._ports.page_threads,
+            intake=self._intake,
+            clock=self._clock,
+        )
         token = self._settings.secrets.app_token
         self._socket = SlackSocket(
             web=self._web,

@@ -7,7 +7,7 @@ that were also sent to the channel have the subtype `thread_broadcast`, those wi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from bot.slack import mrkdwn
@@ -105,6 +105,14 @@ def said(channel: str, message: Mapping[str, Any], *, missed: bool = False) -> H
         text=str(message.get("text") or ""),
         missed=missed,
     )
+
+
+def missed(channel: str, message: Mapping[str, Any]) -> Heard | None:
+    """A message from the history, if it is a person's reply in a thread or a direct message to the bot."""
+    if not channel.startswith("D"):
+        return said(channel, message, missed=True)
+    found = _to_us(channel, message, "dm")
+    return replace(found, missed=True) if found is not None else None
 
 
 def _to_us(channel: str, message: Mapping[str, Any], kind: Literal["aside", "dm"]) -> Heard | None:

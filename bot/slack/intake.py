@@ -155,8 +155,9 @@ class Intake:
             return words
         if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
             return Words()
-        if await self._memory.thread_at(heard.channel, heard.thread_ts) is None:
-            return await self._asides.hint(heard, person) or Words()
+        in_session = await self._memory.thread_at(heard.channel, heard.thread_ts) is not None
+        if not in_session and (words := await self._asides.hint(heard, person)) is not None:
+            return words
         text = self.plain(heard.text)
         reply = Reply(person, heard.channel, heard.thread_ts, heard.ts, moment(heard.ts), text, heard.missed)
         return await self._replies.take(reply)

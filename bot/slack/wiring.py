@@ -19,7 +19,7 @@ from bot.desk import Person, Reaction
 from bot.errors import StorageUnavailable
 from bot.home.publisher import HomePublisher
 from bot.paging.codec import PagePress
-from bot.ports import Place, Teller
+from bot.ports import PagePlace, PageThreads, Place, Teller
 from bot.render import Renderer
 from bot.settings import Settings
 from bot.slack.gate import Gate
@@ -41,18 +41,6 @@ class Pages(Protocol):
     async def press(self, press: PagePress, person: Person, place: Place) -> Reaction: ...
     async def submit_hand(self, press: PagePress, user: str, person: Person, place: Place) -> Reaction:
         """Hand to… was sent with `user` chosen (empty: nobody)."""
-        ...
-
-
-class PageThreads(Protocol):
-    """`bot.delivery.pageplaces.PagePlaces`."""
-
-    async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
-        """The clarifications that the page at a place is about; none where it is no page.
-
-        Raises:
-            StorageUnavailable: it is not known now.
-        """
         ...
 
 
@@ -97,6 +85,9 @@ class NoPageThreads:
     """No message is a page."""
 
     async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:  # noqa: ARG002 - as the port's
+        return ()
+
+    async def open_pages(self) -> Sequence[PagePlace]:
         return ()
 
 

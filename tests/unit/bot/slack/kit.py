@@ -163,7 +163,13 @@ class Bot:
         self.gate = Gate(self.people, configured, TEAM, partial(paged_now, ports))
         parts = Parts(ports, self.gate, self.later, BOT_USER, TEAM)
         self.desk, self.intake, self.surface = parts.desk, parts.intake, parts.surface
-        self.backfill = Backfill(web=self.web, memory=self.memory, intake=self.intake, clock=self.clock)
+        self.backfill = Backfill(
+            web=self.web,
+            memory=self.memory,
+            pages=ports.page_threads,
+            intake=self.intake,
+            clock=self.clock,
+        )
         self.socket: SlackSocket | None = None
 
     async def start(self, on_return: Callable[[], Any] | None = None) -> None:

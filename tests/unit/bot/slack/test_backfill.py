@@ -6,8 +6,10 @@ import pytest
 
 from bot.slack import backfill
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
+from core.clarification import Clarification, Decider
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import Bot
+from tests.unit.bot.slack.test_mentions import Paging, dm, escalated
 
 
 def asked_for(bot: Bot, method: str) -> int:
@@ -166,3 +168,48 @@ async def test_socket_that_returns_brings_what_was_missed(built: Start) -> None:
     await bot.ws.accept_connections()
 
     assert (await bot.until_answered(record)).asked.response is True
+
+
+async def paged(bot: Bot, paging: Paging, **more: object) -> tuple[Clarification, str]:
+    """An escalated question, and its page in Ade's direct messages."""
+    record = await escalated(bot, **more)
+    paging.channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+    return record, page
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_answer_to_a_page_written_while_down_counts(built: Start, in_thread: bool) -> None:
+    paging = Paging(ADE)
+    bot = await built(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    record, page = await paged(bot, paging)
+    await bot.ws.post(ADE, paging.channel, "yes", thread_ts=page if in_thread else None)
+
+    assert await bot.backfill.run() == 1
+    assert await bot.backfill.run() == 0
+
+    assert (await bot.find(record)).asked.response is True
+    assert "is answered" in bot.ws.direct(ADE)[-1].text
+
+
+async def test_direct_message_of_before_the_page_is_no_answer(built: Start) -> None:
+    paging = Paging(ADE)
+    bot = await built(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    first, _ = await paged(bot, paging, question="First?")
+    await bot.ws.post(ADE, paging.channel, "yes")
+    await bot.router.abandon(first.id, Decider("user:os/ade@home", "shell"))
+    second, _ = await paged(bot, paging, question="Second?", session_id="other")
+
+    await bot.backfill.run()
+
+    assert (await bot.find(second)).is_open
+
+
+async def test_direct_messages_without_an_open_page_are_not_read(built: Start) -> None:
+    bot = await built()
+    await bot.ws.post(ADE, await dm(bot), "stale")
+
+    assert await bot.backfill.run() == 0
+
+    assert asked_for(bot, "conversations.history") == 0

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from bot.ports import PagePlace
+from bot.slack.hearing import Heard
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO, TEAM
 from bot.workspace.state import Message
 from core.clarification import Clarification
@@ -18,12 +21,16 @@ class Paging:
     def __init__(self, *users: str) -> None:
         self.users = frozenset(users)
         self.places: dict[str, tuple[str, ...]] = {}
+        self.channel = ""
 
     def paged(self, clarification_id: str) -> frozenset[str]:
         return self.users
 
     async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
         return self.places.get(ts, ())
+
+    async def open_pages(self) -> list[PagePlace]:
+        return [PagePlace(self.channel, ts, each) for ts, about in self.places.items() for each in about]
 
 
 async def say(bot: Bot, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
@@ -211,8 +218,6 @@ async def test_direct_message_without_a_page_gets_a_hint(bot: Bot) -> None:
 async def test_mention_kept_before_a_kill_is_answered_after_it(built: Start, start: Start) -> None:
     first = await built()
     record, _ = await first.asked()
-    from bot.slack.hearing import Heard
-
     heard = Heard("aside", AGENTS, "", "1750000000.000100", ADE, TEAM, f"<@U0BOT> answer {record.id} yes")
     assert await first.memory.take_slack_event(heard.key, heard.body())
 
@@ -221,3 +226,73 @@ async def test_mention_kept_before_a_kill_is_answered_after_it(built: Start, sta
 
     assert (await first.find(record)).asked.response is True
     assert await first.memory.pending_slack_events() == []
+
+
+async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_question(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    first = await escalated(bot, kinds=("freetext",))
+    channel = await dm(bot)
+    message = await say(bot, ADE, channel, "use port 8080")
+    assert not (await bot.find(first)).is_open
+    second = await escalated(bot, session_id="other", question="What now?", kinds=("freetext",))
+    told = len(bot.ws.direct(ADE))
+
+    await bot.store.execute(  # as it is when the process ends before that was noted
+        "update slack_events set state = 'new', body = ?",
+        json.dumps(Heard("dm", channel, "", message.ts, ADE, TEAM, "use port 8080").body()),
+    )
+    await bot.intake.resume()
+    await bot.intake.idle()
+
+    assert (await bot.find(second)).is_open
+    assert len(bot.ws.direct(ADE)) == told  # what it was told stands there already
+    assert "is answered: “use port 8080”" in last(bot)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CLR-99-001 yes", "answer CLR-99 yes", "#43 yes", "escalate", "/clarify stael", "answer 99-1 yes"],
+)
+async def test_what_is_meant_as_a_command_is_no_answer_to_a_page(start: Start, text: str) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    record = await escalated(bot, kinds=("freetext",))
+    channel = await dm(bot)
+
+    await say(bot, ADE, channel, text)
+
+    assert (await bot.find(record)).is_open
+    assert "/clarify" in last(bot)
+
+
+async def test_reply_to_a_page_that_is_closed_hears_who_answered(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(page_threads=paging)
+    record, ts = await bot.asked()
+    await say(bot, FOLAKE, AGENTS, "yes", ts)
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+
+    await say(bot, ADE, channel, "no", page)
+
+    assert f"already answered by <@{FOLAKE}>" in last(bot)
+
+
+async def test_reply_in_the_thread_of_a_page_in_a_channel_is_the_answer(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    record = await escalated(bot)
+    page = str((await bot.web.chat_postMessage(channel=AGENTS, text="You are paged."))["ts"])
+    paging.places[page] = (record.id,)
+
+    await say(bot, GIO, AGENTS, "yes", page)
+    assert "You cannot answer this" in bot.told(GIO)[-1]
+    await say(bot, ADE, AGENTS, f"<@{FOLAKE}> yes?", page)
+    await say(bot, ADE, AGENTS, "perhaps", page)
+    assert "Reply with yes or no" in bot.told(ADE)[-1]
+    assert (await bot.find(record)).is_open
+    await say(bot, ADE, AGENTS, "<@U0BOT> yes", page)
+
+    assert (await bot.find(record)).asked.decided_by == f"user:slack/{TEAM}/{ADE}"
