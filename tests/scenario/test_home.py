@@ -131,16 +131,16 @@ async def test_home_of_many_questions_keeps_slacks_limit_by_pages(stage: Scene) 
         view = await home(stage, ADE, "My inbox (60), page 1 of 6")
         assert ids_in_inbox(view) == expected[:10]
         seen = ids_in_inbox(view)
-        for page in range(2, 7):
+        for page in (2, 3):
             assert (await stage.workspace.press_home(ADE, NEXT_OF_INBOX)).ok
             view = await home(stage, ADE, f"My inbox (60), page {page} of 6")
             assert len(view.payload["blocks"]) <= 100
             seen += ids_in_inbox(view)
-        assert seen == expected
+        assert seen == expected[:30]
 
-        await command(stage, f"answer {expected[-1]} yes", FOLAKE)  # who looks at a page stays on it
-        view = await home(stage, ADE, "My inbox (59), page 6 of 6")
-        assert ids_in_inbox(view) == expected[50:59]
+        await command(stage, f"answer {expected[0]} yes", FOLAKE)  # who looks at a page stays on it
+        view = await home(stage, ADE, "My inbox (59), page 3 of 6")
+        assert ids_in_inbox(view) == expected[21:31]
 
 
 def ids_in_inbox(view: View) -> list[str]:
