@@ -125,10 +125,9 @@ class Sender:
         """Go on without the messages that are not there in time."""
         while (at := self.next_watch()) is not None and at <= now:
             key = self._watches[0][1]
+            sending = self._watched[key]  # it may end by itself while this looks
             there = await self._shown.is_posted(key)
-            await self._settle(
-                self._watched[key], *(("sent", None) if there else ("late", "not there in time"))
-            )
+            await self._settle(sending, *(("sent", None) if there else ("late", "not there in time")))
             heapq.heappop(self._watches)
             self._watched.pop(key, None)
 

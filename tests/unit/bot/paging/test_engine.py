@@ -182,6 +182,25 @@ async def test_what_does_not_arrive_takes_the_next_step_at_once(world: World, ho
     assert "failed" in await world.log()
 
 
+async def test_page_that_lands_while_it_is_looked_for_is_no_trouble(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over at the moment at which Slack takes it."""
+    shown, sender = world.paging.loop.shown, world.paging.loop.sender
+    world.slack.stuck.add(DM)
+    await world.raised()
+    await world.quiet()
+
+    async def landing(key: str) -> bool:
+        await sender.ended(key, "sent")
+        return False
+
+    monkeypatch.setattr(shown, "is_posted", landing)
+    await world.pass_by(15)
+    assert not any(task.done() for task in world.tasks)
+    assert await world.log() == ["began", "sent"]
+
+
 async def test_storm_is_few_pages_and_everything_is_in_one(world: World) -> None:
     await world.raised()
     await world.paged(1)
