@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -11,11 +12,13 @@ from bot.commands.access import Access
 from bot.commands.grammar import OnCall
 from bot.commands.ports import Announces, Doorkeeper, Duty, Roster, Turn
 from bot.desk import Person
+from bot.errors import StorageUnavailable
 from bot.listing import Listing, said
 from bot.ports import Place
 from bot.settings import Settings
 from core.clock import Clock
 
+_log = logging.getLogger("clarify.commands")
 DEFAULT_SPAN = timedelta(hours=8)
 _NOBODY = "nobody: pages go to the fallback channel"
 
@@ -75,7 +78,14 @@ class OnCallDesk:
         if user == person.user:
             return said(f"You are on call for {told}.")
         key = f"oncall:{policy}:{user}:{self._clock.now().isoformat()}"
-        await self._announce.say(Place(user), key, f"{inert.mention(person.user)} handed you on-call: you are on call for {told}.")  # fmt: skip
+        words = f"{inert.mention(person.user)} handed you on-call: you are on call for {told}."
+        try:
+            await self._announce.say(Place(user), key, words)
+        except StorageUnavailable as error:
+            _log.warning("nobody tells %s that they are on call: %s", user, error)
+            return said(
+                f"{inert.mention(user)} is on call for {told}, but could not be told: please tell them."
+            )
         return said(f"{inert.mention(user)} is on call for {told}, and is told so.")
 
     async def _until(self, command: OnCall, policy: str) -> datetime:

@@ -100,6 +100,14 @@ class Surface:
         except TimeoutError:
             return False
 
+    async def answered(self, url: str, said: Said) -> bool:
+        """Answer through a response_url before the acknowledgement; whether Slack took it while there is time."""
+        try:
+            async with asyncio.timeout(_TELLING):
+                return await self._responses.send(url, said.text, said.blocks)
+        except TimeoutError:
+            return False
+
     def react(self, click: Shows, reaction: Reaction) -> None:
         """Bring a reaction to a click to the person, after the acknowledgement."""
         view = reaction.view
@@ -146,7 +154,10 @@ class Surface:
         return None
 
     def turn(self, touch: Touch, press: ListPress) -> None:
-        """Another page of a list, in its place."""
+        """Another page of a list, in its place. What is no list changes nothing here: it was acknowledged already."""
+        if self.commands.is_change(press.arg):
+            self.respond(touch.response_url, Said(phrases.UNREADABLE_PRESS))
+            return
         work = self.commands.run(press.arg, touch.person, touch.place, press.number)
         task = asyncio.create_task(unhurried(work), name="turn a page")
         self._later.run(self._follow(touch.response_url, task, replace=True), "show a page")

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
+from bot.commands.codec import ListPress
+from bot.desk import Person
+from bot.errors import StorageUnavailable
 from bot.phrases import BUSY
+from bot.ports import Place
+from bot.slack.payloads import Touch
 from bot.workspace.people import Outcome
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
 from core.clarification import Clarification
@@ -524,3 +529,30 @@ async def test_works_in_direct_messages(bot: Bot) -> None:
     assert channel is not None
 
     assert record.id in await command(bot, "", channel=channel.id)
+
+
+async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crew = Crew(ONCALL)
+    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+
+    async def fails(*_: object) -> None:
+        raise StorageUnavailable
+
+    monkeypatch.setattr(bot.teller, "say", fails)
+    told = await command(bot, f"oncall hand <@{ADE}|ade> 2h", ONCALL)
+
+    assert len(crew.handed) == 1
+    assert f"<@{ADE}> is on call for platform" in told
+    assert "could not be told" in told
+
+
+async def test_turning_a_page_changes_nothing(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    person, place = Person(TEAM, ADE), Place(AGENTS)
+
+    bot.surface.turn(Touch("", person, place, ""), ListPress("page", f"answer {record.id} yes", 2))
+    await bot.later.drain()
+
+    assert (await bot.find(record)).is_open

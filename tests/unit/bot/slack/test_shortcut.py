@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from bot.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from tests.unit.bot.slack.kit import Bot, choices
+from tests.unit.bot.slack.test_commands import locked
 
 CALLBACK = "clarify.use_as_answer"
 
@@ -94,4 +99,20 @@ async def test_message_that_does_not_fit_gets_a_hint(bot: Bot) -> None:
     message = await talk(bot, "// the moon", ts)
 
     assert "number of a choice" in await use(bot, message)
+    assert (await bot.find(record)).is_open
+
+
+@pytest.mark.parametrize("reached", [True, False])
+async def test_busy_ledger_is_told_before_the_acknowledgement_or_there_is_none(
+    bot: Bot, reached: bool
+) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    message = await talk(bot, "// blue", ts)
+    if not reached:
+        bot.ws.context.options = replace(bot.ws.context.options, response_uses=0)
+
+    async with locked(bot):
+        assert (await bot.ws.shortcut(ADE, CALLBACK, message, AGENTS)).ok is reached
+
+    assert [BUSY in each for each in bot.told(ADE)] == [True] * reached
     assert (await bot.find(record)).is_open
