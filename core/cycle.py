@@ -35,7 +35,6 @@ class Cycle:
         self._policy = policy
         self._steps = policy.steps
         self._start = start
-        self._first: dict[int, datetime] = {}  # when a step was due first
         self._sent: dict[int, datetime] = {}  # when it was sent last
         self._pulled: dict[int, datetime] = {}  # due earlier than planned
         self._failed: set[int] = set()  # whose latest sending reached nobody
@@ -53,8 +52,6 @@ class Cycle:
 
     def mark(self, step: int, at: datetime) -> None:
         """`step` was sent."""
-        due = self._due(step) if step < len(self._steps) else None
-        self._first.setdefault(step, at if due is None else min(at, due))
         self._sent[step] = at
         self._latest = step
         self._pulled.pop(step, None)
@@ -84,7 +81,7 @@ class Cycle:
 
     def date_back(self, by: timedelta) -> None:
         self._start -= by
-        for moments in (self._first, self._sent, self._pulled):
+        for moments in (self._sent, self._pulled):
             moments.update({step: at - by for step, at in moments.items()})
 
     def _due(self, step: int) -> datetime | None:
@@ -96,9 +93,7 @@ class Cycle:
             return self._pulled.get(step, self._start + plan.after)
         if plan.every is None:
             return None
-        # Repeats keep to the first time; those that were missed are not caught up.
-        first = self._first[step]
-        return first + ((self._sent[step] - first) // plan.every + 1) * plan.every
+        return self._sent[step] + plan.every  # from what was sent, however late that was: never two in a row
 
     def _last_resort_due(self) -> datetime | None:
         if LAST_RESORT in self._pulled:

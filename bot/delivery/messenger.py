@@ -45,6 +45,7 @@ class Messenger:
         unplaceable: Unplaceable,
         landed: Landed,
         dropped: Dropped | None = None,
+        stumbled: Callable[[str], None] | None = None,
     ) -> None:
         self._gateway = gateway
         self._messages = messages
@@ -53,6 +54,7 @@ class Messenger:
         self._unplaceable = unplaceable
         self._on_landed = landed
         self._on_dropped = dropped
+        self._stumbled = stumbled
         self._plain: set[str] = set()
 
     async def deliver(self, key: str) -> Done | Again:
@@ -151,6 +153,8 @@ class Messenger:
         self, row: Row, wish: Wish, outcome: Later | Unknown | Never, *, tried: bool
     ) -> Done | Again:
         _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
+        if row.kind == "page" and self._stumbled is not None and not _is_rate_limit(outcome):
+            self._stumbled(row.key)
         if isinstance(outcome, Unknown):
             return Again(_LOOK_AGAIN, posted=tried) if tried else Again(pause=True)
         if tried:
@@ -200,6 +204,10 @@ class Messenger:
                 0, {"type": "section", "text": {"type": "plain_text", "text": wish.message.text[:2900]}}
             )
         return Draft(wish.message.text, blocks, wish.metadata, wish.thread_ts, wish.broadcast)
+
+
+def _is_rate_limit(outcome: Later | Unknown | Never) -> bool:
+    return isinstance(outcome, Later) and outcome.after is not None
 
 
 def _retry_after(outcome: Later | Unknown) -> float | None:

@@ -24,11 +24,16 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a page's message should be now. `needed`: somebody still has to see it; `final`: it will not change."""
+    """What a page's message should be now. `needed`: somebody still has to see it; `final`: it will not change.
+
+    `about` names what its `more` tells, the same for every page that tells the same: the key of a question's card
+    where it is all of that question; None: it is the page's own.
+    """
 
     message: Message
     needed: bool
     final: bool
+    about: str | None = None
 
 
 class Paging(Protocol):
@@ -40,6 +45,10 @@ class Paging(Protocol):
 
     async def ended(self, key: str, state: str, note: str | None = None) -> None:
         """What became of a page's message: sent, failed (refused for good), dropped (not needed any more)."""
+        ...
+
+    def stumbled(self, key: str) -> None:
+        """A page's message was tried and is not there: it will be tried again, others need not wait for it."""
         ...
 
     async def show_again(self, clarification: str) -> None:

@@ -148,6 +148,11 @@ class Paging:
         """See `bot.delivery.pages.Paging`."""
         await self.loop.ended(key, state, note)
 
+    def stumbled(self, key: str) -> None:
+        """See `bot.delivery.pages.Paging`."""
+        self.loop.sender.hurry(key)
+        self.loop.wake()
+
     async def show_again(self, clarification: str) -> None:
         """See `bot.delivery.pages.Paging`."""
         self.loop.touch(each.incident.id for each in self.loop.board.about(clarification))

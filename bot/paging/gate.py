@@ -6,10 +6,12 @@ alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=60)
+REMEMBERED = 2 * _LONGEST  # after that, no window is open
 _SHARE = 4  # of the time that is left, at most a quarter is waited
 Group = tuple[str, str | None]
 
@@ -22,7 +24,7 @@ def alone(group: Group) -> int:
 @dataclass(slots=True)
 class _Window:
     last: datetime
-    pages: int
+    paged: set[int]
     length: timedelta = _FIRST
 
 
@@ -32,23 +34,27 @@ class Gate:
     def __init__(self) -> None:
         self._windows: dict[Group, _Window] = {}
 
-    def passed(self, group: Group, at: datetime, pages: int = 1) -> None:
-        """So many pages about `group` go out."""
+    def passed(self, group: Group, incidents: Iterable[int], at: datetime) -> None:
+        """A page about `incidents` of `group` goes out."""
         window = self._windows.get(group)
         if window is None or not timedelta(0) <= at - window.last <= 2 * window.length:
-            self._windows[group] = _Window(at, pages)
+            self._windows[group] = _Window(at, set(incidents))
             return
-        if window.pages >= alone(group):
+        news = set(incidents) - window.paged
+        if news and len(window.paged) >= alone(group):
             window.length = min(_LONGEST, 2 * window.length)
-        window.pages += pages
-        window.last = at
+        window.paged |= news
+        window.last = at if news else window.last
 
-    def opens(self, group: Group, ends: datetime | None, now: datetime) -> datetime:
-        """From when a page about `group` may go out; `ends`: the first moment from which it helps nobody."""
+    def opens(self, group: Group, incidents: Iterable[int], ends: datetime | None, now: datetime) -> datetime:
+        """From when a page about `incidents` may go out; `ends`: the first moment from which it helps nobody.
+
+        What was paged in the window goes out again when the policy says so: repeats are no storm.
+        """
         window = self._windows.get(group)
         if window is None or now < window.last:  # the clock was set back: nobody waits for what was not yet
             return now
-        if window.pages < alone(group):
+        if len(window.paged) < alone(group) or window.paged.issuperset(incidents):
             return now
         wait = window.length
         if ends is not None:

@@ -13,7 +13,7 @@ import structlog
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.paging.board import Board, Open
-from bot.paging.gate import Gate
+from bot.paging.gate import REMEMBERED, Gate
 from bot.paging.model import FreshIncident, Incident
 from bot.paging.policies import Policies
 from bot.paging.ports import Outlet, Outside, Targets
@@ -120,8 +120,8 @@ class Loop:
         paged = await self.incidents.paged()
         for incident in incidents:
             self._hold(Open(incident, histories.get(incident.id, []), paged.get(incident.id, set())))
-        for group, at in (await self.incidents.last_pages()).items():
-            self._gate.passed(group, at)
+        for group, together, at in await self.incidents.pages_since(self._clock.now() - REMEMBERED):
+            self._gate.passed(group, together, at)
         for key in await self.shown.sent_at_restart():
             await self.sender.ended(key, "sent")
         for sending in await self.incidents.owed():

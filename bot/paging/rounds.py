@@ -67,7 +67,7 @@ class Rounds:
                 calm = any(not due.is_urgent for due in ready)
                 sent = [await self._send(batch, step, holder) for step, holder, batch in batches(ready)]
                 if calm and any(sent):
-                    self._gate.passed(group, self._clock.now(), sum(sent))
+                    self._gate.passed(group, (due.each.incident.id for due in ready), self._clock.now())
                 for due in ready:
                     self._reschedule(due.each)
                     unscheduled.pop(due.each.incident.id, None)
@@ -104,14 +104,15 @@ class Rounds:
         ends = min(
             (due.each.incident.expires_at for due in members if due.each.incident.expires_at), default=None
         )
-        opens = self._gate.opens(group, ends, now)
-        if opens <= now:
-            return list(members)
+        ready = []
         for due in members:
-            if not due.is_urgent:
+            opens = self._gate.opens(group, (due.each.incident.id,), ends, now)
+            if due.is_urgent or opens <= now:
+                ready.append(due)
+            else:
                 self._board.schedule(due.each, opens)
                 del unscheduled[due.each.incident.id]
-        return [due for due in members if due.is_urgent]
+        return ready
 
     async def _send(self, members: Sequence[Open], step: int, holder: str | None) -> bool:
         """Whether anything was sent."""

@@ -25,6 +25,7 @@ from core.oncall import Failed, Sent
 
 _log = structlog.get_logger("clarify.paging")
 LANDING = timedelta(seconds=15)
+STUMBLED = timedelta(seconds=2)
 _AT_ONCE = 8  # senders outside
 Words = Callable[[int], Awaitable[tuple[str, str] | None]]
 
@@ -61,6 +62,7 @@ class Sender:
         self._changed = changed
         self._watched: dict[str, Sending] = {}
         self._watches: list[tuple[datetime, str]] = []
+        self._hurried: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -129,7 +131,13 @@ class Sender:
             there = await self._shown.is_posted(key)
             await self._settle(sending, *(("sent", None) if there else ("late", "not there in time")))
             heapq.heappop(self._watches)
-            self._watched.pop(key, None)
+            self._unwatch(key)
+
+    def hurry(self, key: str) -> None:
+        """A first try failed: its time ends sooner, but for trouble that passes at once."""
+        if key in self._watched and key not in self._hurried:
+            self._hurried.add(key)
+            heapq.heappush(self._watches, (self._clock.now() + STUMBLED, key))
 
     async def ended(self, key: str, state: str, note: str | None = None) -> None:
         """A message was posted (sent), refused for good (failed), or is not needed any more (dropped).
@@ -143,7 +151,7 @@ class Sender:
         page, target = where
         sending = Sending(page, 0, Destination("slack", target), key)
         await self._settle(sending, state, note)
-        self._watched.pop(key, None)
+        self._unwatch(key)
 
     async def close(self) -> None:
         """Give up what is under way outside: without an outcome it is sent again after the next start."""
@@ -174,6 +182,10 @@ class Sender:
             except StorageUnavailable as error:
                 _log.warning("the outcome of a page has to wait", page=sending.page, reason=str(error))
                 await self._clock.sleep(1.0)
+
+    def _unwatch(self, key: str) -> None:
+        self._watched.pop(key, None)
+        self._hurried.discard(key)
 
     async def _settle(self, sending: Sending, state: str, note: str | None) -> None:
         now, to = self._clock.now(), sending.destination

@@ -12,7 +12,7 @@ from bot.delivery.pages import Drawn
 from bot.inert import is_user
 from bot.pagecard import LISTED
 from bot.pagesheet import Matter, Sheet, State
-from bot.pagetext import outside_words
+from bot.pagetext import outside_words, subject
 from bot.paging.model import Incident
 from bot.paging.policies import Policies
 from bot.paging.ports import Permalinks, Records
@@ -69,7 +69,8 @@ class Sheets:
         if sheet is None:
             return None
         needed = not covered and sheet.left > 0 and sheet.is_awaited
-        return Drawn(self._message(sheet), needed=needed, final=covered or sheet.is_closed)
+        final = covered or sheet.is_closed
+        return Drawn(self._message(sheet), needed=needed, final=final, about=subject(sheet))
 
     async def words(self, page: int) -> tuple[str, str] | None:
         """A page's title and text for senders outside; None: nobody needs it any more.

@@ -12,6 +12,7 @@ import structlog
 
 from bot.delivery.messages import Fresh, put
 from bot.delivery.store import Store
+from bot.paging.gate import Group
 from bot.paging.log import from_row, moment, to_row
 from bot.paging.model import Destination, FreshIncident, Incident, Kind, Sending, message_key
 from core.oncall import Began, Closed, Failed, Happening, Sent
@@ -187,10 +188,17 @@ class IncidentStore:
             for row in rows
         ]
 
-    async def last_pages(self) -> dict[tuple[str, str | None], datetime]:
-        """When each group of alike incidents was last paged."""
-        rows = await self._store.read("select kind, policy, max(at) as at from pages group by kind, policy")
-        return {(row["kind"], row["policy"]): moment(row["at"]) for row in rows}
+    async def pages_since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
+        """Which alike incidents were paged together lately, in order."""
+        rows = await self._store.read(
+            """select p.id, p.kind, p.policy, p.at, json_group_array(i.incident) as incidents
+               from pages p join page_items i on i.page = p.id where p.at >= ? group by p.id order by p.id""",
+            since.timestamp(),
+        )
+        return [
+            ((row["kind"], row["policy"]), set(json.loads(row["incidents"])), moment(row["at"]))
+            for row in rows
+        ]
 
     async def paged(self) -> dict[int, set[str]]:
         """Whom the open incidents were sent to, in Slack."""

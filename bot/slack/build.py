@@ -152,7 +152,9 @@ class Parts:
 
 
 def paged_now(ports: Ports, clarification_id: str) -> frozenset[str]:
-    """Whom the open page of a clarification was sent to, while it is escalated: they may answer it."""
+    """Whom the open pages of a clarification were sent to, while it is open: they may answer it.
+
+    It is escalated, or its card could not be posted: then nobody else sees the question.
+    """
     known = ports.index.get(clarification_id, parse_id(clarification_id)[0])
-    escalated = known is not None and known.status == "escalated"
-    return ports.paging.paged(clarification_id) if escalated else frozenset()
+    return ports.paging.paged(clarification_id) if known is not None and known.is_open else frozenset()

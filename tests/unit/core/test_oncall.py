@@ -61,7 +61,7 @@ def minutes(found: Wanted) -> float | None:
         pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 4.9, (), 5, id="not yet again"),
         pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 5, (0,), 15, id="again"),
         pytest.param(
-            USUAL, [Began(at(0)), Sent(at(1), 0)], 5, (0,), 15, id="repeats count from when it was due"
+            USUAL, [Began(at(0)), Sent(at(1), 0)], 5, (), 6, id="repeats count from when it was sent"
         ),
         pytest.param(
             USUAL, [Began(at(0)), Sent(at(12), 0)], 12, (), 15, id="missed repeats are not caught up"

@@ -96,7 +96,8 @@ async def test_page_is_written_with_its_messages_and_who_it_reaches(store: Store
     assert await incidents.paged() == {incident.id: {"U0ONCALL"}}
     assert (await incidents.histories([incident.id]))[incident.id][-1] == Sent(START, 0)
     assert [each.message for each in await incidents.owed()] == ["page:1:C0BOSSES", "page:1:U0ONCALL"]
-    assert await incidents.last_pages() == {GROUP: START}
+    assert await incidents.pages_since(START) == [(GROUP, {incident.id}, START)]
+    assert await incidents.pages_since(START + timedelta(seconds=1)) == []
 
 
 async def test_page_with_nobody_to_send_to_failed(store: Store) -> None:
@@ -182,33 +183,41 @@ def test_places_are_merged() -> None:
 def test_gate_opens_at_once_then_later_and_later_while_the_storm_lasts() -> None:
     gate, at = Gate(), START
     waits = []
-    for _ in range(7):
-        at = gate.opens(GROUP, None, at)
+    for number in range(7):
+        at = gate.opens(GROUP, (number,), None, at)
         waits.append((at - START).total_seconds())
-        gate.passed(GROUP, at)
+        gate.passed(GROUP, (number,), at)
     assert waits == [0, 5, 15, 35, 75, 135, 195]
     calm = at + timedelta(minutes=5)
-    assert gate.opens(GROUP, None, calm) == calm
-    gate.passed(GROUP, calm)
-    assert gate.opens(GROUP, None, calm) == calm + timedelta(seconds=5)
-    assert gate.opens(("ledger", None), None, calm) == calm
+    assert gate.opens(GROUP, (8,), None, calm) == calm
+    gate.passed(GROUP, (8,), calm)
+    assert gate.opens(GROUP, (9,), None, calm) == calm + timedelta(seconds=5)
+    assert gate.opens(("ledger", None), (9,), None, calm) == calm
+
+
+def test_gate_is_not_shut_by_what_is_paged_again() -> None:
+    gate, at = Gate(), START
+    for _ in range(20):
+        assert gate.opens(GROUP, (1,), None, at) == at
+        gate.passed(GROUP, (1,), at)
+        at += timedelta(seconds=2)
 
 
 def test_gate_lets_the_first_three_that_have_to_be_decided_through() -> None:
     gate = Gate()
-    for _ in range(3):
-        assert gate.opens(("escalated", None), None, START) == START
-        gate.passed(("escalated", None), START)
-    assert gate.opens(("escalated", None), None, START) == START + timedelta(seconds=5)
+    for number in range(3):
+        assert gate.opens(("escalated", None), (number,), None, START) == START
+        gate.passed(("escalated", None), (number,), START)
+    assert gate.opens(("escalated", None), (3,), None, START) == START + timedelta(seconds=5)
 
 
 def test_gate_waits_a_quarter_of_the_time_left_at_most_and_not_for_a_clock_set_back() -> None:
     gate = Gate()
-    gate.passed(GROUP, START)
-    assert gate.opens(GROUP, START + timedelta(seconds=8), START) == START + timedelta(seconds=2)
-    assert gate.opens(GROUP, START - timedelta(hours=1), START) == START
+    gate.passed(GROUP, (1,), START)
+    assert gate.opens(GROUP, (2,), START + timedelta(seconds=8), START) == START + timedelta(seconds=2)
+    assert gate.opens(GROUP, (2,), START - timedelta(hours=1), START) == START
     early = START - timedelta(hours=1)
-    assert gate.opens(GROUP, None, early) == early
+    assert gate.opens(GROUP, (2,), None, early) == early
 
 
 async def test_board_gives_what_is_due_once_by_its_latest_time(store: Store) -> None:
