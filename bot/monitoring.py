@@ -24,6 +24,9 @@ from core.summary import escalation_words
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = timedelta(seconds=1)
+# A ledger that was set aside, or is gone, may be put back as it was: that is no change which anybody would note.
+_PUT_BACK = timedelta(minutes=1)
+_AT_A_TIME = 10  # texts compared before others have their turn on the event loop
 # A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
 _LONGEST_SLEEP = 30.0
 _AT_ONCE = 8  # ledgers acted on side by side: one whose lock somebody holds does not hold up the others
@@ -85,7 +88,7 @@ class Watchman:
         found = [
             *self._monitor.due(self._clock.now()),
             *left,
-            *self._monitor.suspects(),
+            *await self._suspects(),
             *await self._repeated(),
         ]
         async with asyncio.TaskGroup() as group:
@@ -105,6 +108,18 @@ class Watchman:
             for task in tasks:
                 task.cancel()
 
+    async def _suspects(self) -> list[Finding]:
+        """What is stuck or deadlocked between agents, each once; on a start there may be thousands to compare."""
+        found: dict[str, Finding] = {}
+        while True:
+            for each in self._monitor.suspects(_AT_A_TIME):
+                known = found.setdefault(each.clarification, each)
+                if known.kind == each.kind and len(known.others) < len(each.others):
+                    found[each.clarification] = each
+            if not self._monitor.has_suspects:
+                return list(found.values())
+            await asyncio.sleep(0)  # whoever waits meanwhile has their turn
+
     async def _repeated(self) -> list[Finding]:
         """What says the same again in the ledgers that changed."""
         issues, self._dirty = sorted(self._dirty), set()
@@ -112,14 +127,16 @@ class Watchman:
         for issue in issues:
             try:
                 items = await self._ledger.read(issue)
+                # Beside the event loop: a session can have hundreds of records to compare.
+                found += await asyncio.to_thread(_repetitions_in, items)
             except LockTimeout as error:
                 _log.warning("a changed ledger is looked at later", issue=issue, reason=str(error))
                 self._dirty.add(issue)
             except LedgerUnreadable as error:
                 # Whoever changed it pages; nothing in it can be found to repeat itself.
                 _log.warning("a changed ledger cannot be looked at", issue=issue, reason=str(error))
-            else:
-                found += repetitions([record for item in items if (record := parse(item)) is not None])
+            except Exception:  # noqa: BLE001 - one odd ledger must not stop the watch over the others
+                _log.exception("a changed ledger cannot be compared", issue=issue)
         return found
 
     async def _in_turn(self, finding: Finding) -> None:
@@ -131,8 +148,14 @@ class Watchman:
                 self._later(finding)
             except NotOpen:
                 _log.info("answered or closed meanwhile", id=finding.clarification, kind=finding.kind)
+            except (LedgerUnreadable, NotFound) as error:
+                _log.error("a finding has no ledger", id=finding.clarification, reason=str(error))
+                if finding.kind == "due":
+                    self._monitor.again(finding.clarification, finding.issue, self._clock.now() + _PUT_BACK)
             except ClarifyError as error:
                 _log.error("a finding cannot be acted on", id=finding.clarification, reason=str(error))
+            except Exception:  # noqa: BLE001 - one odd record must not stop the watch over the others
+                _log.exception("a finding cannot be acted on", id=finding.clarification)
 
     def _later(self, finding: Finding) -> None:
         if finding.kind != "due":
@@ -162,6 +185,10 @@ class Watchman:
             except (NotFound, LedgerUnreadable) as error:
                 _log.warning("a summary does without one side", id=each, reason=str(error))
         return found
+
+
+def _repetitions_in(items: Sequence[Raw]) -> list[Finding]:
+    return repetitions([record for item in items if (record := parse(item)) is not None])
 
 
 def _still_waits(record: Clarification) -> bool:

@@ -5,6 +5,7 @@ Both look only at what is new: the cost grows with what a new wait can reach, no
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,19 +135,29 @@ class Flips:
         if not self._topics[edge]:
             del self._topics[edge]
 
-    def look(self) -> list[tuple[Wait, tuple[str, ...]]]:
-        """Every wait of the pairs that new ones make, with the others of its pairs (at most a few)."""
+    @property
+    def has_fresh(self) -> bool:
+        """Whether there is something to look at."""
+        return bool(self._fresh)
+
+    def look(self, most: int = sys.maxsize) -> list[tuple[Wait, tuple[str, ...]]]:
+        """Every wait of the pairs that new ones make, with the others of its pairs (at most a few).
+
+        At most so many texts are read or looked up; the rest is left for the next look.
+        """
         pairs: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        for fresh in self._fresh:
+        for fresh in list(self._fresh):
             wait, topic = self._known[fresh]
             asker, asked = wait.edge
-            if (asked, asker) not in self._topics or not topic.strip():
-                continue
-            alike = chain.from_iterable(self._topics[asked, asker].alike(topic))
-            for other in islice(alike, _OTHERS):
-                pairs[fresh][other] = None
-                pairs[other][fresh] = None
-        self._fresh.clear()
+            if (asked, asker) in self._topics and topic.strip():
+                most -= 1 + self._topics[asked, asker].prepare(most)
+                if most < 0:
+                    break
+                alike = chain.from_iterable(self._topics[asked, asker].alike(topic))
+                for other in islice(alike, _OTHERS):
+                    pairs[fresh][other] = None
+                    pairs[other][fresh] = None
+            del self._fresh[fresh]
         return [(self._known[one][0], tuple(islice(others, _OTHERS))) for one, others in pairs.items()]
 
 

@@ -7,6 +7,7 @@ The cost of a look grows with what changed and what is due, not with what is the
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,16 +102,25 @@ class Monitor:
         self._retries[clarification] = (at, issue)
         heapq.heappush(self._heap, (at, clarification))
 
-    def suspects(self) -> list[Finding]:
+    @property
+    def has_suspects(self) -> bool:
+        """Whether a part of what is new was not looked at by `suspects` yet."""
+        return self._flips.has_fresh
+
+    def suspects(self, most: int = sys.maxsize) -> list[Finding]:
         """What is stuck or deadlocked between agents, as far as it can be new since the last call.
 
         Two that ask each other the same thing are stuck, both; that goes before a deadlock of the same two.
+        With `most`, about so many texts are compared in one call: it is to be called again while `has_suspects`,
+        may then tell one finding more than once, and tells deadlocks in the last call.
         """
         stuck = {
             wait.clarification: Finding("stuck", wait.clarification, wait.issue, _flip_words(wait), others)
-            for wait, others in self._flips.look()
+            for wait, others in self._flips.look(most)
         }
         found = [*stuck.values()]
+        if self.has_suspects:
+            return found
         for deadlock in self._waits.look():
             words = _deadlock_words(deadlock.agents)
             found += [

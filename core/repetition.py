@@ -178,19 +178,27 @@ class Sayings:
             if not of_start:
                 del self._by_start[start]
 
+    def prepare(self, most: int) -> int:
+        """Read at most so many texts for the look-ups to come; returns how many."""
+        keys = list(islice(self._unread, most))
+        for key in keys:
+            self._take_in(key)
+        return len(keys)
+
     def alike(self, text: str) -> Iterator[Iterable[str]]:
         """The keys of the texts that say what `text` says, each once; those of equal texts together, as put in."""
-        for key, unread in self._unread.items():
-            saying = self._read[key] = read(unread)
-            for start in _starts(saying):
-                self._by_start.setdefault(start, {}).setdefault(saying, {})[key] = None
-        self._unread.clear()
+        self.prepare(len(self._unread))
         mine, seen = read(text), set[Saying]()
         for start in _starts(mine):
             for saying, keys in islice(reversed(self._by_start.get(start, {}).items()), _COMPARED):
                 if _may_be_alike(saying, mine) and saying not in seen and compare(saying, mine) >= THRESHOLD:
                     seen.add(saying)
                     yield keys
+
+    def _take_in(self, key: str) -> None:
+        saying = self._read[key] = read(self._unread.pop(key))
+        for start in _starts(saying):
+            self._by_start.setdefault(start, {}).setdefault(saying, {})[key] = None
 
 
 def _may_be_alike(a: Saying, b: Saying) -> bool:

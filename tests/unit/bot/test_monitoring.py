@@ -19,7 +19,7 @@ from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
 from tests.clocks import START, ManualClock, until
-from tests.unit.core.records import ADE, SLA, ask
+from tests.unit.core.records import ADE, SLA, ask, record
 
 ORDER = ("architect", "engineer", "reviewer")
 
@@ -201,6 +201,60 @@ async def test_ledger_that_is_torn_does_not_stop_the_run(world: World) -> None:
     world.clock.jump(START + timedelta(minutes=3))
     await world.watchman.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
+
+
+async def test_ledger_that_is_put_back_is_attended_after_all(world: World) -> None:
+    """Set aside as torn, repaired by somebody, put back: nothing in it changed, so nobody notes it again."""
+    await world.open(42, expires_at=START + timedelta(hours=4))
+    whole = world.ledger.path(42).read_bytes()
+    world.ledger.path(42).write_text("{")
+    world.clock.jump(START + timedelta(minutes=31))
+    await world.watchman.catch_up()
+    world.clock.jump(START + timedelta(minutes=33))
+    await world.watchman.catch_up()  # it is gone by now
+    world.ledger.path(42).write_bytes(whole)
+    world.clock.jump(START + timedelta(minutes=35))
+    await world.watchman.catch_up()
+    assert (await world.find()).asked.nudges == 1
+
+
+async def test_fault_of_ours_with_one_finding_stops_nobody(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.open(42, expires_at=START + timedelta(minutes=1))
+    await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=1))
+    attend = world.router.attend
+
+    async def broken(clarification: str) -> object:
+        if clarification == "CLR-42-001":
+            raise ZeroDivisionError
+        return await attend(clarification)
+
+    monkeypatch.setattr(world.router, "attend", broken)
+    world.clock.jump(START + timedelta(minutes=3))
+    await world.watchman.catch_up()
+    assert await world.status("CLR-43-001") == "abandoned"
+
+
+async def test_many_topics_to_compare_leave_the_others_their_turns(world: World) -> None:
+    for issue in range(40):
+        asks, asked = ("engineer", "architect") if issue % 2 else ("architect", "engineer")
+        more = {"agent_id": asks, "to": asked, "topic": "which port", "expires_at": None}
+        world.watchman.note(summarize(record(issue, 1, **more)))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    found = await world.watchman._suspects()
+    task.cancel()
+    assert sorted(each.clarification for each in found) == sorted(f"CLR-{n}-001" for n in range(40))
+    assert {len(each.others) for each in found} == {8}
+    assert turns >= 5
 
 
 async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> None:
