@@ -74,10 +74,11 @@ class Nudges:
             self._queue.put_nowait(owed)
 
     async def run(self) -> None:
-        """Say what is owed, one after the other; runs until cancelled."""
+        """Say what is owed, one after the other; runs until cancelled. One that has to wait lets the others pass."""
         while True:
             owed = await self._queue.get()
-            while not await self._tried(owed):
+            if not await self._tried(owed):
+                self._queue.put_nowait(owed)
                 await self._clock.sleep(_RETRY)
 
     async def _tried(self, owed: _Owed) -> bool:

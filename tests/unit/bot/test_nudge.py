@@ -22,6 +22,7 @@ from bot.errors import StorageUnavailable
 from bot.render import Message, Renderer
 from bot.settings import RouteSettings
 from core.clarification import Answer, Clarification, Decider
+from core.errors import LockTimeout
 from core.index import Index, summarize
 from core.ledger import Book, FileLedger
 from core.transitions import answered, escalated, nudged
@@ -287,6 +288,17 @@ async def test_nudges_waits_for_the_storage(world: World) -> None:
     world.nudges.note(record)
     await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
     assert world.clock.slept == [0.5, 0.5]
+
+
+async def test_nudges_goes_on_while_one_has_to_wait(world: World) -> None:
+    """Somebody holds the torn ledger of the first for long: the second is said all the same."""
+    first, second = again(record_of()), again(numbered(2))
+    await world.put(first, second)
+    world.failing.append(LockTimeout(42, 2.0, "somebody"))
+    world.nudges.note(first)
+    world.nudges.note(second)
+    await until(lambda: len(world.keys) == 2)
+    assert world.keys == ["nudge:CLR-42-002:1:1", "nudge:CLR-42-001:1:1"]
 
 
 @pytest.mark.parametrize("trouble", ["broken", "gone"])
