@@ -131,7 +131,7 @@ class Aaep(_Model):
 
 
 class Clarification(_Model):
-    id: str
+    id: str = Field(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$")
     issue_number: int
     from_: str = Field(alias="from")
     to: str

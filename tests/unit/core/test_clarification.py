@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+from core.book import dump, parse
 from core.clarification import Answer, Clarification, Status, parse_id
 from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
 from core.matters import is_known, is_same_matter
@@ -307,6 +308,13 @@ def test_reply_state_does_not_move_the_status() -> None:
     sent = went_on(answered(record(), YES, ADE, NOW), LATER)
     assert (sent.status, sent.asked.went_on_at, sent.asked.reply) == ("answered", LATER, "sending")
     assert reply_settled(sent, "refused", "no such token").asked.reply_note == "no such token"
+
+
+@pytest.mark.parametrize("name", ["Q-1", "CLR-42-1", "CLR-42-001\n", "", f"CLR-{'9' * 5000}-001"])
+def test_record_under_another_kind_of_name_is_none(name: str) -> None:
+    """Everything finds its ledger by its name: one without must not come in anywhere."""
+    assert parse(dump(record())) == record()
+    assert parse(dump(record()) | {"id": name}) is None
 
 
 def test_every_error_of_core_has_a_stable_code() -> None:
