@@ -71,10 +71,13 @@ class At:
 
 @dataclass
 class Places:
-    """`bot.paging.targets` as the test wants it: `broken` incidents raise, words in `nobody` lead nowhere."""
+    """`bot.paging.targets` as the test wants it: `broken` incidents raise, words in `nobody` lead nowhere, those in `to`
+    there.
+    """
 
     broken: set[str] = field(default_factory=set)
     nobody: set[str] = field(default_factory=set)
+    to: dict[str, tuple[At, ...]] = field(default_factory=dict)
 
     async def addresses(
         self, notify: str, policy: str | None, incident: Incident, holder: str | None
@@ -84,6 +87,8 @@ class Places:
         head, _, rest = notify.partition(":")
         if head in self.nobody:
             return ()
+        if notify in self.to:
+            return self.to[notify]
         if head == "dm":
             return (At("slack", holder or ONCALL),)
         if head == "apprise":
@@ -149,12 +154,15 @@ class Slack:
     refuses: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     stuck: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
     down: bool = False
     asked: int = 0
 
     async def post(self, channel: str, draft: Draft) -> Outcome:
         if self.down or channel in self.stuck:
             return Later("down", 1.0)
+        if channel in self.broken:
+            return Unknown("internal_error")
         if channel in self.refuses:
             return Never("channel_not_found", "place")
         self.posts.append(channel)

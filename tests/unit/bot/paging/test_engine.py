@@ -160,7 +160,7 @@ async def test_handed_over_person_is_paged_at_once(world: World) -> None:
     assert world.paging.paged(record.id) == {ONCALL, SECOND}
 
 
-@pytest.mark.parametrize("how", ["refused", "nobody", "late", "outside"])
+@pytest.mark.parametrize("how", ["refused", "nobody", "late", "broken", "outside"])
 async def test_what_does_not_arrive_takes_the_next_step_at_once(world: World, how: str) -> None:
     if how == "refused":
         world.slack.refuses.add(DM)
@@ -168,13 +168,15 @@ async def test_what_does_not_arrive_takes_the_next_step_at_once(world: World, ho
         world.places.nobody.add("dm")
     elif how == "late":
         world.slack.stuck.add(DM)
+    elif how == "broken":
+        world.slack.broken.add(DM)
     else:
         world.slack.refuses |= {DM, BOSSES}
         world.pager.error = RuntimeError("503")
     await world.raised()
-    if how == "late":
+    if how in {"late", "broken"}:
         await world.quiet()
-        await world.pass_by(16)
+        await world.pass_by(16 if how == "late" else 3)
     place = FALLBACK if how == "outside" else BOSSES
     await world.paged(1, place)
     await world.pass_by(60)
