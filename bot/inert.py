@@ -101,16 +101,22 @@ def split(text: str, limit: int) -> list[str]:
     return [*pieces, text] if text else pieces
 
 
-def split_escaped(text: str, limit: int) -> list[str]:
-    """`split`, escaped afterwards: each piece at most `limit` as it is sent."""
+def split_unescaped(text: str, limit: int) -> list[str]:
+    """`plain` and `split`, unescaped: each piece, once it is escaped, at most `limit` (of at least 10)."""
+    return [fit for piece in split(plain(text), limit) for fit in _fitting(piece, limit)]
+
+
+def split_live(text: str, limit: int) -> list[str]:
+    """Words of the bot's own, live parts and entities among them, in pieces that tear none of these."""
     pieces: list[str] = []
-    for piece in split(plain(text), limit):
-        escaped = _escaped(piece)
-        if size(escaped) <= limit:
-            pieces.append(escaped)
-        else:
-            pieces.extend(_escaped(part) for part in split(piece, limit // 5))
-    return pieces
+    while size(text) > limit:
+        head = _TORN_ENTITY.sub("", _prefix(text, limit))
+        end = (
+            head.rfind("\n") + 1 or (head.rfind("<") if head.rfind("<") > head.rfind(">") else 0) or len(head)
+        )
+        pieces.append(head[:end])
+        text = text[end:]
+    return [*pieces, text] if text else pieces
 
 
 def shares(needs: Sequence[int], budget: int) -> list[int]:
@@ -189,6 +195,12 @@ def utc_dates(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return re.sub("[&<>]", lambda match: _ENTITIES[match[0]], text)
+
+
+def _fitting(piece: str, limit: int) -> list[str]:
+    if size(_escaped(piece)) <= limit or size(piece) <= 1:
+        return [piece]
+    return [fit for half in split(piece, size(piece) // 2 + 1) for fit in _fitting(half, limit)]
 
 
 def _prefix(text: str, limit: int) -> str:

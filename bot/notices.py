@@ -65,7 +65,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A notice as it fits into one message; `text` and `more` are escaped."""
+    """A notice as it fits into one message; `text` is escaped, `more` is not."""
 
     text: str
     more: tuple[str, ...]
@@ -89,7 +89,7 @@ def laid(notice: Notice) -> Laid:
         text = f"{inert.fallback(whole, inert.TEXT_LIMIT - len(POINTER) - 1)}\n{POINTER}"
     return Laid(
         text=text,
-        more=tuple(p for p in inert.split_escaped(whole, PIECE) if p.strip()) if is_cut else (),
+        more=tuple(p for p in inert.split_unescaped(whole, PIECE) if p.strip()) if is_cut else (),
         heading=inert.clip(notice.heading, _HEADING),
         sections=tuple(piece for part in fitted for piece in pieces(part, SECTION)),
         facts=notice.facts,

@@ -13,16 +13,20 @@ from bot.pagesheet import (
     heading,
     item_words,
     left_words,
+    more_words,
     state_words,
     why_words,
 )
 from bot.parts import Words
-from bot.readout import PIECE, POINTER, open_text, whole_pieces
+from bot.readout import PIECE, open_text, whole_pieces
 from bot.rounds import default_words, round_of, sentence, words
 from core.clarification import Clarification
 
 _WHY = 1200
 _OUTSIDE = 3000
+_POINTER = (
+    "This is only the beginning; the whole follows in the thread, or stands in that of an earlier page."
+)
 _IN_SLACK = "This is only the beginning; the whole is in Slack."
 _BUTTONS = (
     "Take it, hand it to somebody, snooze it, or say that it is not yours, with the buttons of this message."
@@ -30,19 +34,30 @@ _BUTTONS = (
 
 
 def page_text(sheet: Sheet) -> tuple[str, tuple[str, ...]]:
-    """`text` (≤ 4000, escaped) and `more`, the whole in pieces where `text` holds only the beginning."""
+    """`text` (≤ 4000, escaped) and `more`, the whole in pieces (plain) where `text` holds only the beginning."""
     head = _head(sheet)
     matter = sheet.only
     if matter is None:
         return _fitted(head, [*(item_words(each) for each in sheet.matters), *_rest(sheet)])
-    if matter.record is not None and matter.record.is_open and matter.state != "closed" and not sheet.covered:
-        return _question_text(sheet, matter, matter.record, head)
+    if (record := _waiting(sheet, matter)) is not None:
+        return _question_text(sheet, matter, record, head)
     said = matter.body
     if matter.record is not None:
         said = matter.record.question
     ending = closing_words(matter) if matter.state == "closed" or _is_settled(matter) else ""
     why = why_words(matter) if matter.state != "closed" else ""
     return _fitted(head, [words(said) if said.strip() else "", why, ending, *_buttons(sheet)])
+
+
+def subject(sheet: Sheet) -> str | None:
+    """What the `more` of a page's text is: of an open question what its card's is too, by the card's key; else all that
+    is said of the incident. None: a list of several, which is the page's own.
+    """
+    matter = sheet.only
+    if matter is None:
+        return None
+    record = _waiting(sheet, matter)
+    return f"card:{record.id}:{record.round}" if record is not None else f"incident:{matter.incident}"
 
 
 def outside_words(sheet: Sheet) -> tuple[str, str]:
@@ -67,12 +82,19 @@ def _matter_outside(sheet: Sheet, matter: Matter) -> str:
     return "\n".join(filter(None, (*shown, ends, _IN_SLACK if shown != parts else "")))
 
 
+def _waiting(sheet: Sheet, matter: Matter) -> Clarification | None:
+    """The question that the page shows so that it can be answered."""
+    record = matter.record
+    shown = record is not None and record.is_open and matter.state != "closed" and not sheet.covered
+    return record if shown else None
+
+
 def _question_text(
     sheet: Sheet, matter: Matter, record: Clarification, head: str
 ) -> tuple[str, tuple[str, ...]]:
     shown = round_of(record)
     why = inert.fallback(sentence(inert.clip(why_words(matter), _WHY)), 2 * _WHY)
-    asked, more = open_text(shown)
+    asked, more = open_text(shown, _POINTER)
     left = inert.fallback(
         " ".join(sentence(each) for each in (left_words(shown.asked.expires_at, sheet.sent_at),) if each)
     )
@@ -80,9 +102,9 @@ def _question_text(
     around = inert.size(head) + inert.size(why) + inert.size(tail) + 3
     if around + inert.size(asked) <= inert.TEXT_LIMIT:
         return "\n".join(filter(None, (head, why, asked, tail))), more
-    room = inert.TEXT_LIMIT - around - inert.size(POINTER) - 1
+    room = inert.TEXT_LIMIT - around - inert.size(_POINTER) - 1
     cut = inert.clip_escaped(asked, room)
-    return "\n".join(filter(None, (head, why, cut, POINTER, tail))), more or tuple(whole_pieces(shown))
+    return "\n".join(filter(None, (head, why, cut, _POINTER, tail))), more or tuple(whole_pieces(shown))
 
 
 def _is_settled(matter: Matter) -> bool:
@@ -95,9 +117,9 @@ def _fitted(head: str, parts: list[str]) -> tuple[str, tuple[str, ...]]:
     escaped = inert.fallback(whole, 5 * inert.size(whole) + 1)
     if inert.size(escaped) <= room:
         return f"{head}\n{escaped}".strip(), ()
-    cut = inert.clip_escaped(escaped, room - inert.size(POINTER) - 1)
-    more = tuple(piece for piece in inert.split_escaped(whole, PIECE) if piece.strip())
-    return f"{head}\n{cut}\n{POINTER}", more
+    cut = inert.clip_escaped(escaped, room - inert.size(_POINTER) - 1)
+    more = tuple(piece for piece in inert.split_unescaped(whole, PIECE) if piece.strip())
+    return f"{head}\n{cut}\n{_POINTER}", more
 
 
 def _head(sheet: Sheet) -> str:
@@ -134,14 +156,9 @@ def _ends(matter: Matter, sheet: Sheet) -> str:
 
 
 def _rest(sheet: Sheet) -> list[str]:
-    more = sheet.count - len(sheet.matters)
-    return (
-        [f"And {more} more.", *_buttons(sheet)]
-        if more > 0 and sheet.only is None
-        else _buttons(sheet)
-        if sheet.only is None
-        else []
-    )
+    if sheet.only is not None:
+        return []
+    return [*filter(None, [more_words(sheet)]), *_buttons(sheet)]
 
 
 def _buttons(sheet: Sheet) -> list[str]:

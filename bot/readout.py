@@ -1,7 +1,7 @@
 """The top-level `text` of a card: what a screen reader reads aloud and a notification shows.
 
 It stands alone. Where 4000 characters do not hold all of it, it begins, says that the whole follows in
-the thread, and `more` is the whole in pieces. Everything here is escaped already. Pure.
+the thread, and `more` is the whole in pieces, as plain text. All else here is escaped already. Pure.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _DEFAULT_LIMIT = 300
 _NO_LIMIT = 10**9
 
 
-def open_text(shown: Round) -> tuple[str, tuple[str, ...]]:
-    """Text and `more` of a question that waits for its answer."""
+def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
+    """Text and `more` of a question that waits for its answer; `pointer` says where the whole is."""
     head = inert.fallback(_head(shown), 400)
     body = inert.fallback(_body(shown), _NO_LIMIT)
     tail = inert.fallback(
@@ -37,8 +37,8 @@ def open_text(shown: Round) -> tuple[str, tuple[str, ...]]:
     whole = f"{head} {body}\n{tail}"
     if inert.size(whole) <= inert.TEXT_LIMIT and not _clips_default(shown):
         return whole, ()
-    room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(POINTER) - 3
-    text = f"{head} {inert.clip_escaped(body, room)}\n{POINTER}\n{tail}"
+    room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
+    text = f"{head} {inert.clip_escaped(body, room)}\n{pointer}\n{tail}"
     return text, tuple(whole_pieces(shown))
 
 
@@ -55,9 +55,9 @@ def settled_text(shown: Round) -> str:
 
 
 def whole_pieces(shown: Round) -> list[str]:
-    """All of an open question in pieces for the thread, each at most 3900 as it is sent."""
+    """All of an open question in pieces for the thread, plain; each at most 3900 as it is sent."""
     parts = (f"{_head(shown)} {_body(shown)}", _deadline(shown, _NO_LIMIT))
-    return [piece for piece in inert.split_escaped("\n".join(filter(None, parts)), PIECE) if piece.strip()]
+    return [piece for piece in inert.split_unescaped("\n".join(filter(None, parts)), PIECE) if piece.strip()]
 
 
 def _head(shown: Round) -> str:

@@ -40,7 +40,7 @@ from core.clarification import Clarification
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message. `text` (≤ 4000) is read aloud and shown in notifications; it is escaped and goes out
-    with `mrkdwn: false, parse: "none"`. `more`: the whole in pieces (≤ 3900 each, escaped as well), to be
+    with `mrkdwn: false, parse: "none"`. `more`: the whole in pieces, plain text (≤ 3900 each once escaped), to be
     posted into the thread where `text` holds only the beginning.
     """
 

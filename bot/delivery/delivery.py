@@ -20,9 +20,9 @@ from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
 from bot.delivery.pages import Page, Paging
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
+from bot.delivery.sequels import Sequels, live_blocks
 from bot.delivery.wishes import Wish, Wishes
 from bot.errors import StorageUnavailable
-from bot.inert import split_escaped
 from bot.ports import Place
 from bot.settings.model import Settings
 from core.clarification import Clarification, parse_id
@@ -78,10 +78,12 @@ class Delivery:
             unplaceable=self._fallback.unplaceable,
             landed=self._landed,
             dropped=pager.ended,
+            stumbled=pager.stumbled,
         )
         self.lanes = Lanes(
             self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
         )
+        self._sequels = Sequels(messages, self.notify)
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: set[str] = set()
 
@@ -255,31 +257,15 @@ class Delivery:
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
     ) -> None:
         """In a thread, for everybody, once per key; see `bot.ports.Teller`."""
-        body = {"text": text, "blocks": blocks or _plain(text), "thread_ts": place.thread_ts}
+        body = {"text": text, "blocks": blocks or live_blocks(text), "thread_ts": place.thread_ts}
         await self.notify(
             Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
         )
 
     async def _landed(self, row: Row, wish: Wish) -> None:
-        """What a message's fallback text could not hold follows in the thread: of a page, in its own."""
-        thread_ts: str | None = None
         if row.kind == "page":
             await self._pager.ended(row.key, "sent")
-            there = await self._messages.get(row.key)
-            thread_ts = (there.thread_ts or there.ts) if there is not None else None
-        for number, text in enumerate(wish.message.more):
-            body = {"text": text, "blocks": _plain(text), "thread_ts": thread_ts}
-            await self.notify(
-                Fresh(
-                    key=f"more:{row.key}:{number}",
-                    kind="more",
-                    target=row.target,
-                    producer=row.producer,
-                    session_id=row.session_id,
-                    body=body,
-                    wanted="more",
-                )
-            )
+        await self._sequels.follow(row, wish)
 
 
 def _card_key(summary: Summary) -> str:
@@ -290,10 +276,3 @@ def _priority(summary: Summary, row: Row) -> Priority:
     if summary.is_open and row.round == summary.round:
         return card_priority(summary.expires_at.timestamp() if summary.expires_at else None)
     return (DEAD_CONTROLS, 0.0) if row.ts is not None else (NOTICE, 0.0)
-
-
-def _plain(text: str) -> list[dict[str, object]]:
-    return [
-        {"type": "section", "text": {"type": "mrkdwn", "text": piece, "verbatim": True}}
-        for piece in split_escaped(text, 2900)
-    ]

@@ -32,7 +32,8 @@ Draw = Callable[[Row], Awaitable[Drawn | None]]
 class Wish:
     """What a message should be. `matches` finds it again among a channel's messages; `needed`: somebody has
     to see it, so it is posted again if it was deleted. `unwanted`: not worth a post any more; what is there is
-    brought up to date all the same.
+    brought up to date all the same. `about`: of a page, the key of the card whose whole text its `more` is, or
+    another name for what it tells.
     """
 
     message: Message
@@ -46,6 +47,7 @@ class Wish:
     opens_thread: bool = False
     needed: bool = False
     unwanted: bool = False
+    about: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class Wishes:
             broadcast=thread_ts is not None,
             needed=drawn.needed,
             unwanted=not drawn.needed,
+            about=drawn.about,
         )
 
     async def _told(self, row: Row) -> Wish | Hold:

@@ -10,6 +10,7 @@ from typing import Any
 from slack_sdk.models.blocks import Block
 from slack_sdk.models.views import View
 
+from bot import inert
 from bot.render import Message
 from bot.workspace.rules import check_message, check_view
 
@@ -33,9 +34,11 @@ def judge_message(message: Message) -> None:
     actions = [item["action_id"] for item in walk(message.blocks) if "action_id" in item]
     assert len(set(actions)) == len(actions)
     judge_words(message.blocks)
-    for text in (message.text, *message.more):
-        judge_live(text)
-    assert all(0 < len(piece.encode("utf-16-le")) // 2 <= 3900 for piece in message.more)
+    judge_live(message.text)
+    for piece in message.more:
+        assert not NEVER.search(piece)
+        assert piece.strip()
+        assert len(inert.fallback(piece, 10**9).encode("utf-16-le")) // 2 <= 3900
 
 
 def judge_view(view: dict[str, Any]) -> None:

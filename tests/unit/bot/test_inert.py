@@ -96,10 +96,24 @@ def test_split_loses_nothing(text: str, limit: int) -> None:
 
 
 @given(words(9000), st.integers(20, 3900))
-def test_split_escaped_keeps_its_limit_as_sent(text: str, limit: int) -> None:
-    pieces = inert.split_escaped(text, limit)
-    assert "".join(pieces) == inert.fallback(text, 10**9)
-    assert all(inert.size(piece) <= limit for piece in pieces)
+def test_split_unescaped_keeps_its_limit_as_sent(text: str, limit: int) -> None:
+    pieces = inert.split_unescaped(text, limit)
+    assert "".join(pieces) == inert.plain(text)
+    assert all(inert.size(inert.fallback(piece, 10**9)) <= limit for piece in pieces)
+
+
+def test_split_unescaped_makes_no_more_pieces_than_it_has_to() -> None:
+    assert len(inert.split_unescaped("a < b && c; " * 2000, 3900)) <= 24_000 * 2 / 3900 * 2
+
+
+@given(st.lists(st.sampled_from(["<@U0GOOD>", "&amp;", "&lt;", "word ", "\n", "😀"])), st.integers(20, 99))
+def test_split_live_tears_nothing_live(parts: list[str], limit: int) -> None:
+    pieces = inert.split_live("".join(parts), limit)
+    assert "".join(pieces) == "".join(parts)
+    for piece in pieces:
+        assert 0 < inert.size(piece) <= limit
+        assert piece.count("<") == piece.count(">") == piece.count("<@U0GOOD>")
+        assert piece.count("&") == piece.count("&amp;") + piece.count("&lt;")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""What does not fit into a message: it follows in its thread, inert, whole, and once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot import inert
+from bot.delivery.gateway import Draft
+from bot.delivery.sequels import live_blocks, plain_blocks
+from bot.ports import Place
+from tests.clocks import until
+from tests.unit.bot.judges import shown
+from tests.unit.bot.paging.stage import AGENTS, DM, ONCALL, At, World
+
+EVIL = "Use <!channel> *bold* `code` & a < b, or <https://x|y>? "
+LONG = EVIL * 150
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = await World(tmp_path).start()
+    yield made
+    await made.stop()
+
+
+def sequels(world: World, place: str) -> list[Draft]:
+    """The messages in a place that hold the rest of another."""
+    return [
+        draft
+        for (where, _), draft in world.slack.there.items()
+        if where == place and str(draft.metadata["event_payload"].get("key", "")).startswith("more:")
+    ]
+
+
+def squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+async def carded(world: World, question: str) -> None:
+    """A question with its card in its session's thread."""
+    await world.store.execute(
+        "insert into sessions (producer, session_id, agent_id, issue) values ('planner', 'sess_1', 'a', 42)"
+    )
+    await world.escalated(question=question)
+    world.delivery.note(next(iter(world.index)))
+    await until(lambda: any(place == AGENTS for place, _ in world.slack.there))
+    await world.quiet()
+
+
+async def test_the_rest_of_a_question_reads_as_it_was_written(world: World) -> None:
+    await carded(world, LONG)
+    rest = sequels(world, AGENTS)
+    blocks = [block for draft in rest for block in draft.blocks]
+    assert {block["text"]["type"] for block in blocks} == {"plain_text"}
+    assert squeezed(LONG) in squeezed(shown(blocks))
+    assert all(len(block["text"]["text"]) <= 3000 for block in blocks)
+    assert "<" not in "".join(draft.text for draft in rest)
+    assert squeezed(inert.fallback(LONG, 10**9)) in squeezed("".join(draft.text for draft in rest))
+
+
+async def test_the_rest_is_said_once_however_often_a_page_is_repeated(world: World) -> None:
+    await world.escalated(question=LONG)
+    await world.paged(1)
+    once = len(sequels(world, DM))
+    assert once > 1
+    for count in (2, 3):
+        await world.pass_by(301)
+        await world.paged(count)
+    assert len(sequels(world, DM)) == once
+    assert "or stands in that of an earlier page" in world.slack.pages(DM)[-1].text
+
+
+async def test_the_rest_of_another_matter_is_said_as_well(world: World) -> None:
+    for issue in (42, 43):
+        await world.escalated(issue, f"rpl_{issue}", question=f"{issue}? {LONG}")
+        await world.pass_by(60)
+    rest = "".join(shown(draft.blocks) for draft in sequels(world, DM))
+    assert "42? Use" in rest
+    assert "43? Use" in rest
+
+
+async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World) -> None:
+    world.places.to["dm"] = (At("slack", AGENTS, ("planner", "sess_1")), At("slack", ONCALL))
+    await carded(world, LONG)
+    await world.pass_by(301)
+    in_thread, alone = sequels(world, AGENTS), sequels(world, DM)
+    assert len(world.slack.pages(AGENTS)) == 2
+    assert len(in_thread) == len(alone) > 1
+    assert all(draft.metadata["event_payload"]["key"].startswith("more:card:") for draft in in_thread)
+
+
+async def test_the_rest_follows_a_page_in_the_channel_where_there_is_no_thread(world: World) -> None:
+    world.places.to["dm"] = (At("slack", AGENTS, ("planner", "sess_1")),)
+    await world.escalated(question=LONG)
+    await world.pass_by(1)
+    (at,) = [ts for (place, ts), draft in world.slack.there.items() if draft in world.slack.pages(AGENTS)]
+    rest = sequels(world, AGENTS)
+    assert len(rest) > 1
+    assert {draft.thread_ts for draft in rest} == {at}
+
+
+async def test_words_of_ours_stay_live(world: World) -> None:
+    await world.delivery.say(Place(AGENTS, "1.1"), "k", f"<@{ONCALL}> took CLR-42-001 &amp; more.")
+    await world.quiet()
+    (draft,) = world.slack.there.values()
+    assert shown(draft.blocks) == f"<@{ONCALL}> took CLR-42-001 &amp; more."
+
+
+def test_blocks_are_never_empty_nor_too_long() -> None:
+    assert plain_blocks("\n") == live_blocks(" ") == []
+    for blocks in (plain_blocks(LONG), live_blocks(inert.escape(LONG))):
+        assert all(0 < len(shown([block])) <= 3000 for block in blocks)
