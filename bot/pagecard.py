@@ -20,6 +20,7 @@ from bot.pagesheet import (
     heading,
     item_words,
     left_words,
+    more_words,
     state_words,
     why_words,
 )
@@ -29,7 +30,7 @@ from bot.rounds import Round, round_of, words
 from core.clarification import Clarification
 
 TAKE, HAND, SNOOZE, NOT_MINE, SHOW, OPEN = "Take", "Hand to…", "Snooze", "Not mine", "Show", "Open in Slack"
-LISTED = 10
+LISTED = 20
 _QUESTION, _LEAST_WHY = 2500, 300
 
 
@@ -139,12 +140,12 @@ def _list_card(sheet: Sheet) -> PageCard:
         )
         for number, each in enumerate(sheet.matters)
     )
-    more = sheet.count - len(sheet.matters)
+    more = more_words(sheet)
     return PageCard(
         heading=heading(sheet),
         alert=_alert(sheet),
         items=items,
-        facts=(Words(f"And {more} more."),) if more > 0 else (),
+        facts=(Words(more),) if more else (),
         controls=_controls(sheet),
     )
 

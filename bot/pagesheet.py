@@ -142,6 +142,14 @@ def left_words(ends: datetime | None, sent_at: datetime) -> str:
     return f"{left} left when this was sent"
 
 
+def more_words(sheet: Sheet) -> str:
+    """What is not listed, and where it is; empty where all is."""
+    more = sheet.count - len(sheet.matters)
+    if more <= 0 or sheet.only is not None:
+        return ""
+    return f"And {more} more: “/clarify” and the Home tab list all questions that are open."
+
+
 def item_words(matter: Matter) -> str:
     """A matter on one line."""
     record = matter.record
