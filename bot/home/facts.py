@@ -14,7 +14,8 @@ AgentStatus = Literal["idle", "working", "clarifying", "blocked"]
 class AgentLine:
     """One agent. `depth` counts from 0: it is nested below the agent that it waits for.
 
-    `on`: whom it is blocked on. `since`: since when it is as it is, where known.
+    `on`: whom it is blocked on. `since`: since when it is as it is, where known. `id`: by which it is decided who sees
+    it; empty: its name.
     """
 
     name: str
@@ -23,15 +24,25 @@ class AgentLine:
     on: tuple[str, ...] = ()
     since: datetime | None = None
     clarifications: tuple[str, ...] = ()
+    id: str = ""
+
+    @property
+    def agent(self) -> str:
+        return self.id or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyLine:
-    """One session that can go on, or that is blocked by the clarifications which it waits for."""
+    """One session that can go on, or that is blocked by the clarifications which it waits for. `id` as `AgentLine`'s."""
 
     name: str
     session: str
     blocked_by: tuple[str, ...] = ()
+    id: str = ""
+
+    @property
+    def agent(self) -> str:
+        return self.id or self.name
 
 
 @dataclass(frozen=True, slots=True)

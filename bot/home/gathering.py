@@ -149,7 +149,14 @@ class Gathering:
         return Snapshot(
             number=number,
             questions=questions,
-            agents=frozenset({*map(agent_of, known), *(each.agent for each in answers)}),
+            agents=frozenset(
+                {
+                    *map(agent_of, known),
+                    *(each.agent for each in answers),
+                    *(each.agent for each in fleet.agents),
+                    *(each.agent for each in fleet.ready),
+                }
+            ),
             paged=await self._paged_of(questions),
             fleet=fleet,
             duties=tuple(duties),

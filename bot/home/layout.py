@@ -33,8 +33,8 @@ HEADINGS: Mapping[Section, str] = {
 _NOTHING: Mapping[Section, str] = {
     "inbox": "Nothing waits for you.",
     "taken": "You have taken nothing.",
-    "agents": "No agent is at work.",
-    "ready": "The queue is empty.",
+    "agents": "No agent that you answer is at work.",
+    "ready": "No session that you answer is at work.",
     "duty": "No on-call policy is configured.",
     "answers": "No answers yet.",
 }

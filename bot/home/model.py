@@ -68,7 +68,9 @@ class Page(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What one person sees. `stranger`: nothing here is theirs, so how the agents stand is left out."""
+    """What one person sees. Of agents and sessions: all, to who is on call or paged, to others those whose questions
+    they may answer. `stranger`: nothing here is theirs, so how the agents stand is left out.
+    """
 
     user: str
     inbox: Page[Summary]
@@ -111,8 +113,10 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     """What `user` sees of the facts, on the pages that they turned to; a page that is gone becomes the last one."""
     inbox = [each for each in snapshot.questions if _waits_for(user, each, snapshot, admitted)]
     answers = [each for each in snapshot.answers if each.agent in admitted.agents or each.user == user]
-    stranger = not admitted.agents and not admitted.unsure and not inbox
-    fleet = Fleet() if stranger else snapshot.fleet
+    everything = _sees_everything(user, snapshot)
+    stranger = not (admitted.agents or admitted.unsure or inbox or everything)
+    agents = [each for each in snapshot.fleet.agents if everything or each.agent in admitted.agents]
+    ready = [each for each in snapshot.fleet.ready if everything or each.agent in admitted.agents]
 
     def page(section: Section, items: Sequence[_T]) -> Page[_T]:
         return _page(items, pages.get(section, 1), PAGE_SIZES[section])
@@ -121,8 +125,8 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
         user=user,
         inbox=page("inbox", inbox),
         taken=page("taken", [each for each in inbox if each.taken_by == user]),
-        agents=page("agents", fleet.agents),
-        ready=page("ready", fleet.ready),
+        agents=page("agents", agents),
+        ready=page("ready", ready),
         duty=page("duty", snapshot.duties),
         answers=page("answers", answers),
         unsure=admitted.unsure,
@@ -136,6 +140,13 @@ def _waits_for(user: str, question: Summary, snapshot: Snapshot, admitted: Admit
         agent_of(question) in admitted.agents
         or user in (question.taken_by, question.handed_to)
         or user in snapshot.paged.get(question.id, ())
+    )
+
+
+def _sees_everything(user: str, snapshot: Snapshot) -> bool:
+    """Whether they have to know how all agents stand: to decide at night what blocks what."""
+    return any(user in each.users for each in snapshot.duties) or any(
+        user in users for users in snapshot.paged.values()
     )
 
 

@@ -87,8 +87,17 @@ def _flat(roots: Sequence[AgentNode]) -> list[AgentLine]:
 def _agent(node: AgentNode, depth: int) -> AgentLine:
     on = dict.fromkeys("people" if wait.on == HUMAN else wait.on for wait in node.waits)
     about = tuple(wait.clarification for wait in node.waits) or node.asked
-    return AgentLine(node.name or node.agent, node.status, depth, tuple(on), node.since, about)
+    return AgentLine(
+        node.name or node.agent,
+        node.status,
+        depth,
+        tuple(on),
+        node.since,
+        about,
+        node.agent if node.name else "",
+    )
 
 
 def _ready(item: ReadyItem) -> ReadyLine:
-    return ReadyLine(item.name or item.agent, item.session_id or "", item.blocked_by)
+    named = item.name or item.agent
+    return ReadyLine(named, item.session_id or "", item.blocked_by, item.agent if item.name else "")

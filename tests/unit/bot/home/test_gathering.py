@@ -121,6 +121,7 @@ async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_wa
     assert snapshot.paged == {"CLR-42-004": {"U04"}}
     assert snapshot.agents == {"planner", "engineer"}
     assert [each.name for each in snapshot.fleet.agents] == ["engineer", "planner"]
+    assert {each.agent for each in snapshot.fleet.agents} <= snapshot.agents  # it is asked who may see them
 
 
 async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for() -> None:
@@ -144,7 +145,7 @@ async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for(
     assert lines["writer"].on == ("people",)
     assert lines["architect"].clarifications == ("CLR-42-001",)
     assert lines["Rae"].status == "working"
-    assert ReadyLine("Rae", "s9") in fleet.ready
+    assert ReadyLine("Rae", "s9", id="reviewer") in fleet.ready
     assert ReadyLine("tester", "s2", ("CLR-42-002",)) in fleet.ready
 
 

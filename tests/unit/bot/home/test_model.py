@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet
+from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet, ReadyLine
 from bot.home.model import Answered, Chosen, Snapshot, by_time_left, chosen, is_for_people
 from tests.clocks import START
 from tests.unit.bot.home.parties import ADE, BEA, summary
@@ -103,6 +103,19 @@ def test_who_is_paged_is_no_stranger() -> None:
 
     assert not shown.stranger
     assert shown.agents.total == 1
+
+
+@pytest.mark.parametrize(("user", "whole"), [(ADE, False), (BEA, True)])
+def test_agents_of_others_are_shown_to_who_is_on_call_only(user: str, whole: bool) -> None:
+    fleet = Fleet(
+        agents=(AgentLine("Planning", "working", id="planner"), AgentLine("secret", "working")),
+        ready=(ReadyLine("Planning", "s1", id="planner"), ReadyLine("secret", "s2")),
+    )
+
+    shown = seen(user, fleet=fleet, duties=(DutyLine("ops", (BEA,)),))
+
+    assert [each.agent for each in shown.agents.items] == ["planner", "secret"][: 1 + whole]
+    assert [each.session for each in shown.ready.items] == ["s1", "s2"][: 1 + whole]
 
 
 def test_nobody_is_a_stranger_where_nothing_is() -> None:
