@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 
+import structlog
+
 from bot.delivery.delivery import Delivery
 from bot.delivery.inbox import Item
 from bot.delivery.messages import Fresh, Messages
@@ -16,10 +18,13 @@ from bot.settings.model import Settings
 from bot.toollines import ToolLine
 from core import aaep
 from core.errors import LedgerUnreadable
+from core.ledger import Oddity
 
 # Shown where a thread is there already.
 _IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})
 _LINES_KEPT = 50
+_FIELDS = 300  # characters
+_log = structlog.get_logger("clarify.ledger")
 
 
 class Notifier:
@@ -30,6 +35,9 @@ class Notifier:
         self._delivery = delivery
         self._messages = messages
         self._renderer = renderer
+        self._named: dict[
+            str, str
+        ] = {}  # records that cannot be read, as they were when the log told of them
 
     async def event(self, item: Item) -> None:
         """Show what an event says, where it has to be seen or helps to decide. Idempotent.
@@ -68,6 +76,23 @@ class Notifier:
         name = error.aside.name if error.aside else f"issue-{error.issue}.json"
         page = Page(f"ledger:{name}", str(error), f"The ledger of issue {error.issue} cannot be read")
         await self._delivery.page(page, agent_id)
+
+    async def record_unreadable(self, odd: Oddity) -> None:
+        """One record of a ledger that others write: told once; in the log again when it changed and still is odd.
+
+        Raises:
+            StorageUnavailable: the page could not be stored.
+        """
+        file, fields = f"issue-{odd.issue}.json", ", ".join(odd.fields)[:_FIELDS]
+        key = f"ledger:{file}:{odd.name}"
+        if self._named.get(key) == odd.digest:
+            return
+        _log.warning("a ledger record cannot be read", file=file, id=odd.name, fields=fields)
+        if not odd.is_over:
+            reason = f"Record {odd.name} of {file} cannot be read, so that its question waits unseen. At fault: {fields}"
+            page = Page(key, reason, f"A record of issue {odd.issue} cannot be read")
+            await self._delivery.page(page, odd.agent_id)
+        self._named[key] = odd.digest
 
     async def _notice(self, item: Item, message: Message, *, critical: bool) -> None:
         await self._delivery.notify(

@@ -29,6 +29,8 @@ def scan(ledger: FileLedger) -> Scan:
         except ClarifyError as error:
             found.troubles.append(error)
             continue
-        records = (record for item in items if (record := parse(item)) is not None)
+        records = [record for item in items if (record := parse(item)) is not None]
         found.summaries += [summary for record in records if (summary := summarize(record)).needs_something]
+        if len(records) < len(items):
+            ledger.forget(issue)  # the watch looks at it again, and tells of those that cannot be read
     return found

@@ -17,7 +17,7 @@ from core.clarification import Clarification
 from core.clock import Clock, SystemClock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index, Summary, summarize
-from core.ledger import FileLedger, Raw, parse
+from core.ledger import FileLedger, Oddity, Raw, oddity, parse
 from core.router import Router
 
 Noted = Callable[[Summary, Clarification], None]
@@ -76,7 +76,7 @@ class LedgerWatch:
             if match := _ASIDE.fullmatch(name):
                 aside = self._ledger.directory / name
                 issue = int(match.group(1))
-                await self._page_unreadable(
+                await self._page_until_kept(
                     LedgerUnreadable(issue, self._ledger.path(issue), "found set aside", aside)
                 )
 
@@ -95,15 +95,17 @@ class LedgerWatch:
             return False
         except LedgerUnreadable as error:
             _log.error("a ledger cannot be read", issue=issue, reason=str(error))
-            await self._page_unreadable(error)
+            await self._page_until_kept(error)
             return True
         return await self._compare(issue, items) if items is not None else True
 
     async def _compare(self, issue: int, items: list[Raw]) -> bool:
         done = True
-        for item in items:
+        for position, item in enumerate(items, 1):
             record = parse(item)
             if record is None:
+                if (odd := oddity(issue, position, item)) is not None:
+                    await self._page_until_kept(odd)
                 continue
             summary = summarize(record)
             known = self._index.get(record.id, issue)
@@ -127,10 +129,12 @@ class LedgerWatch:
             _log.error("another process's answer cannot be used", id=clarification, reason=str(error))
         return True
 
-    async def _page_unreadable(self, error: LedgerUnreadable) -> None:
+    async def _page_until_kept(self, what: LedgerUnreadable | Oddity) -> None:
         while True:
             try:
-                return await self._notifier.ledger_unreadable(error, None)
+                if isinstance(what, Oddity):
+                    return await self._notifier.record_unreadable(what)
+                return await self._notifier.ledger_unreadable(what, None)
             except StorageUnavailable as problem:
-                _log.warning("a page has to wait", issue=error.issue, reason=str(problem))
+                _log.warning("a page has to wait", issue=what.issue, reason=str(problem))
                 await self._clock.sleep(_RETRY)

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from core.clarification import Aaep, Clarification
+from core.clarification import DONE, Aaep, Clarification
 from core.errors import NotFound
 
-_log = logging.getLogger("clarify.ledger")
 Raw = dict[str, Any]
+_NAME = 60
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 
 
@@ -75,17 +76,50 @@ class Book:
         return items
 
 
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """A record that cannot be read. `name`: its id, or its place in the file where it has none; `fields`: which ones
+    are at fault. `is_over`: it says itself that nothing waits for an answer. `digest` tells whether it changed.
+    """
+
+    issue: int
+    name: str
+    fields: tuple[str, ...]
+    agent_id: str | None
+    is_over: bool
+    digest: str
+
+
 def parse(item: object) -> Clarification | None:
-    """A record, or None if it is not one: it is left in the file as it is, and named in the log."""
+    """A record, or None if it is not one: it is left in the file as it is. `oddity` says what is wrong with it."""
     try:
         return Clarification.model_validate(item)
-    except ValidationError as error:
-        name = item.get("id") if isinstance(item, dict) else None
-        fields = sorted({".".join(map(str, problem["loc"])) for problem in error.errors()})
-        _log.warning(
-            "a ledger record cannot be read: id %r, fields %s", str(name)[:40], ", ".join(fields)[:200]
-        )
+    except ValidationError:
         return None
+
+
+def oddity(issue: int, position: int, item: object) -> Oddity | None:
+    """Why an item of a ledger's list (`position` from 1) is no record, without what it says; None: it is one."""
+    try:
+        Clarification.model_validate(item)
+    except ValidationError as error:
+        raw: Raw = item if isinstance(item, dict) else {}
+        named, agent = raw.get("id"), raw.get("from")
+        return Oddity(
+            issue,
+            named[:_NAME] if isinstance(named, str) and named.strip() else f"record {position}",
+            tuple(sorted({_field(problem["loc"]) for problem in error.errors()})),
+            agent if isinstance(agent, str) else None,
+            raw.get("status") in list(DONE),
+            digest(item),
+        )
+    return None
+
+
+def _field(path: tuple[int | str, ...]) -> str:
+    """Where something is wrong, by names of the format only: others' keys may say something."""
+    known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
+    return ".".join(known[:3]) or "record"
 
 
 def dump(record: Clarification) -> Raw:
@@ -100,7 +134,7 @@ def dump(record: Clarification) -> Raw:
     return raw
 
 
-def digest(item: Raw) -> str:
+def digest(item: object) -> str:
     """What a record says, in few characters: equal if and only if nothing changed, whoever wrote it."""
     return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
 

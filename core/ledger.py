@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from core.book import Book, Raw, decode, digest, dump, encode, identity, parse
+from core.book import Book, Oddity, Raw, decode, digest, dump, encode, identity, oddity, parse
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.locks import Locks
@@ -31,7 +31,7 @@ _log = logging.getLogger("clarify.ledger")
 _T = TypeVar("_T")
 _FILE = re.compile(r"issue-(\d+)\.json")
 LOCK_TIMEOUT = 2.0
-__all__ = ["Book", "FileLedger", "Ledger", "Raw", "digest", "dump", "parse"]
+__all__ = ["Book", "FileLedger", "Ledger", "Oddity", "Raw", "digest", "dump", "oddity", "parse"]
 
 
 class Ledger(Protocol):

@@ -18,7 +18,7 @@ from bot.watching import LedgerWatch
 from core.clarification import Clarification, parse_id
 from core.errors import LedgerUnreadable
 from core.index import Index, Summary, summarize
-from core.ledger import FileLedger
+from core.ledger import FileLedger, Oddity
 from core.router import Router
 from tests.clocks import START, ManualClock, until
 from tests.unit.core.records import SLA, ask
@@ -30,6 +30,7 @@ class Told:
 
     noted: list[Summary] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
+    odd: list[Oddity] = field(default_factory=list)
     troubles: list[Exception] = field(default_factory=list)
     index: Index = field(default_factory=Index)
 
@@ -43,6 +44,11 @@ class Told:
             raise self.troubles.pop()
         assert error.aside is not None
         self.unreadable.append(error.aside.name)
+
+    async def record_unreadable(self, odd: Oddity) -> None:
+        if self.troubles:
+            raise self.troubles.pop()
+        self.odd.append(odd)
 
 
 @dataclass
@@ -173,6 +179,36 @@ async def test_watch_pages_once_for_each_ledger_set_aside_by_whomever(watching: 
     await until(lambda: watching.told.unreadable)
     (aside,) = watching.ledger.directory.glob("issue-42.json.unreadable-*")
     assert set(watching.told.unreadable) == {aside.name}
+
+
+ODD = {"id": "CLR-42-002", "from": "rival", "status": "wondering", "topic": "secret"}
+
+
+async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: World) -> None:
+    await watching.router.open(42, ask(**minutes(60)))
+    raw = json.loads(watching.ledger.path(42).read_text())
+    raw["clarifications"][0]["status"] = "escalated"
+    raw["clarifications"][:0] = [ODD, "junk"]
+    watching.told.troubles = [StorageUnavailable()]
+    watching.ledger.path(42).write_text(json.dumps(raw))
+    await until(lambda: watching.clock.sleeping)
+    await watching.clock.advance(2)
+    await until(lambda: watching.noted == [("CLR-42-001", "escalated")])
+    assert [(odd.issue, odd.name, odd.agent_id) for odd in watching.told.odd] == [
+        (42, "CLR-42-002", "rival"),
+        (42, "record 2", None),
+    ]
+    assert "status" in watching.told.odd[0].fields
+
+
+async def test_watch_tells_of_records_that_could_not_be_read_at_the_start(world: World) -> None:
+    world.ledger.path(42).write_text(json.dumps({"clarifications": [ODD]}))
+    assert scan(world.ledger).summaries == []
+    task = asyncio.create_task(world.watch.run())
+    await until(lambda: world.told.odd)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [odd.name for odd in world.told.odd] == ["CLR-42-002"]
 
 
 def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable, LedgerUnwritable, NotFound
-from core.ledger import Book, FileLedger, digest, dump, parse
+from core.ledger import Book, FileLedger, digest, dump, oddity, parse
 from tests.unit.core.records import record
 
 RIVAL = Path(__file__).with_name("rival.py")
@@ -394,3 +394,32 @@ def test_kill_between_any_two_file_operations_leaves_a_ledger_that_goes_on(tmp_p
         deaths += 1
     assert deaths >= 15
     assert 1 < written < deaths, "kills fell before and after the write"
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "fields", "is_over"),
+    [
+        ({"thread": None}, "CLR-7-001", ("thread",), False),
+        ({"status": "wondering"}, "CLR-7-001", ("status",), False),
+        ({"created": "yesterday", "round": "two"}, "CLR-7-001", ("created", "round"), False),
+        ({"status": "resolved", "round": "two"}, "CLR-7-001", ("round",), True),
+        ({"status": ["resolved"]}, "CLR-7-001", ("status",), False),
+        ({"id": None}, "record 3", ("id",), False),
+        ({"id": "Q " * 100}, "Q " * 30, ("id",), False),
+        ({"aaep": {"answered by whom?": 1, "earlier": "x"}}, "CLR-7-001", ("aaep.earlier",), False),
+    ],
+)
+def test_oddity_names_fields_and_says_nothing_else(
+    change: dict[str, Any], name: str, fields: tuple[str, ...], is_over: bool
+) -> None:
+    assert oddity(7, 3, FOREIGN) is None
+    found = oddity(7, 3, FOREIGN | change)
+    assert found is not None
+    assert (found.name, found.fields, found.is_over) == (name, fields, is_over)
+
+
+@pytest.mark.parametrize("item", [None, 7, "junk", [], {}])
+def test_oddity_of_what_is_no_record_at_all(item: object) -> None:
+    found = oddity(7, 3, item)
+    assert found is not None
+    assert (found.name, found.agent_id, found.is_over) == ("record 3", None, False)

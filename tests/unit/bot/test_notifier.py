@@ -1,0 +1,72 @@
+"""Who is told of what is no card: against a real storage and real pages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.notifier import Notifier
+from core.ledger import Oddity, oddity
+from tests.unit.bot.paging.stage import RENDERER, World, said
+
+ODD = {"id": "CLR-300-002", "from": "rival", "status": "pending", "topic": "s3cret", "thread": None}
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = await World(tmp_path).start()
+    yield made
+    await made.stop()
+
+
+def notifier(world: World) -> Notifier:
+    return Notifier(
+        settings=world.settings, delivery=world.delivery, messages=world.messages, renderer=RENDERER
+    )
+
+
+def odd(**more: Any) -> Oddity:
+    found = oddity(300, 2, ODD | more)
+    assert found is not None
+    return found
+
+
+async def test_record_unreadable_is_paged_once_by_its_name_without_what_it_says(world: World) -> None:
+    first = notifier(world)
+    for each in (odd(), odd(), odd(topic="other")):
+        await first.record_unreadable(each)
+    await notifier(world).record_unreadable(odd())
+    (page,) = await world.paged(1)
+    for part in ("issue-300.json", "CLR-300-002", "thread"):
+        assert part in page.text
+    assert "s3cret" not in said(page)
+
+
+async def test_record_unreadable_of_another_id_has_its_own_incident(world: World) -> None:
+    for each in (odd(), odd(id="CLR-300-003")):
+        await notifier(world).record_unreadable(each)
+    rows = await world.store.read("select kind, key from incidents order by id")
+    assert [(row["kind"], row["key"]) for row in rows] == [
+        ("ledger", "ledger:issue-300.json:CLR-300-002"),
+        ("ledger", "ledger:issue-300.json:CLR-300-003"),
+    ]
+
+
+async def test_record_unreadable_is_named_in_the_log_once_per_content(world: World) -> None:
+    told = notifier(world)
+    with capture_logs() as logs:
+        for each in (odd(), odd(), odd(topic="other")):
+            await told.record_unreadable(each)
+    named = [line for line in logs if line["event"] == "a ledger record cannot be read"]
+    assert [(line["file"], line["id"]) for line in named] == [("issue-300.json", "CLR-300-002")] * 2
+    assert "s3cret" not in repr(logs)
+
+
+async def test_record_unreadable_that_is_over_pages_nobody(world: World) -> None:
+    await notifier(world).record_unreadable(replace(odd(), is_over=True))
+    await world.paged(0)
