@@ -24,6 +24,9 @@ from tests.scenario.harness import HurriedClock, Scene, config, controls, eventu
 
 LONG = 30.0  # seconds of patience: the machine is not ours alone
 Json = dict[str, Any]
+FIRST, SECOND = "CLR-100001-001", "CLR-100002-001"  # of the first two sessions without an issue
+ALL = ["Take", "Hand to…", "Snooze", "Not mine"]
+WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
 
 
 class LeapClock(HurriedClock):
@@ -124,7 +127,7 @@ class Night(Scene):
         await eventually(lambda: bot.paging.loop.sender.next_watch() is None, LONG)
         self.clock.leap(timedelta(**delta))
 
-    async def escalate(self, clarification: str = "CLR-100001-001") -> None:
+    async def escalate(self, clarification: str = FIRST) -> None:
         """Have a question escalated by hand: no time has to pass."""
         outcome = await self.workspace.command(
             FOLAKE, AGENTS, "/clarify", f"escalate {clarification} it is urgent"
@@ -134,6 +137,10 @@ class Night(Scene):
     def pages(self, user: str = ONCALL) -> list[Message]:
         """The direct messages to somebody, oldest first."""
         return self.workspace.direct(user)
+
+    def about(self, clarification: str, user: str = ONCALL) -> list[Message]:
+        """The direct messages to somebody that name a question."""
+        return [page for page in self.pages(user) if clarification in said(page)]
 
     async def live(
         self, text: str, place: str = ONCALL, *, wants: Iterable[str] = ("Take",), but: Iterable[str] = ()
@@ -181,3 +188,10 @@ async def night(folder: Path, *, seconds_to_ack: float = 30.0) -> AsyncIterator[
         DemoProducer("planner-agent", agent_name="Planner", now=clock.now) as producer,
     ):
         yield Night(folder, workspace, producer, clock)
+
+
+async def asked_and_paged(stage: Night, place: str = ONCALL, **fields: Any) -> tuple[Message, Message]:
+    """A question that was escalated: its card, and the page about it."""
+    card = await stage.ask(**({"timeout_seconds": 36_000} | fields))
+    await stage.escalate()
+    return card, await stage.live(fields.get("question", "Shall I go on?"), place)

@@ -17,9 +17,8 @@ from bot.workspace.state import Message
 from core.clock import iso
 from tests.scenario.harness import controls, eventually, question, said
 from tests.scenario.other_parties import another_writes
-from tests.scenario.pagers import LONG, Json, Night, night, pager, step
+from tests.scenario.pagers import LONG, WORDS, Json, Night, night, pager, step
 
-WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
 ORDER = '\n[monitor]\ndeadlock_order = ["architect", "engineer", "reviewer"]\n'
 
 

@@ -1,0 +1,183 @@
+"""What people do with a page: take it, hand it over, put it off, answer right there; and who may."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL
+from tests.scenario.harness import said
+from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, WORDS, Night, asked_and_paged, night, step
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Night]:
+    async with night(tmp_path) as made:
+        yield made
+
+
+async def test_take_stops_the_pages_and_everything_says_who_has_it(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        card, page = await asked_and_paged(stage)
+        thread = await stage.live("needs you", AGENTS)
+        await stage.press(page, "Take")
+        for message in (page, thread, card):
+            await stage.becomes(message, f"Taken by <@{ONCALL}>", without=["Snooze", "Not mine"])
+        word = await stage.message(f"<@{ONCALL}> took {FIRST}.", timeout=LONG)
+        assert word.thread_ts == card.ts
+
+        await stage.later(bot, minutes=10)
+        await stage.ask("rpl_2", session="sess_two", question="And now?", timeout_seconds=36_000)
+        await stage.escalate(SECOND)
+        await stage.live("And now?")  # what was due before it is there by now
+        assert len(stage.about(FIRST)) == 1
+        await stage.press(page, "Yes")
+        assert (await stage.reply(timeout=LONG))["decided_by"].endswith(ONCALL)
+
+
+async def test_what_is_taken_and_not_answered_is_paged_again(stage: Night) -> None:
+    async with stage.bot(stage.config(take_timeout="10m")) as bot:
+        _, page = await asked_and_paged(stage)
+        await stage.press(page, "Take")
+        await stage.becomes(page, "Taken by")
+        await stage.later(bot, minutes=11)
+        again = await stage.live("Shall I go on?", but=[page.ts], wants=["Yes", *ALL])
+        assert "Taken by" not in again.text
+        await stage.becomes(page, "Paged again below", without=["Yes", *ALL])
+
+
+async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card, page = await asked_and_paged(stage)
+        await stage.press(page, "Hand to…")
+        await stage.modal(ONCALL, LONG)
+        for nobody in (GIO,):
+            refused = await stage.workspace.submit_view(ONCALL, {"To whom": nobody})
+            assert "full member" in str(refused.errors)
+        assert (await stage.workspace.submit_view(ONCALL, {"To whom": ADE})).ok
+        mine = await stage.live("Shall I go on?", ADE, wants=["Yes", *ALL])
+        await stage.becomes(card, f"Handed to <@{ADE}>")
+        word = await stage.message(f"<@{ONCALL}> handed {FIRST} to <@{ADE}>.", timeout=LONG)
+        assert word.thread_ts == card.ts
+        await stage.press(mine, "Take", ADE)
+        await stage.becomes(card, f"Taken by <@{ADE}>")
+        await stage.press(mine, "Yes", ADE)
+        assert (await stage.reply(timeout=LONG))["decided_by"].endswith(ADE)
+
+
+async def test_snooze_is_quiet_for_ten_minutes_and_ends_by_itself(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        _, page = await asked_and_paged(stage)
+        await stage.press(page, "Snooze")
+        await stage.becomes(page, "Snoozed until", f"<@{ONCALL}>", without=["Snooze"])
+        await stage.later(bot, minutes=6)
+        await stage.ask("rpl_2", session="sess_two", question="And now?", timeout_seconds=36_000)
+        await stage.escalate(SECOND)
+        await stage.live("And now?")  # what was due before it is there by now
+        assert len(stage.about(FIRST)) == 1
+        await stage.later(bot, minutes=5)
+        await stage.live(FIRST, but=[page.ts])
+
+
+async def test_snooze_never_lasts_beyond_half_of_the_time_left(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        _, page = await asked_and_paged(stage, timeout_seconds=480)
+        await stage.press(page, "Snooze")
+        await stage.becomes(page, "Snoozed until")
+        await stage.later(bot, minutes=4, seconds=1)
+        await stage.live("Shall I go on?", but=[page.ts])
+
+
+async def test_not_mine_brings_the_next_step_now(stage: Night) -> None:
+    async with stage.bot(stage.config(step("0s", "dm"), step("30m", f"channel:{FALLBACK}"))):
+        _, page = await asked_and_paged(stage)
+        await stage.press(page, "Not mine")
+        await stage.live("Shall I go on?", FALLBACK, wants=["Yes", *ALL])
+
+
+async def test_answer_by_button_from_the_direct_message_closes_every_page(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card, page = await asked_and_paged(stage)
+        thread = await stage.live("needs you", AGENTS)
+        await stage.press(page, "Yes")
+        reply = await stage.reply(timeout=LONG)
+        assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")
+        for message in (page, thread):
+            await stage.becomes(message, f"Answered by <@{ONCALL}>", "Answer: Yes", without=["Yes", *ALL])
+        await stage.becomes(card, f"<@{ONCALL}>", without=["Yes", "No"])
+
+
+async def test_answer_by_modal_from_the_direct_message(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        _, page = await asked_and_paged(stage, **WORDS)
+        await stage.press(page, "Answer…")
+        await stage.modal(ONCALL, LONG)
+        assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "By night only"})).ok
+        assert (await stage.reply(timeout=LONG))["response"] == "By night only"
+        await stage.becomes(page, "By night only", without=["Answer…", *ALL])
+
+
+async def test_answer_by_a_reply_in_the_thread_of_the_direct_message(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        _, page = await asked_and_paged(stage, **WORDS)
+        await stage.workspace.post(ONCALL, page.channel, "By day, too", thread_ts=page.ts)
+        assert (await stage.reply(timeout=LONG))["response"] == "By day, too"
+        await stage.becomes(page, "By day, too", without=["Answer…", *ALL])
+
+
+async def test_page_closes_when_the_question_is_answered_in_its_channel(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card, page = await asked_and_paged(stage)
+        await stage.press(card, "No", FOLAKE)
+        closed = await stage.becomes(page, f"Answered by <@{FOLAKE}>", "closed", without=["No", *ALL])
+        assert "Answer: No" in closed.text
+
+
+async def test_page_closes_when_the_time_runs_out_and_says_what_is_assumed(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        _, page = await asked_and_paged(stage, timeout_seconds=600, default_response="no")
+        await stage.later(bot, minutes=11)
+        closed = await stage.becomes(page, "closed", without=["No", *ALL])
+        assert "“no”" in closed.text
+
+
+async def test_take_survives_a_restart(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        card, page = await asked_and_paged(stage)
+        await stage.press(page, "Take")
+        await stage.becomes(page, "Taken by")
+        await stage.later(bot, minutes=10)
+    async with stage.bot(stage.config()) as bot:
+        await stage.ask("rpl_2", session="sess_two", question="And now?", timeout_seconds=36_000)
+        await stage.escalate(SECOND)
+        await stage.live("And now?")
+        assert len(stage.about(FIRST)) == 1
+        await stage.later(bot, minutes=6)  # it was taken for fifteen
+        await stage.live(FIRST, but=[page.ts])
+        await stage.becomes(card, "Escalated")
+
+
+async def test_p6_guest_who_presses_take_is_told_no(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card, _ = await asked_and_paged(stage)
+        thread = await stage.live("needs you", AGENTS)
+        await stage.press(thread, "Take", GIO)
+        told = await stage.whisper(GIO, "not among those who are on call", LONG)
+        assert f"<@{ONCALL}>" in told.text
+        assert "Taken" not in said(stage.workspace.message(AGENTS, card.ts))
+        assert stage.record()["aaep"].get("taken_by") is None
+
+
+async def test_p6_who_is_paged_may_answer_though_not_among_the_answerers(stage: Night) -> None:
+    async with stage.bot(stage.config(answerers=(FOLAKE,))):
+        card = await stage.ask(timeout_seconds=36_000)
+        await stage.press(card, "Yes", ONCALL)
+        await stage.whisper(ONCALL, "You cannot answer this", LONG)
+        await stage.escalate()
+        page = await stage.live("Shall I go on?")
+        await stage.press(card, "Yes", ADE)
+        await stage.whisper(ADE, "You cannot answer this", LONG)
+        await stage.press(page, "No")
+        assert (await stage.reply(timeout=LONG))["decided_by"].endswith(ONCALL)
