@@ -83,22 +83,29 @@ class Lists:
 
     async def visible(self, issue: int, person: Person) -> list[Clarification]:
         """The clarifications of an issue that a person could see: open ones first, then the latest."""
-        records = [record for item in await self._records.read(issue) if (record := parse(item)) is not None]
+        return (await self._of_issue(issue, person))[0]
+
+    async def _of_issue(self, issue: int, person: Person) -> tuple[list[Clarification], int]:
+        """Those that a person could see; how many cannot be read, so that nobody sees them."""
+        items = await self._records.read(issue)
+        records = [record for item in items if (record := parse(item)) is not None]
         circle = await self._access.circle(person, {agent_of(record) for record in records})
         found = [record for record in records if self._may_see(record, circle)]
         found.sort(key=lambda record: record.asked_last, reverse=True)
         found.sort(key=lambda record: (not record.is_open, _time_left(record) if record.is_open else _NEVER))
-        return found
+        return found, len(items) - len(records)
 
     async def _issue(self, command: List, person: Person, page: int) -> Listing:
-        found = await self.visible(command.issue, person)
+        found, unreadable = await self._of_issue(command.issue, person)
+        odd = [f"{unreadable} more cannot be read in issue-{command.issue}.json"] if unreadable else []
         if not found:
-            return listing.said(f"There is nothing of issue {command.issue} that you could see.", live=False)
+            nothing = f"There is nothing of issue {command.issue} that you could see."
+            return listing.said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
         circle = await self._access.circle(person, {agent_of(record) for record in found})
         page = listing.page_of(page, len(found))
         rows = await self._rows(found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE], circle)
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
-        return listing.listing(heading, rows, page=page, total=len(found), query=command.query)
+        return listing.listing(heading, rows, page=page, total=len(found), query=command.query, notes=odd)
 
     async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Circle]:
         """What is to be listed, most urgent first; how many of it wait for the person: those come first."""

@@ -17,7 +17,7 @@ from bot.slack.wiring import NobodyOnCall, NoLinks, NoPages
 from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, summarize
-from core.ledger import Raw
+from core.ledger import Raw, dump
 from tests.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of
@@ -54,6 +54,7 @@ class Gate:
 class Records:
     def __init__(self, records: Sequence[Clarification]) -> None:
         self.by_id = {record.id: record for record in records}
+        self.unreadable: list[Raw] = []
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         if clarification_id not in self.by_id:
@@ -61,7 +62,7 @@ class Records:
         return self.by_id[clarification_id]
 
     async def read(self, issue: int) -> list[Raw]:
-        return []
+        return [*self.unreadable, *(dump(each) for each in self.by_id.values() if each.issue_number == issue)]
 
     def issues(self) -> Sequence[int]:
         return []
@@ -125,3 +126,13 @@ async def test_most_urgent_come_first_and_those_of_others_last(configured: Setti
     assert "3 for you, 1 more in this channel" in answer.text
     mine = await lists(records, Gate(), configured, clock).show(List("mine"), ADE, HERE)
     assert "Waiting for you: 3" in mine.text
+
+
+@pytest.mark.parametrize("count", [0, 1])
+async def test_issue_says_how_many_records_cannot_be_read(configured: Settings, count: int) -> None:
+    record = record_of()
+    desk = lists([record][:count], Gate(), configured, ManualClock(record.created))
+    desk._records.unreadable = [{"id": "CLR-42-009"}, {"id": "CLR-42-010"}]  # type: ignore[attr-defined]
+    answer = await desk.show(List("issue", 42), ADE, HERE)
+    assert "2 more cannot be read in issue-42.json" in answer.text
+    assert len(answer.rows) == count
