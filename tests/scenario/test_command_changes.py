@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from bot.phrases import BUSY
-from bot.workspace.context import Ack
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
 from tests.scenario.harness import HurriedClock, Scene, config, controls, said, scene
@@ -24,6 +23,7 @@ from tests.scenario.typist import (
     buttons,
     command,
     direct,
+    early,
     ids,
     of_issue,
     outsider,
@@ -46,25 +46,25 @@ def status(stage: Scene, number: int = 1) -> str:
 async def test_p4_every_change_is_in_the_ledger_before_it_is_acknowledged(
     stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_ack: list[str] = []
-    record_ack = stage.workspace.context.record_ack
-
-    def watched(ack: Ack) -> None:
-        if ack.kind == "slash_commands":
-            at_ack.append((stage.folder / "ledgers" / "issue-42.json").read_text())
-        record_ack(ack)
-
-    monkeypatch.setattr(stage.workspace.context, "record_ack", watched)
-    async with stage.bot():
+    async with stage.bot() as bot:
         await ask(stage, 4)
-        await command(stage, "answer CLR-42-001 yes")
-        assert '"answer"' in at_ack[-1]
-        await command(stage, "resolve CLR-42-002 no")
-        assert at_ack[-1].count('"answer"') == 2
-        await command(stage, "escalate CLR-42-003 nobody here knows")
-        assert "nobody here knows" in at_ack[-1]
-        await command(stage, "abandon CLR-42-004")
-        assert '"abandoned"' in at_ack[-1]
+        for text in (
+            "answer CLR-42-001 yes",
+            "resolve CLR-42-002 no",
+            "escalate CLR-42-003 nobody here knows",
+            "abandon CLR-42-004",
+        ):
+            typed = stage.workspace.command(ADE, AGENTS, "/clarify", text)
+            assert not await early(typed, bot.ledger, monkeypatch), text
+        assert status(stage, 1) in {"answered", "resolved"}
+        assert status(stage, 2) in {"answered", "resolved"}
+        assert status(stage, 3) == "escalated"
+        assert "nobody here knows" in stage.record(42, 2)["thread"][-1]["body"]
+        assert status(stage, 4) == "abandoned"
+        row = await command(stage, "CLR-42-003")
+        pressed = stage.workspace.press_ephemeral(ADE, row, "Take")
+        assert not await early(pressed, bot.ledger, monkeypatch)
+        assert stage.record(42, 2)["aaep"]["takenBy"]["user"] == ADE
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bot.phrases import BUSY
-from bot.workspace.context import Ack
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
 from bot.workspace.state import Ephemeral, Message
 from tests.scenario.harness import Scene, controls
 from tests.scenario.other_parties import marker
-from tests.scenario.typist import FREE, YES_NO, buttons, of_issue, words
+from tests.scenario.typist import FREE, YES_NO, buttons, early, of_issue, words
 
 
 async def use(stage: Scene, message: Message, user: str = ADE) -> Ephemeral:
@@ -29,24 +28,16 @@ async def talk(stage: Scene, text: str, card: Message, user: str = FOLAKE) -> Me
     return await stage.workspace.post(user, AGENTS, f"// {text}", thread_ts=card.thread_ts or card.ts)
 
 
-async def test_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
+async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
     stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_ack: list[str] = []
-    record_ack = stage.workspace.context.record_ack
-
-    def watched(ack: Ack) -> None:
-        if ack.payload_type == "message_action":
-            at_ack.append((stage.folder / "ledgers" / "issue-42.json").read_text())
-        record_ack(ack)
-
-    monkeypatch.setattr(stage.workspace.context, "record_ack", watched)
-    async with stage.bot():
+    async with stage.bot() as bot:
         card = await stage.ask(**FREE, **of_issue(42))
         message = await talk(stage, "use the *blue* one & tell @ade", card)
-        told = await use(stage, message)
-        assert "CLR-42-001 is answered" in words(told)
-        assert '"answer"' in at_ack[-1]  # P4: durable before it was acknowledged
+        chosen = stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, AGENTS)
+        assert not await early(chosen, bot.ledger, monkeypatch)
+        assert stage.record(42)["status"] in {"answered", "resolved"}
+        await stage.whisper(ADE, "CLR-42-001 is answered")
         reply = await stage.reply()
         assert reply["response"] == "// use the *blue* one & tell @ade"
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"

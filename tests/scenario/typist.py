@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
+import pytest
+
 from bot.workspace.controls import controls
+from bot.workspace.people import Outcome
 from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
 from bot.workspace.state import Ephemeral, Message, User, View
+from core.ledger import FileLedger
 from tests.scenario.harness import Scene, eventually, question
 
 Shown = Message | Ephemeral | View
@@ -112,10 +116,19 @@ async def ask_many(stage: Scene, known: Any, count: int, issue: int = 42) -> lis
     return [each.id for each in left_first]
 
 
-@asynccontextmanager
-async def saying(stage: Scene, channel: str) -> AsyncIterator[list[Message]]:
-    """The messages that are posted in a channel meanwhile; complete at the end."""
-    before = {message.ts for message in stage.workspace.messages(channel)}
-    said: list[Message] = []
-    yield said
-    said += [message for message in stage.workspace.messages(channel) if message.ts not in before]
+async def early(acting: Coroutine[Any, Any, Outcome], ledger: FileLedger, patch: pytest.MonkeyPatch) -> bool:
+    """Whether what is done is acknowledged though nothing was written yet. It must succeed when it was."""
+    let, transact = asyncio.Event(), ledger.transact
+
+    async def held(issue: int, decide: Callable[[Any], Any], *more: Any, **named: Any) -> Any:
+        await let.wait()
+        return await transact(issue, decide, *more, **named)
+
+    with patch.context() as only:
+        only.setattr(ledger, "transact", held)
+        task = asyncio.create_task(acting)
+        done, _ = await asyncio.wait({task}, timeout=0.3)  # what reads is acknowledged by then
+        let.set()
+        outcome = await task
+    assert outcome.ok, outcome
+    return bool(done)
