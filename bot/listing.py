@@ -15,9 +15,9 @@ from bot.rounds import BLANK, Round, closed_words, holder_words, round_of
 from core.clarification import Clarification
 
 PAGE_SIZE = 8
-LINES = 15
+LINES = 10
 TAKE = "Take"
-_QUESTION, _LABEL, _NAME, _READ_ALOUD = 200, 120, 100, 3000
+_QUESTION, _LABEL, _NAME, _READ_ALOUD = 200, 120, 100, 4000
 _LINK = re.compile(r"https?://[^\s<>|]{1,300}")
 
 

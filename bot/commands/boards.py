@@ -13,7 +13,7 @@ from bot.listing import Listing
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.index import Summary
 
-_NAME, _LISTED, _DEEPEST = 60, 5, 8
+_NAME, _LISTED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _NOTHING = {"agents": "No agent is at work.", "ready": "The queue is empty: no session is at work."}
 
@@ -35,7 +35,7 @@ class AgentBoards:
         """
         summaries, sessions = await self._seen(person)
         # Elsewhere: it takes long where thousands wait.
-        lines = await asyncio.to_thread(_lines, command, summaries, sessions)
+        lines = await asyncio.to_thread(board_lines, command, summaries, sessions)
         if not lines:
             return listing.said(_NOTHING[command.kind], live=False)
         heading = "Agents" if command.kind == "agents" else "Ready queue"
@@ -52,7 +52,8 @@ class AgentBoards:
         )
 
 
-def _lines(command: Board, summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[str]:
+def board_lines(command: Board, summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[str]:
+    """One line for each agent or session, in mrkdwn of ours (pure)."""
     if command.kind == "agents":
         return [line for node in tree(summaries, sessions) for line in _of_agent(node, 0)]
     return [_of_session(item) for item in ready_queue(summaries, sessions)]

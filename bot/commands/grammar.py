@@ -273,7 +273,7 @@ def _only_shown(target: str, rest: str) -> Hint:
 
 def _unknown(word: str, rest: str) -> Hint:
     dashed = _DASHES.sub("-", word)
-    if dashed.isdecimal():
+    if dashed.isdecimal() and len(dashed) <= 9:
         return Hint(f"Did you mean “/clarify #{dashed}”, everything of issue {dashed}?")
     if near := _NEAR_ID.fullmatch(dashed):
         return Hint(f"“{_short(word)}” is no id. Did you mean “/clarify {_id(near)}”?")

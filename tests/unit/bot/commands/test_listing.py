@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bot.commands import grammar, words
+from bot.commands.boards import board_lines
 from bot.commands.codec import ListPress
+from bot.commands.grammar import Board
 from bot.errors import BadPress
 from bot.listing import LINES, PAGE_SIZE, Listing, Offer, board, listing, page_of, row, said, unread
 from bot.render import Renderer
+from core.agents import SessionFact
 from core.clarification import Clarification, Holder
+from core.index import Summary
 from core.transitions import escalated, taken
 from tests.unit.bot.judges import judge_message, labels, shown
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
@@ -31,6 +35,7 @@ def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification]
 
 @settings(max_examples=100, deadline=None)
 @given(text=hostile(4000))
+@example("1" * 4000)
 def test_whatever_is_typed_gets_an_inert_answer(text: str) -> None:
     command = grammar.parse(text)
 
@@ -116,3 +121,36 @@ def test_list_press_comes_back_as_packed(press: ListPress) -> None:
 
 def _one(record: Clarification, offer: Offer) -> Listing:
     return listing(record.id, [row(record, offer, 0)], page=1, total=1, query=record.id)
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 400, "&" * 400, "<@U1>*" * 80, "é" * 400], ids=["x", "&", "live", "é"]
+)
+def test_page_of_a_board_fits_and_is_read_aloud_to_its_end(name: str) -> None:
+    waits = [Summary(id=f"CLR-{10**8 + n}-001", issue=1, status="pending", round=1, digest="d", created=NOW,
+                     expires_at=None, producer="p", agent_id=f"{n}{name}", session_id=f"s{n}", reply=None,
+                     adoptable=False, from_=f"{n % 4}{name}", to=f"{n}{name}", topic="t", blocking=True)
+             for n in range(60)]  # fmt: skip
+    facts = [
+        SessionFact("p", f"s{n}", f"{n % 4}{name}", f"{n % 4}{name}", 10**8, False, NOW) for n in range(60)
+    ]
+
+    for kind in ("agents", "ready"):
+        lines = board_lines(Board(kind), waits, facts)
+        message = RENDERER.command_answer(board("Agents", lines, page=1, query=kind))
+        judge_message(message)
+        assert not message.text.endswith("…")
+
+
+@pytest.mark.parametrize("said_by_agents", ["x" * 4000, "&<>" * 1300, "é" * 4000], ids=["x", "&", "é"])
+def test_list_of_the_longest_questions_fits(said_by_agents: str) -> None:
+    found = [
+        taken(escalated(record_of(question=said_by_agents, producer={"agent_id": said_by_agents}), "stale", "W.", NOW),
+              Holder(user="U0GOOD", at=NOW))
+        for _ in range(PAGE_SIZE)
+    ]  # fmt: skip
+    rows = [row(each, Offer(answer=True, take=True), n) for n, each in enumerate(found)]
+
+    message = RENDERER.command_answer(listing("Open", rows, page=1, total=99, query="", notes=["8"]))
+    judge_message(message)
+    assert "&" in said_by_agents or message.text.count(found[0].id) == PAGE_SIZE  # read aloud to its end
