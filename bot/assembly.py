@@ -88,7 +88,7 @@ class Assembly:
 
     def _build_paging(self) -> None:
         settings, clock = self.settings, self.clock
-        self.duty = Duty(self.store, clock)
+        self.duty = Duty(self.store, clock, changed=self._on_call_changed)
         self.roster = Roster(settings, self.people, self.duty, clock)
         outside = Outside(settings.secrets.by_variable)
         self.paging = Paging(
@@ -104,6 +104,7 @@ class Assembly:
             router=self.router,
             crew=self.roster,
             clock=clock,
+            told=self._on_call_changed,
         )
         self.distress = Distress(
             targets=outside_targets(settings),
@@ -256,6 +257,10 @@ class Assembly:
         self.nudges.note(summary)
         self.paging.note(summary)
         self.answers.note(record)
+        self.home.touch()
+
+    def _on_call_changed(self) -> None:
+        """A page was sent or taken, or somebody's turn began: the Home tabs, which come later, show it."""
         self.home.touch()
 
     def _heard(self, incoming: Sequence[Incoming]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 
 from bot import inert, phrases
 from bot.desk import Modals, Person, Reaction, explained
@@ -22,7 +23,7 @@ from bot.paging.words import Announcer, many, said_handed, said_taken
 from bot.ports import Place
 from core.clarification import Clarification, Holder, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError, LockTimeout, NotOpen
+from core.errors import ClarifyError, LockTimeout, NotFound, NotOpen
 from core.oncall import Closed, Handed, Happening, NotMine, Snoozed, Taken, quiet_until
 
 _log = logging.getLogger("clarify.paging")
@@ -30,6 +31,7 @@ GONE = "This page is closed: nobody is needed for it any more."
 NOBODY_CHOSEN = "Choose a person."
 NOT_A_MEMBER = "Choose an active, full member of this workspace: nobody else can take it."
 PASSED_ON = "Passed on: whoever comes next is told now."
+IN_HAND = "Somebody else has this in hand: there is nothing to snooze."
 NO_TIME = "There is no time left to snooze."
 _PATIENCE = 1.5  # seconds: what Slack's three leave for the ledgers of a page about many
 _AT_ONCE = 16
@@ -132,6 +134,9 @@ class Controls:
         holder = Holder(user=person.user, team=person.team or None, at=now)
         held, rest = split(incidents)
         taken, failed, later = await self._in_ledgers(held, self._router.take, holder)
+        # One that is in no ledger any more can only be let go: without that nobody could end its pages.
+        rest += [each for each, error in failed if isinstance(error, NotFound)]
+        failed = [(each, error) for each, error in failed if not isinstance(error, NotFound)]
         entries: list[tuple[int, Happening]] = [
             (each.id, Taken(now, person.user)) for each in taken if not self._is_known(each, person.user)
         ]
@@ -140,24 +145,30 @@ class Controls:
         ]
         if entries:
             await self._loop.happened(entries)
-        await self._announcer.tell([*taken, *later], "took", said_taken(person.user), now)
-        return reaction([*taken, *later, *rest], failed, "You took")
+        await self._announcer.tell(taken, "took", said_taken(person.user), now)
+        return reaction([*taken, *rest], failed, "You took", len(later))
 
     async def _hand(self, incidents: Sequence[Incident], user: str, person: Person) -> Reaction:
         now = self._clock.now()
         holder = Holder(user=user, team=person.team or None, at=now)
         held, rest = split(incidents)
         handed, failed, later = await self._in_ledgers(held, self._router.hand, holder)
-        entries = [(each.id, Handed(now, user, person.user)) for each in [*handed, *rest]]
+        entries = [
+            (each.id, Handed(now, user, person.user))
+            for each in [*handed, *rest]
+            if not self._is_handed(each, user, now)
+        ]
         if entries:
             await self._loop.happened(entries)
-        await self._announcer.tell([*handed, *later], "handed", said_handed(person.user, user), now)
-        return reaction(
-            [*handed, *later, *rest], failed, f"{inert.mention(user)} gets a page now. You handed over"
-        )
+        await self._announcer.tell(handed, "handed", said_handed(person.user, user), now)
+        words = f"{inert.mention(user)} gets a page now. You handed over"
+        return reaction([*handed, *rest], failed, words, len(later))
 
     async def _snooze(self, incidents: Sequence[Incident], person: Person) -> Reaction:
         now = self._clock.now()
+        incidents = [each for each in incidents if not self._is_others(each, person.user)]
+        if not incidents:
+            return Reaction(IN_HAND)
         ends = min((each.expires_at for each in incidents if each.expires_at is not None), default=None)
         until = quiet_until(now, ends)
         if until <= now:
@@ -186,6 +197,18 @@ class Controls:
         each = self._loop.board.get(incident.id)
         want = self._loop.wants(each) if each is not None else None
         return want is not None and want.state == "taken" and want.holder == user
+
+    def _is_others(self, incident: Incident, user: str) -> bool:
+        """Whether somebody else has it in hand: an older page may still offer to snooze it."""
+        each = self._loop.board.get(incident.id)
+        want = self._loop.wants(each) if each is not None else None
+        return want is not None and want.state == "taken" and want.holder != user
+
+    def _is_handed(self, incident: Incident, user: str, since: datetime) -> bool:
+        """Whether the ledger's news was taken in already: said twice, it would page twice."""
+        each = self._loop.board.get(incident.id)
+        latest = each.history[-8:] if each is not None else []
+        return any(isinstance(h, Handed) and h.user == user and h.at >= since for h in latest)
 
     async def _in_ledgers(
         self, incidents: Sequence[Incident], change: Change, holder: Holder
@@ -232,14 +255,18 @@ def split(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]
     return held, [each for each in incidents if each not in held]
 
 
-def reaction(done: Sequence[Incident], failed: Sequence[tuple[Incident, Exception]], verb: str) -> Reaction:
-    """What the person is told (pure but for the log)."""
-    if not done and failed:
+def reaction(
+    done: Sequence[Incident], failed: Sequence[tuple[Incident, Exception]], verb: str, later: int = 0
+) -> Reaction:
+    """What the person is told; `later` are still being written down (pure)."""
+    if not done and not later and failed:
         incident, error = failed[0]
         if isinstance(error, (ClarifyError, SlackError, StorageUnavailable)):
             return explained(error, incident.clarification or "")
         raise error
     text = f"{verb} {inert.escape(many(done))}."
+    if later:
+        text += f" {later} are still being written down: the page shows when that is done."
     busy = sum(isinstance(error, LockTimeout) for _, error in failed)
     gone = sum(isinstance(error, NotOpen) for _, error in failed)
     other = len(failed) - busy - gone

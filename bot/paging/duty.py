@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bot.delivery.store import Store
@@ -11,11 +12,12 @@ from core.shifts import Override
 
 
 class Duty:
-    """Every method raises StorageUnavailable when the storage did not do it."""
+    """Every method raises StorageUnavailable when the storage did not do it. `changed()` is told of every change."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, changed: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._clock = clock
+        self._changed = changed
 
     async def take(self, policy: str, user: str, until: datetime) -> Override:
         """`user` takes over from now on."""
@@ -34,6 +36,7 @@ class Duty:
             )
 
         await self._store.write(work)
+        self._changed()
         return made
 
     async def list(self, policy: str) -> tuple[Override, ...]:

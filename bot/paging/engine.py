@@ -6,6 +6,8 @@ An incident is one thing that somebody has to take; see `bot.paging.model`. The 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn, Page
 from bot.delivery.store import Store
@@ -51,7 +53,8 @@ class Paging:
     """Built by main, then `use(delivery)`; `restore` after the index was filled, then `run`; `admit_by(gate)` once
     Slack told who we are. Implements `bot.delivery.pages.Paging`.
 
-    `links` is the delivery's gateway; `crew` and `targets` are the roster's.
+    `links` is the delivery's gateway; `crew` and `targets` are the roster's; `told` is called when a page was sent or
+    something happened to what it is about.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Paging:
         router: Holding,
         crew: Crew,
         clock: Clock,
+        told: Callable[[], None] = lambda: None,
     ) -> None:
         policies, outlet = Policies(settings), _Outlet()
         self._route_for, self._outlet = settings.route_for, outlet
@@ -81,6 +85,7 @@ class Paging:
             outlet=outlet,
             words=self._words,
             clock=clock,
+            told=told,
         )
         self.sheets = Sheets(
             incidents=self.loop.incidents,

@@ -30,7 +30,9 @@ _STORAGE_RETRY = 1.0
 
 
 class Loop:
-    """`before()` is awaited in each round: there the mirror takes in what the ledgers say."""
+    """`before()` is awaited in each round: there the mirror takes in what the ledgers say. `told()` is called when
+    pages were sent, and when something happened to what they are about.
+    """
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Loop:
         outlet: Outlet,
         words: Words,
         clock: Clock,
+        told: Callable[[], None],
     ) -> None:
         self.incidents = IncidentStore(store)
         self.shown = Shown(store)
@@ -49,6 +52,7 @@ class Loop:
         self.before: Callable[[], Awaitable[None]] | None = None
         self._gate = Gate()
         self._outlet = outlet
+        self._told = told
         self._clock = clock
         self._awake = asyncio.Event()
         self._touched: set[int] = set()
@@ -66,13 +70,15 @@ class Loop:
         )
         self._rounds = Rounds(self.board, self._gate, policies, self.sender, clock)
 
-    async def begin(self, fresh: FreshIncident) -> Incident | None:
+    async def begin(self, fresh: FreshIncident, *, anew: bool = False) -> Incident | None:
         """Keep something that has to be taken; None: it was raised before. Durable when this returns.
+
+        With `anew` it is raised again if it was closed.
 
         Raises:
             StorageUnavailable: it was not kept.
         """
-        incident = await self.incidents.begin(fresh, self._clock.now())
+        incident = await self.incidents.begin(fresh, self._clock.now(), anew=anew)
         if incident is None:
             return None
         self._hold(Open(incident, (await self.incidents.histories([incident.id]))[incident.id]))
@@ -99,6 +105,7 @@ class Loop:
             self._touched.add(incident)
             if (each := self.board.get(incident)) is not None:
                 self.board.schedule(each, now)
+        self._told()
         self.wake()
 
     def touch(self, incidents: Iterable[int]) -> None:
@@ -157,7 +164,8 @@ class Loop:
         if self.before is not None:
             await self.before()
         await self.sender.look(self._clock.now())
-        await self._rounds.page()
+        if await self._rounds.page():
+            self._told()
         if self._touched:
             touched = list(self._touched)
             self._send(await self.shown.of_incidents(touched))

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import islice
 
 import structlog
 
+from bot.errors import StorageUnavailable
 from bot.paging.board import Open
 from bot.paging.loop import Loop
 from bot.paging.model import FreshIncident
 from bot.paging.ports import Known, Records
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
-from core.errors import ClarifyError, NotFound
+from core.errors import ClarifyError
 from core.index import Summary, summarize
 from core.oncall import Closed, Handed, Happening, Taken
 
 _log = structlog.get_logger("clarify.paging")
+_AT_A_TIME = 100
 _ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
 # Kinds that are about a clarification only as long as it is open.
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
@@ -63,25 +66,33 @@ class Mirror:
         self._loop.wake()
 
     async def work(self) -> None:
-        """Bring the incidents in line with what was noted.
+        """Bring the incidents in line with what was noted, as much of it as fits into a round.
 
         Raises:
             StorageUnavailable: not all of it was done; the rest stays noted.
         """
-        for clarification in list(self._gone):
+        for clarification in list(islice(self._gone, _AT_A_TIME)):
             await self._find(clarification)
             self._gone.discard(clarification)
-        for clarification, summary in list(self._noted.items()):
-            await self._follow(summary)
+        for clarification, summary in list(islice(self._noted.items(), _AT_A_TIME)):
+            try:
+                await self._follow(summary)
+            except StorageUnavailable:
+                raise
+            except Exception:  # noqa: BLE001 - one odd record must not stop everybody's pages
+                _log.exception("a clarification cannot be followed", id=clarification)
             if self._noted.get(clarification) is summary:
                 del self._noted[clarification]
+        if self._noted or self._gone:  # in the next round: the first pages go out meanwhile
+            self._loop.wake()
 
     async def _find(self, clarification: str) -> None:
-        """One that needs nothing any more, or that was not there to be read."""
+        """One that needs nothing any more, or that was not there to be read.
+
+        A ledger that is gone may have been set aside, by whoever read it first: only people can tell what to do.
+        """
         try:
             record = await self._records.find(clarification, parse_id(clarification)[0])
-        except NotFound:
-            await self._close(self._loop.board.about(clarification))
         except ClarifyError as error:
             _log.warning("a page stays without its question", id=clarification, reason=str(error))
         else:
@@ -100,7 +111,7 @@ class Mirror:
             self._loop.touch(each.incident.id for each in self._loop.board.about(summary.id))
             return
         if self._loop.board.named(key) is None:
-            await self._loop.begin(self._fresh(key, summary))
+            await self._begin(key, summary)
         each = self._loop.board.named(key)
         if each is None:
             return
@@ -108,6 +119,19 @@ class Mirror:
             await self._loop.happened([(each.incident.id, news)])
         else:
             self._loop.touch([each.incident.id])
+
+    async def _begin(self, key: str, summary: Summary) -> None:
+        """One whose ledger was gone for a while was let go; now that it is there again, somebody has to take it."""
+        fresh = self._fresh(key, summary)
+        if await self._loop.begin(fresh) is not None:
+            return
+        try:
+            record = await self._records.find(summary.id, summary.issue)
+        except ClarifyError as error:
+            _log.warning("whether it is escalated is not known", id=summary.id, reason=str(error))
+            return
+        if key_of(summarize(record)) == key:
+            await self._loop.begin(fresh, anew=True)
 
     async def _unknown(self, summary: Summary, each: Open) -> Happening | None:
         """What the ledger knows of who has it in hand, and the log does not."""

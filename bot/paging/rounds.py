@@ -45,14 +45,15 @@ class Rounds:
         """What the policy wants of an incident now."""
         return wanted(self._policies.of(each.incident.policy), each.history, self._clock.now())
 
-    async def page(self) -> None:
-        """Send what is due; whatever was looked at is scheduled anew.
+    async def page(self) -> bool:
+        """Send what is due, and tell whether anything was; whatever was looked at is scheduled anew.
 
         Raises:
             StorageUnavailable: not all of it was sent; the rest is due again in a second.
         """
         looked_at = self._board.take_due(self._clock.now())
         unscheduled = {each.incident.id: each for each in looked_at}
+        any_sent = False
         try:
             groups: dict[Group, list[_Due]] = {}
             for each in looked_at:
@@ -66,6 +67,7 @@ class Rounds:
                 ready = self._through_the_gate(group, members, unscheduled)
                 calm = any(not due.is_urgent for due in ready)
                 sent = [await self._send(batch, step, holder) for step, holder, batch in batches(ready)]
+                any_sent |= any(sent)
                 if calm and any(sent):
                     self._gate.passed(group, (due.each.incident.id for due in ready), self._clock.now())
                 for due in ready:
@@ -74,6 +76,7 @@ class Rounds:
         finally:
             for each in unscheduled.values():
                 self._board.schedule(each, self._clock.now() + _SOON)
+        return any_sent
 
     def _ask(self, each: Open) -> Wanted | None:
         """None: it cannot be asked about, and is set apart."""

@@ -15,6 +15,7 @@ from bot.delivery.store import Store
 from bot.paging.gate import Group
 from bot.paging.log import from_row, moment, to_row
 from bot.paging.model import Destination, FreshIncident, Incident, Kind, Sending, message_key
+from core.aaep import whole_characters
 from core.oncall import Began, Closed, Failed, Happening, Sent
 
 _log = structlog.get_logger("clarify.paging")
@@ -47,10 +48,15 @@ class IncidentStore:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def begin(self, fresh: FreshIncident, at: datetime) -> Incident | None:
-        """Keep a new incident; None: one of that key was there before, open or closed."""
+    async def begin(self, fresh: FreshIncident, at: datetime, *, anew: bool = False) -> Incident | None:
+        """Keep a new incident; None: one of that key was there before, open or (unless `anew`) closed."""
 
         def work(db: _Db) -> Incident | None:
+            if anew:  # the one before keeps its log and its pages, under another name
+                db.execute(
+                    "update incidents set key = key || '#' || id where key = ? and closed_at is not null",
+                    (fresh.key,),
+                )
             row = db.execute(
                 """insert into incidents (key, kind, policy, agent_id, clarification, title, reason, body, link,
                      expires_at, began_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -59,11 +65,11 @@ class IncidentStore:
                     fresh.key,
                     fresh.kind,
                     fresh.policy,
-                    fresh.agent_id,
+                    whole_characters(fresh.agent_id) if fresh.agent_id is not None else None,
                     fresh.clarification,
-                    fresh.title,
-                    fresh.reason,
-                    fresh.body,
+                    whole_characters(fresh.title),
+                    whole_characters(fresh.reason),
+                    whole_characters(fresh.body),
                     fresh.link,
                     fresh.expires_at.timestamp() if fresh.expires_at else None,
                     at.timestamp(),

@@ -221,6 +221,7 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
         self.count = 0
         self.deaf = False
+        self.touched = 0
 
     async def start_without_ledgers(self) -> None:
         await self.start(read=False)
@@ -271,6 +272,7 @@ class World:
             router=self.router,
             crew=self.crew,
             clock=self.clock,
+            told=self._told,
         )
         self.paging.admit_by(self.gate)
         self.delivery = Delivery(
@@ -297,6 +299,9 @@ class World:
         )
 
         self.paging.use(self.delivery)
+
+    def _told(self) -> None:
+        self.touched += 1
 
     async def _refused(self, clarification: str) -> None:
         raise AssertionError(clarification)

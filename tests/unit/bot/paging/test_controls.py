@@ -11,9 +11,11 @@ import pytest
 from bot.desk import Person
 from bot.errors import SlackUnreachableError
 from bot.paging.codec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
+from bot.paging.controls import reaction
 from bot.paging.words import many
+from core.clarification import Clarification, Holder
 from tests.unit.bot.judges import judge_view, shown
-from tests.unit.bot.paging.stage import ADE, ANSWERER, GUEST, SECOND, STRANGE, STRANGER, World
+from tests.unit.bot.paging.stage import ADE, ANSWERER, DM_SECOND, GUEST, SECOND, STRANGE, STRANGER, World
 
 TAKE = PagePress("take", 1)
 
@@ -50,6 +52,62 @@ async def test_what_is_no_question_is_closed_by_taking_it(world: World) -> None:
     reaction = await world.paging.press(TAKE, ADE, world.place)
     assert reaction.text is not None
     assert "closed" in reaction.text
+
+
+async def test_others_are_told_of_pages_and_of_takes(world: World) -> None:
+    await world.raised()
+    await world.paged(1)
+    assert world.touched
+    world.touched = 0
+    await world.paging.press(TAKE, ADE, world.place)
+    assert world.touched
+
+
+async def test_what_somebody_took_is_not_put_to_sleep_by_others(world: World) -> None:
+    await world.escalated()
+    await world.paged(1)
+    await world.paging.press(TAKE, ADE, world.place)
+    reaction = await world.paging.press(PagePress("snooze", 1), Person("T1", ANSWERER), world.place)
+    assert reaction.text is not None
+    assert "in hand" in reaction.text
+    await world.pass_by(14 * 60)
+    await world.paged(1)
+
+
+async def test_page_without_its_question_can_be_let_go(world: World) -> None:
+    """Its ledger is gone: there is nothing to take, and the pages have to end all the same."""
+    await world.escalated()
+    await world.paged(1)
+    world.ledger.path(42).unlink()
+    await world.paging.press(TAKE, ADE, world.place)
+    await world.pass_by(3600)
+    await world.paged(1)
+    assert (await world.log())[-2:] == ["taken", "closed"]
+
+
+async def test_handed_over_once_though_the_ledger_told_it_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    hand = world.router.hand
+
+    async def slowly(clarification: str, holder: Holder) -> Clarification:
+        done = await hand(clarification, holder)
+        await world.paged(1, DM_SECOND)
+        return done
+
+    monkeypatch.setattr(world.router, "hand", slowly)
+    await world.paging.submit_hand(PagePress("hand", 1), SECOND, ADE, world.place)
+    await world.paged(1, DM_SECOND)
+    assert (await world.log()).count("handed") == 1
+    assert record.id == "CLR-42-001"
+
+
+def test_what_is_not_written_yet_is_not_said_to_be_done(world: World) -> None:
+    assert reaction([], [], "You took", 2).text == (
+        "You took nothing. 2 are still being written down: the page shows when that is done."
+    )
 
 
 async def test_nothing_is_taken_while_slack_does_not_say_who_it_is(world: World) -> None:

@@ -60,3 +60,10 @@ async def test_duty_forgets_what_is_over(store: Store, clock: ManualClock) -> No
     made = await duty.take("platform", "U2", clock.now() + HOUR)
 
     assert await duty.list("platform") == (made,)
+
+
+async def test_duty_tells_of_a_change_once_it_is_kept(store: Store, clock: ManualClock) -> None:
+    told: list[int] = []
+    duty = Duty(store, clock, changed=lambda: told.append(1))
+    await duty.take("platform", "U1", clock.now() + HOUR)
+    assert told == [1]

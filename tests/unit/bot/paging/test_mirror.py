@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from bot.paging.codec import PagePress
 from core.clarification import Answer, Decider, Holder
 from core.index import summarize
 from tests.clocks import until
-from tests.unit.bot.paging.stage import DM_SECOND, ONCALL, SECOND, World
+from tests.unit.bot.paging.stage import ADE, DM_SECOND, ONCALL, SECOND, World
 from tests.unit.core.records import ask
 
 DECIDER = Decider("user:slack/T1/U1", "slack", "T1", "U1")
@@ -88,6 +90,52 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
     world.paging.note(summarize(await world.ledger.find(record.id, 42)))
     await world.quiet()
     assert (await world.log()).count("taken") == 2
+
+
+async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    path = world.ledger.path(42)
+    whole = path.read_bytes()
+    path.unlink()
+    await world.restart()
+    await world.quiet()
+    assert world.paging.of(record.id) is not None
+    await world.paging.press(PagePress("take", 1), ADE, world.place)
+    assert world.paging.of(record.id) is None
+    path.write_bytes(whole)
+    world.paging.note(summarize(await world.ledger.find(record.id, 42)))
+    await until(lambda: world.paging.of(record.id))
+    await world.pass_by(61)
+    assert len(world.slack.pages()) >= 2
+
+
+async def test_late_news_of_an_escalation_that_is_over_pages_nobody(world: World) -> None:
+    record = await world.escalated()
+    await world.paged(1)
+    await world.router.abandon(record.id, DECIDER)
+    await until(lambda: world.paging.of(record.id) is None)
+    world.paging.note(summarize(record))
+    await world.pass_by(61)
+    await world.paged(1)
+
+
+@pytest.mark.parametrize("words", ["half \ud800 a character", "x" * 5000])
+async def test_odd_words_of_other_implementations_stop_nobodys_pages(world: World, words: str) -> None:
+    odd = await world.escalated(43, "rpl_odd")
+    await world.quiet()
+    summary = replace(summarize(odd), id="CLR-44-001", issue=44, topic=words, from_=words, agent_id=None)
+    world.paging.note(summary)
+    await until(lambda: world.paging.of("CLR-44-001"))
+    assert not any(task.done() for task in world.tasks)
+
+
+async def test_fault_of_ours_with_one_record_stops_nobodys_pages(world: World) -> None:
+    broken = replace(summarize(await world.escalated()), id="CLR-45-001", issue=45)
+    object.__setattr__(broken, "topic", object())
+    world.paging.note(broken)
+    await world.quiet()
+    assert not any(task.done() for task in world.tasks)
 
 
 async def test_unreadable_ledger_keeps_its_page(world: World) -> None:
