@@ -7,6 +7,7 @@ events of producers, replies in threads, timers that ran out.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import signal
 from collections.abc import Coroutine
@@ -45,6 +46,10 @@ async def run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         await bot.start()
+        # What is there now, modules and ledgers' summaries by the ten thousand, stays for long: a full collection
+        # would go through all of it again and again, and hold up the event loop for that time.
+        gc.collect()
+        gc.freeze()
         await bot.until(stop)
     finally:
         await bot.stop()
