@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -23,6 +23,7 @@ from core.shifts import Override, in_force, turn, turn_until
 
 _log = structlog.get_logger("clarify.oncall")
 _PATIENCE = 3.0  # seconds: a page must not wait for a directory
+_SILENCE = timedelta(seconds=15)
 _NOBODY = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
 _NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
 
@@ -74,6 +75,7 @@ class Roster:
         self._patience = patience
         self._active: dict[str, bool] = {}  # as last known
         self._groups: dict[str, tuple[str, ...]] = {}
+        self._silent_since: datetime | None = None
 
     async def on_call(self, policy_name: str) -> tuple[str, ...]:
         """The user ids of those who are on call; empty if there is nobody."""
@@ -104,12 +106,12 @@ class Roster:
     async def members(self, group: str) -> tuple[str, ...]:
         """The active members of a user group, sorted; as last known while Slack does not tell."""
         try:
-            async with asyncio.timeout(self._patience):
+            async with self._limit():
                 found = tuple(sorted(await self._people.group(group)))
             self._groups[group] = found
         except (SlackError, TimeoutError) as error:
             gone = isinstance(error, SlackRefusedError) and error.code in _NO_GROUP
-            _log.warning("a user group's members are not known", group=group, reason=_reason(error))
+            _log.warning("a user group's members are not known", group=group, reason=self._why(error))
             found = () if gone else self._groups.get(group, ())
         return await self.active(found)
 
@@ -121,14 +123,28 @@ class Roster:
 
     async def _is_active(self, user: str) -> bool:
         try:
-            async with asyncio.timeout(self._patience):
+            async with self._limit():
                 self._active[user] = not (await self._people.profile(user)).is_deleted
         except (SlackError, TimeoutError) as error:
             if isinstance(error, SlackRefusedError) and error.code in _NOBODY:
                 self._active[user] = False
             else:
-                _log.warning("a person's profile is not known", user=user, reason=_reason(error))
+                _log.warning("a person's profile is not known", user=user, reason=self._why(error))
         return self._active.get(user, True)
+
+    def _limit(self) -> asyncio.Timeout:
+        """How long Slack has; no time at all right after it was silent: a page about hundreds asks for each of them."""
+        return asyncio.timeout(0 if self._is_silent() else self._patience)
+
+    def _is_silent(self) -> bool:
+        since = self._silent_since
+        return since is not None and timedelta(0) <= self._clock.now() - since < _SILENCE
+
+    def _why(self, error: Exception) -> str:
+        """What to log; a silence is remembered."""
+        if isinstance(error, TimeoutError) and not self._is_silent():
+            self._silent_since = self._clock.now()
+        return str(error) or type(error).__name__
 
     async def _overrides(self, policy_name: str) -> Sequence[Override]:
         try:
@@ -163,14 +179,10 @@ class Roster:
     async def _first_present(self, members: tuple[str, ...]) -> tuple[str, ...]:
         """All of them where nobody is present, or Slack does not tell in time."""
         try:
-            async with asyncio.timeout(self._patience):
+            async with self._limit():
                 for user in members:
                     if await self._people.present(user):
                         return (user,)
         except (SlackError, TimeoutError) as error:
-            _log.warning("who is present is not known", reason=_reason(error))
+            _log.warning("who is present is not known", reason=self._why(error))
         return members
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -142,6 +143,22 @@ async def test_on_call_without_the_storage_goes_by_the_plan(tmp_path: Path, dire
     crew = Roster(settings(tmp_path, LIST), directory, duty, ManualClock())
 
     assert await crew.on_call("platform") == ("U1", "U2")
+
+
+async def test_on_call_does_not_wait_again_for_a_slack_that_is_silent(
+    tmp_path: Path, directory: Directory
+) -> None:
+    """A page about hundreds asks for each of them; the next step must not wait for all these silences."""
+    directory.slow = True
+    clock = ManualClock()
+    crew = Roster(settings(tmp_path, LIST), directory, Overrides(), clock, patience=0.5)
+    began = time.monotonic()
+    for _ in range(200):
+        assert await crew.on_call("platform") == ("U1", "U2")
+    assert time.monotonic() - began < 50  # two hundred times half a second would be a hundred
+    directory.slow, directory.gone = False, {"U1"}
+    await clock.advance(15)
+    assert await crew.on_call("platform") == ("U2",)
 
 
 async def test_on_call_of_a_policy_that_is_no_more(tmp_path: Path, directory: Directory) -> None:
