@@ -16,6 +16,7 @@ from bot.delivery import store
 
 _T = TypeVar("_T")
 _TICK = 1e-6  # seconds that each turn of the loop takes: who waits for less than can be told apart is not for ever
+_MOST_TURNS = 100_000  # without any time passing: then somebody goes round in circles
 
 
 class _Nowhere(selectors.BaseSelector):
@@ -23,6 +24,7 @@ class _Nowhere(selectors.BaseSelector):
 
     def __init__(self) -> None:
         self.now = 0.0
+        self._turns = 0
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -36,11 +38,21 @@ class _Nowhere(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise RuntimeError("everybody waits, and nothing is left that could happen")
+        self._turns = 0 if timeout > _TICK else self._turns + 1
+        if self._turns > _MOST_TURNS:
+            raise RuntimeError(f"at {self.now} somebody goes round in circles: {_running()}")
         self.now += max(timeout, _TICK)
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         return self._keys
+
+
+def _running() -> list[str]:
+    """What is not merely waiting for something that has not happened."""
+    loop = asyncio.get_event_loop()
+    tasks = asyncio.all_tasks(loop)
+    return [repr(task) for task in tasks if getattr(task, "_fut_waiter", None) is None]
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):

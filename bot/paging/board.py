@@ -27,6 +27,7 @@ class Board:
         self._by_key: dict[str, int] = {}
         self._by_clarification: dict[str, set[int]] = {}
         self._heap: list[tuple[datetime, int]] = []
+        self._latest: datetime | None = None
 
     def put(self, each: Open) -> None:
         incident = each.incident
@@ -62,7 +63,12 @@ class Board:
             heapq.heappush(self._heap, (at, each.incident.id))
 
     def take_due(self, now: datetime) -> list[Open]:
-        """Those to look at now, each once; they have to be scheduled anew."""
+        """Those to look at now, each once; they have to be scheduled anew. All, if the clock was set back since."""
+        if self._latest is not None and now < self._latest:
+            for each in self._open.values():
+                if each.due is not None and each.due > now:
+                    self.schedule(each, now)
+        self._latest = now
         found: list[Open] = []
         while (head := self._head()) is not None and head[0] <= now:
             heapq.heappop(self._heap)

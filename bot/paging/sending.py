@@ -124,7 +124,9 @@ class Sender:
         return self._watches[0][0] if self._watches else None
 
     async def look(self, now: datetime) -> None:
-        """Go on without the messages that are not there in time."""
+        """Go on without the messages that are not there in time. Set back, the clock gives none of them longer."""
+        if self._watches and max(self._watches)[0] > now + LANDING:
+            self._watches = sorted((min(at, now + LANDING), key) for at, key in self._watches)
         while (at := self.next_watch()) is not None and at <= now:
             key = self._watches[0][1]
             sending = self._watched[key]  # it may end by itself while this looks

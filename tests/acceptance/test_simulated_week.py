@@ -10,18 +10,20 @@ import pytest
 import structlog
 
 from tests.acceptance import week_plan
+from tests.acceptance.week_facts import Facts
+from tests.acceptance.week_oracle import judge
 from tests.acceptance.week_world import World
 from tests.inline import run_simulated
 
-QUESTIONS = int(os.environ.get("CLARIFY_QUESTIONS", "1000"))
-RESTARTS = int(os.environ.get("CLARIFY_RESTARTS", "200"))
+QUESTIONS = int(os.environ.get("CLARIFY_QUESTIONS", "100"))
+RESTARTS = int(os.environ.get("CLARIFY_RESTARTS", "30"))
 SEED = int(os.environ.get("CLARIFY_SEED", "1"))
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """In memory where there is such a place: a week writes some ten thousand files."""
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108 - made by mkdtemp
     made = Path(tempfile.mkdtemp(prefix="week-", dir=memory if memory.is_dir() else None))
     yield made
     shutil.rmtree(made)
@@ -37,4 +39,9 @@ def test_week_nobody_waits_unseen(folder: Path, monkeypatch: pytest.MonkeyPatch)
         return world
 
     world = run_simulated(week)
-    print(len(world.outer.posts), len(world.outer.taken), world.story.kills, len(world.story.lives))
+    verdict = judge(Facts(world))
+
+    print(verdict)  # noqa: T201 - the figures
+    assert not world.current.faults
+    assert not verdict.problems, "\n".join([f"{len(verdict.problems)} problems", *verdict.problems[:20]])
+    assert verdict.figures["escalations"] > QUESTIONS / 5

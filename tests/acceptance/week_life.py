@@ -20,7 +20,6 @@ import structlog
 import bot.assembly
 import bot.delivery.delivery
 import bot.delivery.store
-import core.ledger
 from bot.assembly import Assembly
 from bot.delivery.store import Store
 from bot.render import Message, Renderer
@@ -79,14 +78,14 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         return current.life
 
     patch.setattr(bot.assembly, "Renderer", lambda: renderer)
-    patch.setattr(bot.assembly, "web_client", lambda settings: Web(outer))
-    patch.setattr(bot.assembly, "Gateway", lambda web: SlackGateway(outer, life().effect))
-    patch.setattr(bot.assembly, "Outside", lambda secrets: Pagers(outer, life().effect))
-    patch.setattr(bot.assembly, "People", lambda web: Directory(outer))
+    patch.setattr(bot.assembly, "web_client", lambda _: Web(outer))
+    patch.setattr(bot.assembly, "Gateway", lambda _: SlackGateway(outer, life().effect))
+    patch.setattr(bot.assembly, "Outside", lambda _: Pagers(outer, life().effect))
+    patch.setattr(bot.assembly, "People", lambda _: Directory(outer))
     for module in (bot.assembly, bot.delivery.delivery):
         patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.delivery.store, "_Connection", InlineConnection)
-    patch.setattr(core.ledger.os, "fsync", lambda handle: None)  # a life that ends leaves the machine running
+    patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         processors=[partial(_keep_faults, current.faults)],
@@ -119,7 +118,7 @@ class Life:
         store = await Store.open(setting.settings.storage.path)
         self._watch(store)
         self.store = store
-        self.bot = bot = Assembly(setting.settings, store, setting.clock, random.Random(1))
+        self.bot = bot = Assembly(setting.settings, store, setting.clock, random.Random(1))  # noqa: S311
         self._replace = bot.ledger._replace
         bot.ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
         found = scan(bot.ledger)

@@ -84,9 +84,7 @@ class Outer:
 
     def land(self, channel: str, draft: Draft) -> Post:
         ts = f"{1_700_000_000 + len(self.posts)}.000100"
-        post = Post(
-            self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft
-        )
+        post = Post(self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft)
         self.posts.append(post)
         self._places.setdefault(channel, []).append(post)
         self.landed(post)

@@ -167,7 +167,7 @@ class Plan:
 
 
 def make(seed: int, questions: int, restarts: int) -> Plan:
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - a plan, not a secret
     return Plan(
         seed,
         BEGINNINGS[seed % len(BEGINNINGS)],
@@ -259,9 +259,9 @@ def _stand_in(rng: random.Random) -> StandIn:
 def configuration() -> str:
     """The week as `clarify.toml`."""
     lines = ["[slack]", f'fallback_channel = "{FALLBACK}"', "[monitor]", f'sla = "{SLA / MINUTE:g}m"']
-    for head, (channel, policy) in ROUTES.items():
+    for head, (channel, name) in ROUTES.items():
         lines += ["[[routes]]", f'agent = "{head}-*"', f'channel = "{channel}"']
-        lines += [f'on_call = "{policy}"'] if policy else []
+        lines += [f'on_call = "{name}"'] if name else []
     lines += ["[[routes]]", 'channel = "C0LONE"']
     for policy in POLICIES:
         lines += ["[[on_call]]", f'name = "{policy.name}"', f'take_timeout = "{policy.take_timeout:g}s"']

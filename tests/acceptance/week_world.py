@@ -204,7 +204,9 @@ class World:
         for path in self.ledgers.glob("issue-*.json"):
             records = [each for key, each in self._last.items() if key.split("-")[1] == path.stem[6:]]
             young = self._loop.time() - 12 * HOUR
-            if len(records) >= 8 and all(r.status in {"resolved", "abandoned"} and r.at < young for r in records):
+            if len(records) >= 8 and all(
+                r.status in {"resolved", "abandoned"} and r.at < young for r in records
+            ):
                 path.rename(archive / path.name)
 
     async def _jump_all(self) -> None:
@@ -217,7 +219,9 @@ class World:
         for each in sorted(self.plan.stand_ins, key=lambda each: each.at):
             await self._until(each.at)
             life, now = await self._there(), self.clock.now()
-            done = await life.do(life.bot.duty.take(each.policy, each.user, now + timedelta(seconds=each.lasts)))
+            done = await life.do(
+                life.bot.duty.take(each.policy, each.user, now + timedelta(seconds=each.lasts))
+            )
             self.story.stood_in.append((self._loop.time(), each, now, done is not None))
 
     async def _ask_all(self) -> None:
@@ -326,7 +330,9 @@ class World:
         if what < 0.25:
             await self._answer_page(life, user, page)
             return
-        verb: PageVerb = "take" if what < 0.6 else "snooze" if what < 0.75 else "notmine" if what < 0.88 else "hand"
+        verb: PageVerb = (
+            "take" if what < 0.6 else "snooze" if what < 0.75 else "notmine" if what < 0.88 else "hand"
+        )
         press, began = PagePress(verb, page, 0), self._loop.time()
         person, place = Person(TEAM, user), Place(target)
         if verb == "hand":

@@ -1,0 +1,224 @@
+"""The policy's arithmetic once more, written apart from the bot's: when each step of one incident is due.
+
+In true time, forwards through the log of one incident. A clock that is put forward brings everything nearer by as
+much; one that is put back may keep it waiting for as long as nothing showed that it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.acceptance.week_facts import Entry, Facts, Incident
+from tests.acceptance.week_plan import MINUTE, POLICIES, Policy
+
+LAST = -1
+# Alike pages are held back and sent together: a minute at most. Seconds, like all here.
+GATE, URGENT, NOTICED, EARLY = 70.0, 20.0, 65.0, 1.5
+_NOBODY = Policy("nobody", "users", (), 15 * MINUTE, ())
+
+
+@dataclass
+class Quiet:
+    """Nobody is paged: from when, and when that is over at the earliest and at the latest."""
+
+    since: float
+    lasts: float
+    over: float
+    by: str | None
+    ended: float = float("inf")
+
+
+@dataclass
+class Course:
+    facts: Facts
+    incident: Incident
+    problems: list[str] = field(default_factory=list)
+    quiets: list[Quiet] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._policy = next((p for p in POLICIES if p.name == self.incident.policy), _NOBODY)
+        self._quiet: Quiet | None = None
+        self._resume: Quiet | None = None  # a hand-over, or a last resort that failed
+        self._holder: str | None = None
+        self._held: tuple[Quiet, str | None] | None = None
+        self._begin(self.incident.log[0].at)
+
+    def run(self, ends: float) -> None:
+        """Through the log; it ends, in truth, at `ends`."""
+        events: list[tuple[float, int, Entry | float]] = [(entry.at, 1, entry) for entry in self.incident.log]
+        began = self.incident.log[0].at
+        events += [(at, 0, by) for at, by in self.facts.walls.jumps if at > began]
+        for at, _, event in sorted(events, key=lambda each: each[:2]):
+            if self.problems:
+                return
+            if at > ends:
+                if isinstance(event, Entry) and event.what == "sent" and at > ends + 3:
+                    self._problem(at, "was paged after it was over")
+                continue
+            self._check(at)
+            if isinstance(event, Entry):
+                self._take_in(event)
+                self._latest = at
+            else:
+                self._jump(at, event)
+        if not self.problems:
+            self._check(ends)
+
+    def _begin(self, at: float) -> None:
+        held = self._held if self._quiet is not None else None  # a snooze within a hand-over
+        if self._quiet is not None:
+            self._quiet.ended = at
+        self._start, self._latest, self._jumped = at, at, False
+        self._sent: dict[int, float] = {}
+        self._pulled: dict[int, float] = {}
+        self._failed: set[int] = set()
+        self._pages: set[int] = set()
+        self._quiet = self._resume = self._holder = self._held = None
+        if held is not None and held[0].over > at:
+            self._resume, self._holder = held
+            self._jumped = True  # how long that was is not known to the second
+
+    def _next(self) -> int:
+        return next((i for i in range(len(self._policy.steps)) if i not in self._sent), LAST)
+
+    def _dues(self) -> Iterator[tuple[int, float]]:
+        for number, step in enumerate(self._policy.steps):
+            if number not in self._sent:
+                yield number, self._pulled.get(number, self._start + step.after)
+            elif step.every is not None:
+                yield number, self._sent[number] + step.every
+        if LAST in self._pulled:
+            yield LAST, self._pulled[LAST]
+        elif not self._policy.steps:
+            if LAST not in self._sent:
+                yield LAST, self._start
+        elif self._next() == LAST and not any(step.every for step in self._policy.steps):
+            yield LAST, max(self._sent.values()) + self._policy.take_timeout
+
+    def _check(self, now: float) -> None:
+        """Whether something should have been sent by `now`."""
+        while (waits := self._quiet or self._resume) is not None and waits.over <= now:
+            self._begin(waits.over)
+        if self._quiet is not None:
+            return
+        for step, due in self._dues():
+            slack = URGENT if step in self._pulled else GATE
+            if self.facts.walls.jumped(due - 3 * MINUTE, due + 3 * MINUTE):
+                slack += NOTICED
+            if self.facts.lives.settled(due, slack) < now:
+                self._problem(now, f"step {step} was due at {due:.0f} and did not come")
+                return
+
+    def _take_in(self, entry: Entry) -> None:
+        at = entry.at
+        match entry.what:
+            case "began":
+                self._begin(at)
+            case "sent":
+                self._page(entry)
+            case "failed":
+                self._fail(entry)
+            case "taken":
+                self._be_quiet(
+                    at, self._policy.take_timeout, entry.wall + self._policy.take_timeout, entry.user
+                )
+                self._holder, self._held, self._resume = entry.user, None, None
+            case "snoozed":
+                until = entry.until or 0.0
+                if self._resume is not None and self._quiet is None and self._holder is not None:
+                    self._held = (self._resume, self._holder)
+                self._be_quiet(at, until - entry.wall, until, entry.by)
+            case "handed":
+                self._begin(at)
+                self._pull(at)
+                self._holder = entry.user
+                self._resume = self._wait(
+                    at, self._policy.take_timeout, entry.wall + self._policy.take_timeout
+                )
+            case "not mine":
+                self._pass_on(entry)
+
+    def _page(self, entry: Entry) -> None:
+        step, at = entry.step or 0, entry.at
+        waits = self._quiet or self._resume
+        is_early = dict(self._dues()).get(step, at + MINUTE) > at + EARLY
+        if waits is not None and self._may_be_over(waits, at) and (self._quiet is not None or is_early):
+            self._begin(at)
+        if self._quiet is not None:
+            self._problem(at, f"step {step} was sent, acknowledged since {self._quiet.since:.0f}")
+            return
+        due = dict(self._dues()).get(step)
+        if not self._jumped and (due is None or due > at + EARLY):
+            self._problem(at, f"step {step} was sent once more, due at {due}")
+        if due is not None and step not in self._pulled:
+            self.late.append(at - due)
+        self._sent[step] = at
+        self._pulled.pop(step, None)
+        self._failed.discard(step)
+        self._pages.add(entry.page or 0)
+
+    def _fail(self, entry: Entry) -> None:
+        """With a page: it did not arrive. Without: there was nobody to send to."""
+        step, at = entry.step or 0, entry.at
+        if entry.page is None:
+            self._page(entry)
+        elif entry.page not in self._pages:
+            self._jumped = True  # of a cycle before: it may hurry this one
+            return
+        if self._quiet is not None or step in self._failed:
+            return
+        self._failed.add(step)
+        if self._next() == LAST and LAST in self._failed:
+            self._resume = self._wait(at, self._policy.take_timeout, entry.wall + self._policy.take_timeout)
+        else:
+            self._pull(at)
+
+    def _pass_on(self, entry: Entry) -> None:
+        at = entry.at
+        if self._quiet is not None:
+            if entry.by != self._quiet.by:
+                return
+            self._begin(at)
+            if self._policy.steps:
+                self._sent[0] = at
+        elif entry.by == self._holder:
+            self._begin(at)
+        if self._next() != LAST or LAST not in self._sent:
+            self._pull(at)
+
+    def _pull(self, at: float) -> None:
+        step = self._next()
+        if step == LAST or self._start + self._policy.steps[step].after > at:
+            self._pulled.setdefault(step, at)
+
+    def _be_quiet(self, at: float, lasts: float, until: float, by: str | None) -> None:
+        if self._quiet is not None:
+            self._quiet.ended = at
+        self._quiet = self._wait(at, lasts, until, by)
+        self.quiets.append(self._quiet)
+
+    def _wait(self, at: float, lasts: float, until: float, by: str | None = None) -> Quiet:
+        walls = self.facts.walls
+        over = min(walls.reach(until, at), walls.falls_to(until - 2 * lasts, at))
+        return Quiet(at, lasts, over, by)
+
+    def _may_be_over(self, waits: Quiet, at: float) -> bool:
+        walls = self.facts.walls
+        elapsed = at - waits.since + walls.forward(waits.since, at)
+        far = walls.falls_to(walls.at(waits.since) - waits.lasts + 1, waits.since)
+        return elapsed >= waits.lasts - EARLY or far <= at
+
+    def _jump(self, at: float, by: float) -> None:
+        self._jumped = True
+        if self._start >= at:
+            return  # the jump itself began it
+        shift = -by if by > 0 else min(-by, at - self._latest + MINUTE)
+        self._start += shift
+        for moments in (self._sent, self._pulled):
+            for step in moments:
+                moments[step] += shift
+
+    def _problem(self, at: float, words: str) -> None:
+        self.problems.append(f"{self.incident.key} ({self.incident.policy}): at {at:.0f} {words}")

@@ -1,0 +1,158 @@
+"""What a simulated week left behind, in true time: the log of pages as stored, ledgers and posts as others saw them."""
+
+from __future__ import annotations
+
+import bisect
+import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+
+from tests.acceptance.week_world import Change, World
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the log of pages. `at` is true time, `wall` and `until` are the bot's clock, in seconds."""
+
+    at: float
+    wall: float
+    what: str
+    step: int | None
+    user: str | None
+    by: str | None
+    until: float | None
+    page: int | None
+
+
+@dataclass(frozen=True)
+class Sending:
+    page: int
+    via: str
+    target: str
+    message: str | None
+    state: str
+
+
+@dataclass(frozen=True)
+class Incident:
+    id: int
+    key: str
+    kind: str
+    policy: str | None
+    clarification: str | None
+    log: tuple[Entry, ...]
+
+
+class Walls:
+    """What the bot's clock said when, in seconds since 1970."""
+
+    def __init__(self, beginning: datetime, jumps: list[tuple[float, float]]) -> None:
+        self._since = [0.0, *(at for at, _ in jumps)]
+        self._base = [beginning.timestamp()]
+        for _, by in jumps:
+            self._base.append(self._base[-1] + by)
+        self.jumps = jumps
+
+    def at(self, true: float) -> float:
+        return true + self._base[bisect.bisect_right(self._since, true) - 1]
+
+    def reach(self, wall: float, since: float) -> float:
+        """When the clock first says `wall` or later, from `since` on."""
+        first = bisect.bisect_right(self._since, since) - 1
+        for index in range(first, len(self._since)):
+            begins = max(since, self._since[index])
+            ends = self._since[index + 1] if index + 1 < len(self._since) else float("inf")
+            if (at := max(begins, wall - self._base[index])) < ends:
+                return at
+        raise AssertionError("the last stretch has no end")
+
+    def falls_to(self, wall: float, since: float) -> float:
+        """When the clock is first put back to `wall` or before; never: inf."""
+        return next(
+            (at for at, by in self.jumps if at > since and by < 0 and self.at(at) <= wall), float("inf")
+        )
+
+    def jumped(self, since: float, until: float) -> bool:
+        return any(since <= at <= until for at, _ in self.jumps)
+
+    def forward(self, since: float, until: float) -> float:
+        return sum(by for at, by in self.jumps if since < at <= until and by > 0)
+
+
+class Lives:
+    def __init__(self, lives: list[tuple[float, float]]) -> None:
+        self._lives = lives
+        self.end = lives[-1][1]
+
+    def settled(self, due: float, slack: float) -> float:
+        """When what is due must be done: `slack` later, of the first life that lasts long enough."""
+        for begins, ends in self._lives:
+            at = max(begins, due) + slack
+            if at <= ends:
+                return at
+        return float("inf")
+
+
+class Facts:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.plan, self.outer, self.story = world.plan, world.outer, world.story
+        self.walls = Walls(world.plan.beginning, world.story.jumps)
+        self.lives = Lives(world.story.lives)
+        self.changes: dict[str, list[Change]] = world.story.changes
+        db = sqlite3.connect(world.storage)
+        db.row_factory = sqlite3.Row
+        try:
+            self._read(db)
+        finally:
+            db.close()
+
+    def _read(self, db: sqlite3.Connection) -> None:
+        logs: dict[int, list[Entry]] = defaultdict(list)
+        rows = db.execute(
+            """select l.*, s.at as seen from incident_log l
+               join week_seen s on s.what = 'log' and s.id = l.id order by l.id"""
+        )
+        for row in rows:
+            logs[row["incident"]].append(
+                Entry(
+                    row["seen"],
+                    row["at"],
+                    row["what"],
+                    row["step"],
+                    row["user"],
+                    row["done_by"],
+                    row["until"],
+                    row["page"],
+                )
+            )
+        self.incidents = {
+            row["id"]: Incident(
+                row["id"],
+                row["key"],
+                row["kind"],
+                row["policy"],
+                row["clarification"],
+                tuple(logs[row["id"]]),
+            )
+            for row in db.execute("select * from incidents")
+        }
+        self.page_at = {
+            row["id"]: row["at"] for row in db.execute("select id, at from week_seen where what = 'page'")
+        }
+        self.page_step = {row["id"]: row["step"] for row in db.execute("select id, step from pages")}
+        self.items: dict[int, list[int]] = defaultdict(list)
+        for row in db.execute("select * from page_items"):
+            self.items[row["page"]].append(row["incident"])
+        self.sendings: dict[int, list[Sending]] = defaultdict(list)
+        for row in db.execute("select * from page_sendings"):
+            self.sendings[row["page"]].append(
+                Sending(row["page"], row["via"], row["target"], row["message"], row["state"])
+            )
+        self.failed_messages = dict(
+            tuple(row) for row in db.execute("select key, failed from messages where failed is not null")
+        )
+
+    def by_key(self) -> dict[str, Incident]:
+        return {each.key: each for each in self.incidents.values()}

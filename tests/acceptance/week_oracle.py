@@ -1,0 +1,226 @@
+"""What must be true of a simulated week, by arithmetic of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tests.acceptance.week_course import NOTICED, Course
+from tests.acceptance.week_facts import Facts, Incident
+from tests.acceptance.week_plan import MINUTE, SLA
+from tests.acceptance.week_world import Change
+
+_SOON = 5.0  # seconds that a due thing may take
+_UNDER_WAY = 6.0  # seconds that a call to Slack may be under way when somebody acknowledges
+_LANDING = 15.0
+
+
+@dataclass
+class Verdict:
+    problems: list[str] = field(default_factory=list)
+    figures: Counter[str] = field(default_factory=Counter)
+    late: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        late = sorted(self.late) or [0.0]
+        words = ", ".join(f"{name} {count}" for name, count in sorted(self.figures.items()))
+        return f"{words}; pages late by {late[len(late) // 2]:.2f} s (median), {late[-1]:.0f} s (most)"
+
+
+def judge(facts: Facts) -> Verdict:
+    """All that is wrong, in words; none of it should be."""
+    verdict = Verdict()
+    courses = _courses(facts, verdict)
+    for changes in facts.changes.values():
+        _attended(facts, changes, verdict)
+    _nothing_lost(facts, courses, verdict)
+    _nothing_twice(facts, verdict)
+    _nobody_after_acknowledging(facts, courses, verdict)
+    _acts_are_kept(facts, verdict)
+    verdict.figures["questions"] = len(facts.plan.questions)
+    verdict.figures["lives"] = len(facts.story.lives)
+    verdict.figures["pages"] = len(facts.page_at)
+    verdict.figures["posts"] = len(facts.outer.posts)
+    verdict.figures["outside"] = len(facts.outer.taken)
+    verdict.figures["refused"] = len(facts.outer.refusals) + len(facts.outer.refused_outside)
+    return verdict
+
+
+def _attended(facts: Facts, changes: list[Change], verdict: Verdict) -> None:
+    """Nudged, escalated and abandoned when the clock said so, and not before."""
+    for now, after in zip(changes, [*changes[1:], None], strict=True):
+        if now.status == "pending":
+            _chased(facts, now, after, verdict)
+        if now.status not in {"pending", "escalated"} or now.expires_at is None:
+            continue
+        expiry = _due(facts, now, now.expires_at.timestamp())
+        if (after.at if after is not None else facts.lives.end) > expiry:
+            verdict.problems.append(f"{now.id}: open at {expiry:.0f}, when its time had run out")
+
+
+def _chased(facts: Facts, now: Change, after: Change | None, verdict: Verdict) -> None:
+    """One that waits is nudged, or escalated, in time."""
+    asked = now.asked_last.timestamp()
+    left = now.expires_at.timestamp() - asked if now.expires_at is not None else None
+    if now.nudges == 0:
+        kind, wall = "nudged", asked + (SLA if left is None else min(SLA, left / 2))
+    else:
+        again = now.wall.timestamp() + SLA
+        limit = float("inf") if left is None else max(now.wall.timestamp(), asked + left * 0.75)
+        kind, wall = "escalated", min(again, limit)
+    due = _due(facts, now, wall)
+    if (after.at if after is not None else facts.lives.end) > due:
+        verdict.problems.append(f"{now.id} round {now.round}: not {kind} by {due:.0f}")
+    if after is None or after.round != now.round:
+        return
+    nudged, escalated = after.nudges > now.nudges, after.escalated_for == "stale" != now.escalated_for
+    if (nudged and kind == "nudged") or (escalated and kind == "escalated"):
+        verdict.figures[kind] += 1
+        if after.wall.timestamp() < wall - 0.01:
+            verdict.problems.append(f"{now.id}: {kind} at {after.at:.0f}, too early")
+    elif nudged or escalated:
+        verdict.problems.append(f"{now.id}: at {after.at:.0f} it should have been {kind}")
+
+
+def _due(facts: Facts, now: Change, wall: float) -> float:
+    """When it must be done that is due when the clock says `wall`."""
+    at = facts.walls.reach(wall, now.at)
+    slack = _SOON + (NOTICED if facts.walls.jumped(at - MINUTE, at + MINUTE) else 0)
+    return facts.lives.settled(at, slack)
+
+
+def _courses(facts: Facts, verdict: Verdict) -> dict[int, Course]:
+    """Each escalation is one incident, and its pages come as its policy says."""
+    found: dict[int, Course] = {}
+    known = facts.by_key()
+    for changes in facts.changes.values():
+        for begins, ends in _escalations(facts, changes):
+            key = f"escalated:{begins.id}:{begins.round}:{begins.escalated_at}"
+            incident = known.get(key)
+            if incident is None or incident.log[0].at > facts.lives.settled(begins.at, _SOON):
+                if facts.lives.settled(begins.at, _SOON) < ends:
+                    verdict.problems.append(f"{key}: escalated at {begins.at:.0f}, and nobody was to know")
+                if incident is None:
+                    continue
+            course = found[incident.id] = Course(facts, incident)
+            course.run(ends)
+            verdict.problems += course.problems
+            verdict.late += course.late
+            verdict.figures["escalations"] += 1
+            verdict.figures["acknowledged"] += len(course.quiets)
+    return found
+
+
+def _escalations(facts: Facts, changes: list[Change]) -> list[tuple[Change, float]]:
+    """Each, with when it was over."""
+    found: list[tuple[Change, float]] = []
+    for index, now in enumerate(changes):
+        before = changes[index - 1] if index else None
+        if now.status != "escalated" or (before is not None and before.escalated_at == now.escalated_at):
+            continue
+        after = (
+            each.at
+            for each in changes[index:]
+            if each.escalated_at != now.escalated_at or each.status != "escalated"
+        )
+        found.append((now, next(after, facts.lives.end)))
+    return found
+
+
+def _nothing_lost(facts: Facts, courses: dict[int, Course], verdict: Verdict) -> None:
+    """What was to be sent is there, or was refused and the next step told so, or was needed by nobody any more."""
+    posted = {post.key: post.at for post in facts.outer.posts}
+    for page, sendings in facts.sendings.items():
+        for each in sendings:
+            verdict.figures[f"{each.via} {each.state}"] += 1
+            if each.via == "slack" and each.state == "sent" and each.message not in posted:
+                verdict.problems.append(f"{each.message}: is said to be sent, and is nowhere")
+            if each.state == "wanted" and facts.page_at[page] < facts.lives.end - 10 * MINUTE:
+                verdict.problems.append(f"page {page} to {each.target}: never settled")
+        _failures_told(facts, page, posted, courses, verdict)
+    taken = {(each.page, each.variable) for each in facts.outer.taken}
+    for page, sendings in facts.sendings.items():
+        for each in sendings:
+            if each.via == "apprise" and each.state == "sent" and (page, each.target) not in taken:
+                verdict.problems.append(f"page {page} through {each.target}: is said to be sent, and was not")
+
+
+def _failures_told(
+    facts: Facts, page: int, posted: dict[str, float], courses: dict[int, Course], verdict: Verdict
+) -> None:
+    """A message that is not there in time counts as failed, for everything that still waits."""
+    latest = facts.lives.settled(facts.page_at[page], _LANDING)
+    slack = [each for each in facts.sendings[page] if each.via == "slack"]
+    if all(posted.get(each.message or "", float("inf")) <= latest for each in slack):
+        return
+    known = facts.lives.settled(facts.page_at[page], _LANDING + 60)
+    for number in facts.items[page]:
+        course = courses.get(number)
+        if course is None or any(e.page == page and e.what == "failed" for e in course.incident.log):
+            continue
+        if not _settles(course, facts.page_at[page], known):
+            verdict.problems.append(
+                f"page {page} about {course.incident.key}: did not arrive, and nothing came of it"
+            )
+
+
+def _settles(course: Course, since: float, until: float) -> bool:
+    """Whether it was acknowledged, passed on or over in between."""
+    whats = {"taken", "snoozed", "handed", "closed", "not mine"}
+    return any(e.what in whats and since - _UNDER_WAY <= e.at <= until for e in course.incident.log) or any(
+        quiet.since <= since <= quiet.ended for quiet in course.quiets
+    )
+
+
+def _nothing_twice(facts: Facts, verdict: Verdict) -> None:
+    """A page is in each place once; a pager outside gets it again only where a life ended meanwhile."""
+    for key, count in Counter((post.key, post.channel) for post in facts.outer.posts if post.key).items():
+        if count > 1:
+            verdict.problems.append(f"{key[0]}: is {count} times in {key[1]}")
+    ends = sorted(end for _, end in facts.story.lives)
+    outside: dict[tuple[int, str], list[float]] = {}
+    for each in facts.outer.taken:
+        outside.setdefault((each.page, each.variable), []).append(each.at)
+    for (page, variable), times in outside.items():
+        for one, other in pairwise(times):
+            if not any(one <= end <= other for end in ends):
+                verdict.problems.append(
+                    f"page {page}: twice through {variable}, at {one:.0f} and {other:.0f}"
+                )
+
+
+def _nobody_after_acknowledging(facts: Facts, courses: dict[int, Course], verdict: Verdict) -> None:
+    """Nothing arrives about what somebody has in hand, or what is over."""
+    arrived = [
+        (p.at, int(p.key.split(":")[1]), p.key) for p in facts.outer.posts if p.key.startswith("page:")
+    ]
+    arrived += [
+        (each.at, each.page, f"page {each.page} through {each.variable}") for each in facts.outer.taken
+    ]
+    for at, page, name in arrived:
+        mine = [facts.incidents[number] for number in facts.items[page]]
+        if all(_is_calm(incident, courses.get(incident.id), at) for incident in mine):
+            verdict.problems.append(f"{name}: arrived at {at:.0f}, when nobody was needed for {mine[0].key}")
+
+
+def _is_calm(incident: Incident, course: Course | None, at: float) -> bool:
+    """Whether nobody was to be paged about it for some seconds before `at`."""
+    closed = next((e.at for e in incident.log if e.what == "closed"), float("inf"))
+    if closed < at - _UNDER_WAY:
+        return True
+    quiets = course.quiets if course is not None else []
+    return any(quiet.since < at - _UNDER_WAY and at < min(quiet.ended, quiet.over) for quiet in quiets)
+
+
+def _acts_are_kept(facts: Facts, verdict: Verdict) -> None:
+    """What somebody was told was done is in the log."""
+    whats = {"take": "taken", "snooze": "snoozed", "notmine": "not mine", "hand": "handed"}
+    for act in facts.story.acts:
+        if not act.confirmed:
+            continue
+        verdict.figures[act.verb] += 1
+        logs = [facts.incidents[number].log for number in facts.items[act.page]]
+        done = any(e.what in {whats[act.verb], "closed"} and e.at <= act.at + 1 for log in logs for e in log)
+        if not done:
+            verdict.problems.append(f"page {act.page}: {act.verb} by {act.user} at {act.at:.0f} is not kept")
