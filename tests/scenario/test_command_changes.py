@@ -273,6 +273,7 @@ async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: S
         expected = await ask_many(stage, bot.index, 45)
         listed = await command(stage, "")
         assert "Open questions: 45" in words(listed)
+        before = stage.calls("response_url")  # a slow list comes that way itself
         seen = ids(listed)
         for page in range(2, 7):
             assert (await stage.workspace.press_ephemeral(ADE, listed, "Next")).ok
@@ -284,7 +285,7 @@ async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: S
         await becomes(stage, listed, "Page 5 of 6")
         assert ids(listed) == expected[32:40]
         assert len(stage.workspace.ephemerals(ADE)) == 1
-        assert stage.calls("response_url") == 6
+        assert stage.calls("response_url") == before + 6
 
 
 async def test_list_that_got_shorter_turns_to_its_last_page(stage: Scene) -> None:
