@@ -135,3 +135,9 @@ def _id(record: Clarification) -> str:
 
 def _clean(text: str, limit: int) -> str:
     return inert.escape(inert.clip(inert.line(text), limit)) or "(blank)"
+
+
+def begin_with(bot_user: str, words: str) -> str:
+    """The bot was mentioned in the midst of a message, before words that would change something."""
+    bot, shown = inert.mention(bot_user), inert.escape(inert.clip(inert.line(words), 80))
+    return f"Nothing was changed. To have me do it, begin with the mention: “{bot} {shown}”, or type “/clarify {shown}”."

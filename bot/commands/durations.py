@@ -9,6 +9,11 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _PART = r"(\d{1,6})(m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?)"
 _WHOLE = re.compile(rf"(?:{_PART})+", re.IGNORECASE)
 _EACH = re.compile(_PART, re.IGNORECASE)
+_LIKE_ONE = re.compile(
+    r"[-−]\d+|[-−+]?(?:\d+(?:[.,]\d+)?(?:s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?|onths?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?"
+    r"|w(?:eeks?)?|y(?:ears?)?))+",
+    re.IGNORECASE,
+)
 _NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -20,6 +25,11 @@ def span_of(text: str) -> timedelta | None:
     for amount, unit in _EACH.findall(text):
         total += timedelta(**{_UNITS[unit[0].lower()]: int(amount)})
     return total or None
+
+
+def is_like_span(text: str) -> bool:
+    """Whether a text is meant as a span, though it may be none that can be used: `-2h`, `3s`, `1.5h`."""
+    return _LIKE_ONE.fullmatch(text) is not None
 
 
 def spoken(span: timedelta) -> str:

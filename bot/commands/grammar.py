@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, cast, get_args
 
-from bot.commands.durations import span_of
+from bot.commands.durations import is_like_span, span_of
 
 ListKind = Literal["waiting", "stale", "mine", "issue"]
 ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
@@ -42,6 +42,7 @@ _NEAR_ID = re.compile(r"(?:CLR[-_ ]?)?(\d{1,9})[-_/](\d{1,9})", re.IGNORECASE)
 _ISSUE = re.compile(r"#(\d{1,9})|<#C[A-Z0-9]+\|(\d{1,9})>")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _ITSELF = re.compile(r"^/clarify\b\s*", re.IGNORECASE)
+_DUTIES: dict[DutyVerb, str] = {"who": "who platform", "take": "take 2h", "hand": "hand @ade 2h"}
 _CLOSE = 0.6
 
 
@@ -214,16 +215,10 @@ def _on_call(rest: str) -> Command | Hint:
             user = match[1]
         elif (length := span_of(token)) is not None:
             span = length
-        elif token.startswith("@"):
-            return Hint(
-                f"“{_short(token)}” is no mention. Choose the name from the list that Slack shows while you type it."
-            )
-        elif token.isdecimal() or policy is not None:
-            return Hint(
-                f"“{_short(token)}” is not understood. For example: “/clarify oncall {_duty_example(verb)}”."
-            )
-        else:
+        elif policy is None and not (token.startswith("@") or token.isdecimal() or is_like_span(token)):
             policy = token
+        else:
+            return _odd_duty(token, verb)
     if verb == "hand" and user is None:
         return Hint("To whom? For example: “/clarify oncall hand @ade 2h”.")
     if span is not None and span > LONGEST_DUTY:
@@ -231,8 +226,13 @@ def _on_call(rest: str) -> Command | Hint:
     return OnCall(verb, user, span, policy)
 
 
-def _duty_example(verb: DutyVerb) -> str:
-    return {"who": "who platform", "take": "take 2h", "hand": "hand @ade 2h"}[verb]
+def _odd_duty(token: str, verb: DutyVerb) -> Hint:
+    if token.startswith("@"):
+        return Hint(
+            f"“{_short(token)}” is no mention. Choose the name from the list that Slack shows while you type it."
+        )
+    wrong = "no span of time up to 14d" if is_like_span(token) else "not understood"
+    return Hint(f"“{_short(token)}” is {wrong}. For example: “/clarify oncall {_DUTIES[verb]}”.")
 
 
 def _digest(rest: str) -> Command | Hint:
@@ -278,9 +278,10 @@ def _unknown(word: str, rest: str) -> Hint:
     if near := _NEAR_ID.fullmatch(dashed):
         return Hint(f"“{_short(word)}” is no id. Did you mean “/clarify {_id(near)}”?")
     if close := _near(word.casefold(), VERBS):
-        return Hint(
-            f"“{_short(word)}” is not understood. Did you mean “{f'/clarify {close} {_short(rest)}'.strip()}”?"
-        )
+        meant = f"{close} {_short(rest)}".strip()
+        if close not in get_args(ChangeVerb) and isinstance(parse(meant), Hint):
+            meant = close  # nothing is suggested that would be refused
+        return Hint(f"“{_short(word)}” is not understood. Did you mean “/clarify {meant}”?")
     return Hint(
         f"“{_short(word)}” is not understood. For example: “/clarify stale”. “/clarify help” shows everything."
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from bot import phrases
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Paged, Said
 from bot.commands.shortcut import UseAsAnswer
@@ -62,9 +63,18 @@ class Asides:
         )
         if heard.kind == "aside":
             if not first and not self._commands.understands(text):
-                return Words()  # it was mentioned, not spoken to
+                return await self._overheard(heard, person)
         elif not first or not self._commands.understands(text):
             return None  # in a session's thread whatever is no command is an answer
+        return _aside(await self._commands.run(text, person, Place(heard.channel, heard.thread_ts or None)))
+
+    async def _overheard(self, heard: Heard, person: Person) -> Words:
+        """Mentioned in the midst of a message: its rest may be a command; nothing is changed in passing."""
+        text = mrkdwn.after(heard.text, self._bot_user)
+        if not text or not self._commands.understands(text):
+            return Words()  # it was mentioned, not spoken to
+        if self._commands.is_change(text):
+            return Words(phrases.begin_with(self._bot_user, mrkdwn.plain(text, self._name_of)))
         return _aside(await self._commands.run(text, person, Place(heard.channel, heard.thread_ts or None)))
 
     async def hint(self, heard: Heard, person: Person) -> Words | None:

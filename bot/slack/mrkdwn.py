@@ -30,6 +30,11 @@ def begins_with(text: str, user: str) -> bool:
     return re.match(rf"\s*<@{re.escape(user)}(?:\|[^<>\n]*)?>", text) is not None
 
 
+def after(text: str, user: str) -> str:
+    """What follows the first mention of `user`; all other markup stays."""
+    return re.split(rf"<@{re.escape(user)}(?:\|[^<>\n]*)?>[:,]?", text, maxsplit=1)[-1].strip()
+
+
 def without(text: str, user: str) -> str:
     """A message without the mentions of `user`; all other markup stays."""
     return re.sub(rf"[ \t]*<@{re.escape(user)}(?:\|[^<>\n]*)?>[:,]?[ \t]*", " ", text).strip()

@@ -110,6 +110,33 @@ async def test_only_who_speaks_to_the_bot_gets_a_hint(bot: Bot, text: str, hinte
     assert [("/clarify stale" in told) for told in bot.told(ADE)] == ([True] if hinted else [])
 
 
+@pytest.mark.parametrize("text", ["hey <@U0BOT> #{n}", "Well, <@U0BOT>: #{n}", "hey\n<@U0BOT>, '#{n}'"])
+async def test_mention_in_the_midst_is_read_from_there(bot: Bot, text: str) -> None:
+    record, _ = await bot.asked()
+
+    await say(bot, ADE, AGENTS, text.format(n=record.issue_number))
+
+    (told,) = bot.ws.ephemerals(ADE)
+    assert record.id in told.text
+
+
+async def test_mention_in_the_midst_changes_nothing_and_says_how(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    await say(bot, ADE, AGENTS, f"never <@U0BOT> answer {record.id} yes")
+
+    assert (await bot.find(record)).is_open
+    assert bot.told(ADE)[-1].startswith("Nothing was changed")
+    assert f"“/clarify answer {record.id} yes”" in bot.told(ADE)[-1]
+
+
+@pytest.mark.parametrize("text", ["thanks <@U0BOT>", "is <@U0BOT> up?", "ask <@U0BOT> help yourself"])
+async def test_mention_in_talk_is_left_alone(bot: Bot, text: str) -> None:
+    await say(bot, ADE, AGENTS, text)
+
+    assert bot.told(ADE) == []
+
+
 async def test_mention_in_a_sessions_thread_is_a_command_or_the_answer(bot: Bot) -> None:
     record, ts = await bot.asked()
 
