@@ -39,6 +39,7 @@ class Course:
 
     def __post_init__(self) -> None:
         self._policy = next((p for p in POLICIES if p.name == self.incident.policy), _NOBODY)
+        self._put_on = 0.0  # when the clock jumped last: nothing can be expected of the time before
         self._quiet: Quiet | None = None
         self._resume: Quiet | None = None  # a hand-over, or a last resort that failed
         self._holder: str | None = None
@@ -105,9 +106,9 @@ class Course:
             return
         for step, due in self._dues():
             slack = URGENT if step in self._pulled else GATE
-            if self.facts.walls.jumped(due - 3 * MINUTE, due + 3 * MINUTE):
+            if self.facts.walls.jumped(max(due, self._put_on) - 3 * MINUTE, due + 3 * MINUTE):
                 slack += NOTICED
-            if self.facts.lives.settled(due, slack) < now:
+            if self.facts.lives.settled(max(due, self._put_on), slack) < now:
                 self._problem(now, f"step {step} was due at {due:.0f} and did not come")
                 return
 
@@ -166,6 +167,9 @@ class Course:
             self._page(entry)
         elif entry.page not in self._pages:
             self._jumped = True  # of a cycle before: it may hurry this one
+            if step == LAST and self._quiet is None and self._resume is None:
+                lasts = self._policy.take_timeout
+                self._resume = self._wait(at, lasts, entry.wall + lasts)
             return
         if self._quiet is not None or step in self._failed:
             return
@@ -212,6 +216,7 @@ class Course:
 
     def _jump(self, at: float, by: float) -> None:
         self._jumped = True
+        self._put_on = at
         if self._start >= at:
             return  # the jump itself began it
         shift = -by if by > 0 else min(-by, at - self._latest + MINUTE)

@@ -42,6 +42,9 @@ _ENVIRON = {
     "OTHER": "json://other.invalid",
 }
 
+# What people read when it was done.
+_DONE = {"take": "You took", "snooze": "Snoozed until", "notmine": "Passed on", "hand": "gets a page now"}
+
 
 @dataclass(frozen=True)
 class Change:
@@ -340,7 +343,7 @@ class World:
             reaction = await life.do(life.bot.paging.submit_hand(press, to, person, place))
         else:
             reaction = await life.do(life.bot.paging.press(press, person, place))
-        confirmed = reaction is not None and reaction.recorded and reaction.errors is None
+        confirmed = reaction is not None and _DONE[verb] in (reaction.text or "")
         self.story.acts.append(Act(began, self._loop.time(), user, verb, page, confirmed))
         if verb == "take" and confirmed and self.plan.draw("then", page, user) < 0.5:
             await asyncio.sleep(8 * MINUTE * self.plan.draw("answers", page, user))
