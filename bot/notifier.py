@@ -121,6 +121,8 @@ class Notifier:
             return
         title = f"{event.agent_name or event.agent_id}: session ended with an error"
         body = event.summary() or event.text("error_message") or ""
+        if hint := event.text("remediation_hint"):
+            body = f"{body}\nWhat to do: {hint}".strip()
         page = Page(f"errored:{item.producer}:{event.event_id}", f"Error category {category}", title, body)
         await self._delivery.page(page, event.agent_id)
 

@@ -190,7 +190,7 @@ def closed_words(shown: Round, limit: int) -> str:
         return "Expired; the agent had no default to assume"
     if reason in _CLOSED_WORDS:
         return _CLOSED_WORDS[reason]
-    if reason:
+    if reason and reason != "resolved elsewhere":
         return f"Closed: {inert.clip(inert.line(reason), limit)}"
     last = _last(shown.record, "resolution", shown.record.round)
     return f"Closed: {inert.clip(inert.line(last.body), limit)}" if last else "Closed without an answer"

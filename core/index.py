@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from core.adoption import is_adoptable
 from core.clarification import DONE, Clarification, ReplyState, Status, Why
 from core.ledger import Raw, digest, dump, parse
-from core.transitions import is_adoptable
 
 TOPIC_LIMIT = 200
 _WHEN_CREATED = datetime.min.replace(tzinfo=UTC)

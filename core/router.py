@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from core import aaep
+from core.adoption import adopted, decided_elsewhere, is_adoptable, not_usable, reopened
 from core.answers import from_text
 from core.clarification import Answer, Ask, Clarification, CloseReason, Decider, ReplyState, parse_id
 from core.clock import Clock
@@ -18,13 +19,10 @@ from core.matters import is_known, is_same_matter
 from core.steering import Steering
 from core.transitions import (
     abandoned,
-    adopted,
     answered,
     followed_up,
     has_expired,
-    is_adoptable,
     opened,
-    reopened,
     reply_settled,
     resolved,
     went_on,
@@ -144,13 +142,14 @@ class Router(Steering):
 
         def decide(book: Book) -> None:
             record = book.get(clarification_id)
-            entry = record.answer
+            entry = decided_elsewhere(record)
             if not is_adoptable(record) or entry is None:
                 return
             try:
                 book.put(adopted(record, from_text(record.asked, entry.body), entry))
             except AnswerRejected:
-                book.put(reopened(record, self._clock.now(), self._sla))
+                answered = entry.type == "answer"
+                book.put(reopened(record, self._clock.now(), self._sla) if answered else not_usable(record))
 
         await self._transact(issue, decide)
 

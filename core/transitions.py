@@ -31,7 +31,7 @@ from core.summary import escalation_words
 
 US = "clarify-bot"
 _NOT_HELD = {"taken_by": None, "handed_to": None}
-_NOT_CHASED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_for": None, **_NOT_HELD}
+NOT_CHASED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_for": None, **_NOT_HELD}
 
 
 def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
@@ -46,8 +46,8 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
         status="pending",
         max_rounds=5 if ask.blocking else 6,
         created=now,
-        stale_after=_stale_after(now, sla, ask.expires_at),
-        thread=(_entry(1, ask.agent_id, "question", ask.question, now),),
+        stale_after=stale_after(now, sla, ask.expires_at),
+        thread=(new_entry(1, ask.agent_id, "question", ask.question, now),),
         revision=1,
         aaep=_asked(ask, ()),
     )
@@ -64,8 +64,8 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
     )
     asked_again: dict[str, Any] = {
         "round": number,
-        "thread": (*record.thread, _entry(number, ask.agent_id, "question", ask.question, now)),
-        "stale_after": _stale_after(now, sla, ask.expires_at),
+        "thread": (*record.thread, new_entry(number, ask.agent_id, "question", ask.question, now)),
+        "stale_after": stale_after(now, sla, ask.expires_at),
         "aaep": _asked(ask, earlier),
     }
     if not exhausted:
@@ -75,7 +75,7 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
 
 
 def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
-    """The answerers are nudged at `now`; the time to the next step is renewed.
+    """The answerers are nudged at `now`; the time to the next step begins anew.
 
     Raises:
         AlreadyAnswered, Closed: it takes no answer any more.
@@ -85,10 +85,10 @@ def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarificatio
     if record.status == "escalated":
         raise IllegalTransition(record.id, record.status, "pending")
     latest = escalation_limit(record)
-    renewed = now + sla if latest is None else max(now, min(now + sla, latest))
+    later = now + sla if latest is None else max(now, min(now + sla, latest))
     at = max(now, record.asked_last)  # so that it counts for this question, whoever's clock went back
     asked = record.asked.model_copy(update={"nudges": record.nudges + 1, "nudged_at": at})
-    return _renewed(record, status="pending", stale_after=renewed, aaep=asked)
+    return renewed(record, status="pending", stale_after=later, aaep=asked)
 
 
 def escalated(record: Clarification, why: Why, words: str, now: datetime, by: str = US) -> Clarification:
@@ -101,7 +101,7 @@ def escalated(record: Clarification, why: Why, words: str, now: datetime, by: st
     return _changed(
         record,
         "escalated",
-        thread=(*record.thread, _entry(record.round, by, "escalation", words, now)),
+        thread=(*record.thread, new_entry(record.round, by, "escalation", words, now)),
         aaep=record.asked.model_copy(update=news),
     )
 
@@ -113,7 +113,7 @@ def taken(record: Clarification, holder: Holder) -> Clarification:
         AlreadyAnswered, Closed: it takes no answer any more.
     """
     check_open(record)
-    return _renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "taken_by": holder}))
+    return renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "taken_by": holder}))
 
 
 def handed(record: Clarification, holder: Holder) -> Clarification:
@@ -123,7 +123,7 @@ def handed(record: Clarification, holder: Holder) -> Clarification:
         AlreadyAnswered, Closed: it takes no answer any more.
     """
     check_open(record)
-    return _renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "handed_to": holder}))
+    return renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "handed_to": holder}))
 
 
 def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
@@ -136,7 +136,7 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     check_open(record)
     asked = record.asked
     at = max(at, record.asked_last)  # by another clock, Slack's, it may come out earlier
-    entry = _entry(record.round, decider.decided_by, "answer", answer.label, at)
+    entry = new_entry(record.round, decider.decided_by, "answer", answer.label, at)
     news: dict[str, Any] = {
         "response": answer.response,
         "label": answer.label,
@@ -155,46 +155,6 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     )
 
 
-def is_adoptable(record: Clarification) -> bool:
-    """Whether another implementation wrote an answer that the waiting producer has not been sent."""
-    asked = record.asked
-    waits = asked.reply_token is not None and asked.response is None and asked.reply is None
-    return waits and record.status in {"answered", "resolved"} and record.answer is not None
-
-
-def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarification:
-    """An answer that another implementation wrote, made ready to be sent. Its author is an agent's role."""
-    who = entry.from_ if ":" in entry.from_ else f"agent:{entry.from_}"
-    news: dict[str, Any] = {
-        "response": answer.response,
-        "label": answer.label,
-        "decided_by": who[:256],
-        "answered_at": entry.timestamp,
-        "answered_by": AnsweredBy(surface="ledger"),
-        "reply": "sending",
-    }
-    return _renewed(record, aaep=record.asked.model_copy(update=news))
-
-
-def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
-    """Another implementation's answer does not fit the question: it waits, as a new one, for one that does."""
-    words = "The answer does not fit the question; it is open again."
-    thread = (
-        *record.thread,
-        _entry(record.round, US, "resolution", words, now),
-        _entry(record.round + 1, US, "question", record.question, now),
-    )
-    return _renewed(
-        record,
-        status="pending",
-        round=record.round + 1,
-        resolved_at=None,
-        stale_after=_stale_after(now, sla, record.expires_at),
-        thread=thread,
-        aaep=record.asked.model_copy(update=_NOT_CHASED),
-    )
-
-
 def has_expired(record: Clarification, at: datetime) -> bool:
     """Whether an open clarification's time had run out at `at`."""
     expires = record.asked.expires_at
@@ -203,7 +163,7 @@ def has_expired(record: Clarification, at: datetime) -> bool:
 
 def abandoned(record: Clarification, reason: CloseReason, now: datetime, by: str = US) -> Clarification:
     """Closed without an answer being used. The words go into the thread, for whoever reads the ledger."""
-    entry = _entry(record.round, by, "resolution", f"Abandoned: {reason}.", now)
+    entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}.", now)
     return _changed(
         record,
         "abandoned",
@@ -221,19 +181,19 @@ def resolved(record: Clarification, now: datetime) -> Clarification:
 def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: datetime) -> Clarification:
     """Somebody says that an answered one is done with, in words for its thread. The reply still goes out if owed."""
     at = max(at, record.asked_last)
-    entry = _entry(record.round, decider.decided_by, "resolution", text, at)
+    entry = new_entry(record.round, decider.decided_by, "resolution", text, at)
     done = record if record.status == "resolved" else _changed(record, "resolved", resolved_at=at)
     return done.model_copy(update={"thread": (*record.thread, entry)})
 
 
 def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
     """Where the reply to the producer stands. Does not change the status."""
-    return _renewed(record, aaep=record.asked.model_copy(update={"reply": state, "reply_note": note}))
+    return renewed(record, aaep=record.asked.model_copy(update={"reply": state, "reply_note": note}))
 
 
 def went_on(record: Clarification, at: datetime) -> Clarification:
     """The session was seen going on after the answer."""
-    return _renewed(record, aaep=record.asked.model_copy(update={"went_on_at": at}))
+    return renewed(record, aaep=record.asked.model_copy(update={"went_on_at": at}))
 
 
 def check_open(record: Clarification) -> None:
@@ -252,14 +212,14 @@ def check_open(record: Clarification) -> None:
 def _changed(record: Clarification, status: Status, **update: Any) -> Clarification:
     if status not in TRANSITIONS[record.status]:
         raise IllegalTransition(record.id, record.status, status)
-    return _renewed(record, status=status, **update)
+    return renewed(record, status=status, **update)
 
 
-def _renewed(record: Clarification, **update: Any) -> Clarification:
+def renewed(record: Clarification, **update: Any) -> Clarification:
     return record.model_copy(update={"revision": record.revision + 1, **update})
 
 
-def _entry(number: int, by: str, kind: EntryType, body: str, at: datetime) -> Entry:
+def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) -> Entry:
     return Entry(round=number, from_=by, type=kind, body=body, timestamp=at)
 
 
@@ -286,7 +246,7 @@ def _asked(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
     )
 
 
-def _stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
+def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
     """The first nudge: after the SLA, and at most half of what is left of the question's timeout."""
     return now + (sla if expires_at is None else max(timedelta(0), min(sla, (expires_at - now) / 2)))
 

@@ -265,6 +265,8 @@ class Delivery:
     async def _landed(self, row: Row, wish: Wish) -> None:
         if row.kind == "page":
             await self._pager.ended(row.key, "sent")
+        elif row.kind == "notice":
+            self._pager.landed(row.key)
         await self._sequels.follow(row, wish)
 
 

@@ -47,6 +47,10 @@ class Paging(Protocol):
         """What became of a page's message: sent, failed (refused for good), dropped (not needed any more)."""
         ...
 
+    def landed(self, key: str) -> None:
+        """A notice is there: pages about the same event lead to it."""
+        ...
+
     def stumbled(self, key: str) -> None:
         """A page's message was tried and is not there: it will be tried again, others need not wait for it."""
         ...

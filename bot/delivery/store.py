@@ -140,6 +140,10 @@ class _Connection(aiosqlite.Connection):
         result: _T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]  # aiosqlite leaves it bare
         return result
 
+    async def ended(self) -> None:
+        """Returns when its thread is over."""
+        await asyncio.to_thread(self._thread.join)
+
 
 def _run_all(works: list[Work[Any]], db: sqlite3.Connection) -> list[tuple[object, Exception | None]]:
     """Each work's result, or its exception. Begins a transaction and leaves it open."""
@@ -164,7 +168,11 @@ def _run(work: Work[Any], db: sqlite3.Connection) -> tuple[object, Exception | N
 async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
     """A connection is a thread, which would keep the process alive: `undo` ends it if opening fails later."""
     connection = _Connection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
-    await connection
+    try:
+        await connection
+    except sqlite3.Error:
+        await connection.ended()  # which it does by itself, but would tell an event loop that is closed by then
+        raise
     undo.push_async_callback(connection.close)
     connection.row_factory = sqlite3.Row
     await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")

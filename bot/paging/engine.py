@@ -153,6 +153,13 @@ class Paging:
         """See `bot.delivery.pages.Paging`."""
         await self.loop.ended(key, state, note)
 
+    def landed(self, key: str) -> None:
+        """See `bot.delivery.pages.Paging`."""
+        about = key.partition(":")[2]
+        self.loop.touch(
+            each.incident.id for each in self.loop.board if each.incident.key.partition(":")[2] == about
+        )
+
     def stumbled(self, key: str) -> None:
         """See `bot.delivery.pages.Paging`."""
         self.loop.sender.hurry(key)

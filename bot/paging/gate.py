@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-_FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=60)
+_FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 REMEMBERED = 2 * _LONGEST  # after that, no window is open
 _SHARE = 4  # of the time that is left, at most a quarter is waited
 Group = tuple[str, str | None]

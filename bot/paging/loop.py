@@ -22,7 +22,7 @@ from bot.paging.sending import Sender, Words
 from bot.paging.shown import Shown
 from bot.paging.store import IncidentStore
 from core.clock import Clock
-from core.oncall import Closed, Happening, Wanted
+from core.oncall import Closed, Happening, Sent, Wanted
 
 _log = structlog.get_logger("clarify.paging")
 _LOOK_AGAIN = 60.0  # seconds: the machine's clock may be changed while the loop sleeps
@@ -131,7 +131,13 @@ class Loop:
             self._gate.passed(group, together, at)
         for key in await self.shown.sent_at_restart():
             await self.sender.ended(key, "sent")
+        now = self._clock.now()
         for sending in await self.incidents.owed():
+            for number in sending.incidents:
+                if (each := self.board.get(number)) is not None:
+                    # It goes out now: the next repeat counts from here, not from before the restart.
+                    each.history.append(Sent(now, sending.step))
+                    self.board.schedule(each, now)
             self.sender.go(sending)
 
     async def run(self) -> None:

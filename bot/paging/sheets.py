@@ -138,9 +138,10 @@ class Sheets:
     async def _matter(self, incident: Incident, matter: Matter) -> Matter:
         """With the question, and where its card is."""
         if incident.clarification is None:
-            return matter
+            link = incident.link or await self._link(_notice_key(incident.key))
+            return matter.with_question(None, link)
         record = await self._record(incident.clarification)
-        link = incident.link or (await self._link(record) if record is not None else None)
+        link = incident.link or (await self._link(f"card:{record.id}:{record.round}") if record else None)
         return matter.with_question(record, link)
 
     async def _record(self, clarification: str) -> Clarification | None:
@@ -150,8 +151,8 @@ class Sheets:
             _log.warning("a page goes without its question", id=clarification, reason=str(error))
             return None
 
-    async def _link(self, record: Clarification) -> str | None:
-        key = f"card:{record.id}:{record.round}"
+    async def _link(self, key: str) -> str | None:
+        """The web address of the message `key`; None: it is not there, or Slack does not say."""
         if key in self._known_links:
             return self._known_links[key]
         row = await self._messages.get(key)
@@ -167,3 +168,8 @@ class Sheets:
                 self._known_links.clear()
             self._known_links[key] = link
         return link
+
+
+def _notice_key(incident: str) -> str:
+    """The notice about what a session's incident is about: both are named after the event."""
+    return f"notice:{incident.partition(':')[2]}"

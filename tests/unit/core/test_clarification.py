@@ -9,19 +9,17 @@ from typing import get_args
 
 import pytest
 
+from core.adoption import adopted, is_adoptable, reopened
 from core.book import dump, parse
 from core.clarification import Answer, Clarification, Status, parse_id
 from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
 from core.matters import is_known, is_same_matter
 from core.transitions import (
     abandoned,
-    adopted,
     answered,
     followed_up,
     has_expired,
-    is_adoptable,
     opened,
-    reopened,
     reply_settled,
     resolved,
     went_on,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.adoption import reopened
 from core.clarification import Answer, Clarification, Entry
 from core.index import Summary, summarize
 from core.monitor import Finding, Monitor, repetitions
@@ -15,7 +16,6 @@ from core.transitions import (
     escalated,
     followed_up,
     nudged,
-    reopened,
     reply_settled,
     resolved,
 )

@@ -242,6 +242,26 @@ async def test_expire_is_for_what_ran_out_only(hub: Hub) -> None:
 # adopt: answers that another implementation wrote
 
 
+@pytest.mark.parametrize(("body", "sent"), [("yes", True), ("we settled this by phone", None)])
+async def test_adopt_takes_a_resolution_for_the_answer_if_it_is_one(
+    hub: Hub, body: str, sent: object
+) -> None:
+    await hub.router.open(42, ask(kinds=("yes_no",)))
+
+    def resolve(raw: dict[str, Any]) -> None:
+        raw["status"] = "resolved"
+        entry = {"round": 1, "from": "architect", "type": "resolution", "body": body}
+        raw["thread"].append(entry | {"timestamp": "2026-05-24T14:30:00Z"})
+
+    await hub.write_as_another(resolve)
+    await hub.router.adopt("CLR-42-001")
+    after = await hub.get()
+    assert (after.status, after.asked.response) == ("resolved", sent)
+    assert after.asked.reply == ("sending" if sent else None)
+    await hub.router.adopt("CLR-42-001")
+    assert await hub.get() == after
+
+
 @pytest.mark.parametrize(
     ("question", "body", "response"),
     [
