@@ -49,10 +49,9 @@ class _Nowhere(selectors.BaseSelector):
 
 
 def _running() -> list[str]:
-    """What is not merely waiting for something that has not happened."""
-    loop = asyncio.get_event_loop()
-    tasks = asyncio.all_tasks(loop)
-    return [repr(task) for task in tasks if getattr(task, "_fut_waiter", None) is None]
+    """Whose turn it is."""
+    ready = getattr(asyncio.get_event_loop(), "_ready", ())
+    return [repr(handle) for handle in list(ready)[:8]]
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):

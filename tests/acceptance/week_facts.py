@@ -8,7 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 
-from tests.acceptance.week_world import Change, World
+from tests.acceptance.week_story import Change
+from tests.acceptance.week_world import World
 
 
 @dataclass(frozen=True)

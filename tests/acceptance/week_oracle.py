@@ -9,7 +9,7 @@ from itertools import pairwise
 from tests.acceptance.week_course import NOTICED, Course
 from tests.acceptance.week_facts import Facts, Incident
 from tests.acceptance.week_plan import MINUTE, SLA
-from tests.acceptance.week_world import Change
+from tests.acceptance.week_story import Change
 
 _SOON = 5.0  # seconds that a due thing may take
 _UNDER_WAY = 6.0  # seconds that a call to Slack may be under way when somebody acknowledges

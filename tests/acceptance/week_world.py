@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from bot.ports import Place
 from bot.settings import parse_settings
 from bot.settings.load import prepare_folders
 from core.answers import from_text
-from core.clarification import Ask, Clarification, Decider
+from core.clarification import Clarification, Decider
 from core.errors import NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, Post
@@ -31,9 +30,9 @@ from tests.acceptance.week_plan import (
     Plan,
     Question,
     Restart,
-    StandIn,
     configuration,
 )
+from tests.acceptance.week_story import Act, Change, Story, WeekClock, ask_of, change_of, differs
 
 _ENVIRON = {
     "SLACK_BOT_TOKEN": "xoxb-week",
@@ -44,67 +43,6 @@ _ENVIRON = {
 
 # What people read when it was done.
 _DONE = {"take": "You took", "snooze": "Snoozed until", "notmine": "Passed on", "hand": "gets a page now"}
-
-
-@dataclass(frozen=True)
-class Change:
-    """A clarification as it was written at `at` (true time), when the bot's clock said `wall`."""
-
-    at: float
-    wall: datetime
-    id: str
-    status: str
-    round: int
-    nudges: int
-    asked_last: datetime
-    expires_at: datetime | None
-    stale_after: datetime | None
-    escalated_at: str | None
-    escalated_for: str | None
-    taken_by: str | None
-    handed_to: str | None
-
-
-@dataclass(frozen=True)
-class Act:
-    """What somebody did with a page. `confirmed`: they were told that it was done; else nobody knows."""
-
-    began: float
-    at: float
-    user: str
-    verb: str
-    page: int
-    confirmed: bool
-
-
-@dataclass
-class Story:
-    """What happened, as everybody but the bot saw it."""
-
-    changes: dict[str, list[Change]] = field(default_factory=dict)
-    acts: list[Act] = field(default_factory=list)
-    lives: list[tuple[float, float]] = field(default_factory=list)
-    jumps: list[tuple[float, float]] = field(default_factory=list)
-    stood_in: list[tuple[float, StandIn, datetime, bool]] = field(default_factory=list)
-    kills: int = 0
-
-
-class WeekClock:
-    """What the machine says: true time, and all the jumps so far."""
-
-    def __init__(self, beginning: datetime) -> None:
-        self._beginning = beginning
-        self.offset = 0.0
-        self.jumps: list[tuple[float, float]] = []
-
-    def now(self) -> datetime:
-        return self._beginning + timedelta(seconds=asyncio.get_running_loop().time() + self.offset)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
-
-    def jump(self, by: float) -> None:
-        self.offset += by
 
 
 class World:
@@ -267,7 +205,7 @@ class World:
             question.session,
             question.agent,
         )
-        ask = _ask_of(question, number, self.clock.now())
+        ask = ask_of(question, number, self.clock.now())
         return (await life.bot.router.open(question.issue, ask)).record
 
     async def _answer(self, clarification: str, user: str) -> Clarification | None:
@@ -309,9 +247,9 @@ class World:
 
     def _written(self, issue: int, content: bytes) -> None:
         for item in json.loads(content)["clarifications"]:
-            now = _change(item, self._loop.time(), self.clock.now())
+            now = change_of(item, self._loop.time(), self.clock.now())
             before = self._last.get(now.id)
-            if before is None or _differs(before, now):
+            if before is None or differs(before, now):
                 self._last[now.id] = now
                 self.story.changes.setdefault(now.id, []).append(now)
 
@@ -356,60 +294,3 @@ class World:
             question = self._by_id.get(incident.clarification or "")
             if incident.is_open and question is not None and question.fate != "never":
                 await self._answer(incident.clarification or "", user)
-
-
-def _ask_of(question: Question, number: int, now: datetime) -> Ask:
-    expires = None if question.ttl is None else now + timedelta(seconds=question.ttl)
-    words = f"Which way {question.number * 7919} for part {question.number}, asked {number} times?"
-    return Ask(
-        producer="planner",
-        agent_id=question.agent,
-        agent_name=None,
-        session_id=question.session,
-        event_id=f"e{question.number}.{number}",
-        reply_token="",
-        correlation_id=None,
-        asked_at=now,
-        received_at=now,
-        expires_at=expires,
-        question=words,
-        kinds=("freetext",),
-        choices=(),
-        multi_select=False,
-        context=None,
-        default_response=None,
-        summary_terse=None,
-        summary_detailed=None,
-        to="human",
-        topic=f"part {question.number}",
-        blocking=True,
-    )
-
-
-def _change(item: dict[str, Any], at: float, wall: datetime) -> Change:
-    asked = item.get("aaep") or {}
-    questions = [entry["timestamp"] for entry in item["thread"] if entry["type"] == "question"]
-    return Change(
-        at,
-        wall,
-        item["id"],
-        item["status"],
-        item["round"],
-        asked.get("nudges", 0),
-        _moment(questions[-1]) or wall,
-        _moment(asked.get("expiresAt")),
-        _moment(item.get("staleAfter")),
-        asked.get("escalatedAt"),
-        asked.get("escalatedFor"),
-        (asked.get("takenBy") or {}).get("user"),
-        (asked.get("handedTo") or {}).get("user"),
-    )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
-
-
-def _differs(one: Change, other: Change) -> bool:
-    facts = ("status", "round", "nudges", "taken_by", "handed_to", "escalated_at")
-    return any(getattr(one, name) != getattr(other, name) for name in facts)

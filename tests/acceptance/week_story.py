@@ -1,0 +1,129 @@
+"""What a simulated week tells: every change of a clarification, every act of a person; and the clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from core.clarification import Ask
+from tests.acceptance.week_plan import Question, StandIn
+
+
+@dataclass(frozen=True)
+class Change:
+    """A clarification as it was written at `at` (true time), when the bot's clock said `wall`."""
+
+    at: float
+    wall: datetime
+    id: str
+    status: str
+    round: int
+    nudges: int
+    asked_last: datetime
+    expires_at: datetime | None
+    stale_after: datetime | None
+    escalated_at: str | None
+    escalated_for: str | None
+    taken_by: str | None
+    handed_to: str | None
+
+
+@dataclass(frozen=True)
+class Act:
+    """What somebody did with a page. `confirmed`: they were told that it was done; else nobody knows."""
+
+    began: float
+    at: float
+    user: str
+    verb: str
+    page: int
+    confirmed: bool
+
+
+@dataclass
+class Story:
+    """What happened, as everybody but the bot saw it."""
+
+    changes: dict[str, list[Change]] = field(default_factory=dict)
+    acts: list[Act] = field(default_factory=list)
+    lives: list[tuple[float, float]] = field(default_factory=list)
+    jumps: list[tuple[float, float]] = field(default_factory=list)
+    stood_in: list[tuple[float, StandIn, datetime, bool]] = field(default_factory=list)
+    kills: int = 0
+
+
+class WeekClock:
+    """What the machine says: true time, and all the jumps so far."""
+
+    def __init__(self, beginning: datetime) -> None:
+        self._beginning = beginning
+        self.offset = 0.0
+        self.jumps: list[tuple[float, float]] = []
+
+    def now(self) -> datetime:
+        return self._beginning + timedelta(seconds=asyncio.get_running_loop().time() + self.offset)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+    def jump(self, by: float) -> None:
+        self.offset += by
+
+
+def ask_of(question: Question, number: int, now: datetime) -> Ask:
+    expires = None if question.ttl is None else now + timedelta(seconds=question.ttl)
+    words = f"Which way {question.number * 7919} for part {question.number}, asked {number} times?"
+    return Ask(
+        producer="planner",
+        agent_id=question.agent,
+        agent_name=None,
+        session_id=question.session,
+        event_id=f"e{question.number}.{number}",
+        reply_token="",
+        correlation_id=None,
+        asked_at=now,
+        received_at=now,
+        expires_at=expires,
+        question=words,
+        kinds=("freetext",),
+        choices=(),
+        multi_select=False,
+        context=None,
+        default_response=None,
+        summary_terse=None,
+        summary_detailed=None,
+        to="human",
+        topic=f"part {question.number}",
+        blocking=True,
+    )
+
+
+def change_of(item: dict[str, Any], at: float, wall: datetime) -> Change:
+    asked = item.get("aaep") or {}
+    questions = [entry["timestamp"] for entry in item["thread"] if entry["type"] == "question"]
+    return Change(
+        at,
+        wall,
+        item["id"],
+        item["status"],
+        item["round"],
+        asked.get("nudges", 0),
+        _moment(questions[-1]) or wall,
+        _moment(asked.get("expiresAt")),
+        _moment(item.get("staleAfter")),
+        asked.get("escalatedAt"),
+        asked.get("escalatedFor"),
+        (asked.get("takenBy") or {}).get("user"),
+        (asked.get("handedTo") or {}).get("user"),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
+
+def differs(one: Change, other: Change) -> bool:
+    facts = ("status", "round", "nudges", "taken_by", "handed_to", "escalated_at")
+    return any(getattr(one, name) != getattr(other, name) for name in facts)
