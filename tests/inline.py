@@ -63,7 +63,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._nowhere = _Nowhere()
-        self.refused: set[int] = set()
+        self.refused: set[object] = set()
         super().__init__(self._nowhere)
 
     def time(self) -> float:
@@ -73,7 +73,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Callable[..., _T], *args: Any
     ) -> asyncio.Future[_T]:
         done: asyncio.Future[_T] = self.create_future()
-        if id(executor) in self.refused:
+        if executor is not None and executor in self.refused:
             done.cancel()
             return done
         try:

@@ -174,7 +174,7 @@ class Life:
         for connection in self._connections:
             connection.kill()
         assert isinstance(self._loop, SimulatedLoop)
-        self._loop.refused.add(id(self.bot.ledger._pool))
+        self._loop.refused.add(self.bot.ledger._pool)
         for task in self._tasks():
             task.cancel()
 
