@@ -175,7 +175,8 @@ class Course:
             return
         self._failed.add(step)
         if self._next() == LAST and LAST in self._failed:
-            self._resume = self._wait(at, self._policy.take_timeout, entry.wall + self._policy.take_timeout)
+            lasts = self._policy.take_timeout
+            self._resume = self._resume or self._wait(at, lasts, entry.wall + lasts)
         else:
             self._pull(at)
 
