@@ -229,7 +229,7 @@ class Assembly:
                 roster=self.roster,
                 duty=self.duty,
                 paging=self.paging,
-                page_threads=PagePlaces(self.store),
+                page_threads=PagePlaces(self.store, self.messages.in_flight),
                 permalinks=self.permalinks,
                 sessions=self.sessions.facts,
                 home=self.home,

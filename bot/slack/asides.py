@@ -143,7 +143,8 @@ class Asides:
             return str(kept["about"]).split()
         waiting = [record.id for record in await self._found(named) if record.is_open]
         meant = waiting or list(named)
-        await self._memory.keep_text(key, {"about": " ".join(meant)})
+        if meant:
+            await self._memory.keep_text(key, {"about": " ".join(meant)})
         return meant
 
     async def _found(self, clarifications: Iterable[str]) -> list[Clarification]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bot.delivery.inflight import InFlight
 from bot.delivery.pageplaces import PagePlaces
 from bot.delivery.store import Store
 from bot.paging.model import Destination, FreshIncident, Incident
@@ -19,7 +20,7 @@ async def _begun(incidents: IncidentStore, clarification: str | None) -> Inciden
 
 async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "clarify.db")
-    incidents, places = IncidentStore(store), PagePlaces(store)
+    incidents, places = IncidentStore(store), PagePlaces(store, InFlight())
     ids = [(await _begun(incidents, about)).id for about in ("CLR-1-001", "CLR-2-001", None)]
     to = (Destination("slack", "U0ONCALL"),)
     await incidents.send(Batch("escalated", None, 0, tuple(ids), to), START)

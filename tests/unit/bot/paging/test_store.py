@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.delivery.inflight import InFlight
 from bot.delivery.messages import Messages
 from bot.delivery.pageplaces import PagePlaces
 from bot.delivery.store import Store
@@ -152,7 +153,7 @@ async def test_page_is_covered_by_newer_ones_about_all_that_is_open_of_it(store:
 
 
 async def test_reply_in_a_pages_thread_finds_its_question(store: Store) -> None:
-    incidents, places = IncidentStore(store), PagePlaces(store)
+    incidents, places = IncidentStore(store), PagePlaces(store, InFlight())
     incident = await begun(incidents, clarification="CLR-42-001")
     await incidents.send(batch(incident, to=(DM,)), START)
     await store.execute("update messages set channel = 'D1', ts = '1.1'")

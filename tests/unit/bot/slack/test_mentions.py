@@ -218,6 +218,15 @@ async def test_direct_message_answers_the_only_page(start: Start) -> None:
     assert (await bot.find(record)).asked.response is True
 
 
+async def test_reply_in_a_thread_that_is_no_page_answers_the_only_page(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    record = await escalated(bot)
+    channel = await dm(bot)
+    await say(bot, ADE, channel, "yes", bot.ws.direct(ADE)[-1].ts)
+    assert (await bot.find(record)).asked.response is True
+
+
 async def test_direct_message_with_several_pages_is_asked_back(start: Start) -> None:
     paging = Paging(ADE)
     bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
