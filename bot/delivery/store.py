@@ -171,7 +171,9 @@ async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
     try:
         await connection
     except sqlite3.Error:
-        await connection.ended()  # which it does by itself, but would tell an event loop that is closed by then
+        await (
+            connection.ended()
+        )  # which it does by itself, but would tell an event loop that is closed by then
         raise
     undo.push_async_callback(connection.close)
     connection.row_factory = sqlite3.Row
