@@ -40,7 +40,7 @@ from bot.producers.hub import Producers
 from bot.render import Renderer
 from bot.sessions import Sessions
 from bot.settings import ProducerSettings, Settings
-from bot.slack.calls import ask
+from bot.slack.calls import ask, permalink
 from bot.slack.door import SlackDoor
 from bot.slack.gate import Gate
 from bot.slack.people import People
@@ -76,7 +76,7 @@ class Assembly:
         self.people = People(self.web)
         self.renderer = Renderer()
         self.messages = Messages(store)
-        self.permalinks = Permalinks(self.messages, self._permalink)
+        self.permalinks = Permalinks(self.messages, partial(permalink, self.web))
         self.sessions = Sessions(store, self.index, clock)
         self.rollups = Rollups(self.index)
         self._build_paging()
@@ -279,15 +279,6 @@ class Assembly:
         if known is None or known.producer is None or known.session_id is None:
             return None
         return known.producer, known.session_id
-
-    async def _permalink(self, channel: str, ts: str) -> str:
-        """The web address of a message.
-
-        Raises:
-            SlackError: Slack does not tell.
-        """
-        call = partial(self.web.chat_getPermalink, channel=channel, message_ts=ts)
-        return str((await ask("chat.getPermalink", call))["permalink"])
 
     def _producer(self, producer: ProducerSettings) -> ProducerConfig:
         secret = self.settings.producer_token(producer)

@@ -109,15 +109,6 @@ class Gateway:
             if not cursor:
                 return
 
-    async def permalink(self, channel: str, ts: str) -> str | None:
-        """chat.getPermalink; None where Slack does not say."""
-        try:
-            response = await self._client.chat_getPermalink(channel=channel, message_ts=ts)
-            return str(response["permalink"])
-        except Exception as error:  # noqa: BLE001 - as above
-            failure(error)
-            return None
-
     async def whisper(
         self,
         user: str,

@@ -53,7 +53,7 @@ class Paging:
     """Built by main, then `use(delivery)`; `restore` after the index was filled, then `run`; `admit_by(gate)` once
     Slack told who we are. Implements `bot.delivery.pages.Paging`.
 
-    `links` is the delivery's gateway; `crew` and `targets` are the roster's; `told` is called when a page was sent or
+    `links` is `bot.permalinks`; `crew` and `targets` are the roster's; `told` is called when a page was sent or
     something happened to what it is about.
     """
 

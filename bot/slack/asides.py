@@ -153,7 +153,7 @@ class Asides:
             try:
                 found.append(await self._records.find(each, parse_id(each)[0]))
             except NotFound:
-                continue
+                continue  # archived in the meantime: nothing about it can be answered
         return found
 
 
