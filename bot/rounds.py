@@ -38,6 +38,7 @@ _ESCALATED_FOR: dict[Why, str] = {
     "stuck": "The same is being said again.",
     "deadlocked": "Agents wait for each other in a circle.",
     "rounds exhausted": "All rounds are used up.",
+    "agent failed": "The agent that was asked could not answer.",
     "by hand": "Somebody passed this on.",
 }
 # Of these the card shows all but the reason anyway: the question, the topic, the options.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
@@ -22,7 +22,8 @@ Status = Literal["pending", "answered", "resolved", "stale", "escalated", "aband
 EntryType = Literal["question", "answer", "resolution", "escalation"]
 ReplyState = Literal["sending", "delivered", "confirmed", "unconfirmed", "refused", "too_late"]
 CloseReason = Literal["expired", "cancelled", "session ended", "requester moved on", "by hand"]
-Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "by hand"]
+Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "by hand"]
+Via = Literal["shell", "python"]
 
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
@@ -93,6 +94,9 @@ class Aaep(_Model):
 
     Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the
     producer's. `handed_to` was offered it and has not taken it yet. `earlier` holds the same of the rounds before.
+
+    `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
+    workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead.
     """
 
     producer: str | None = None
@@ -127,6 +131,9 @@ class Aaep(_Model):
     escalated_for: Why | None = None
     taken_by: Holder | None = None
     handed_to: Holder | None = None
+    via: str | None = None
+    sla_minutes: float | None = None
+    held_back: str | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
 
@@ -174,6 +181,11 @@ class Clarification(_Model):
         """When the latest question's time runs out, on our clock; None: never."""
         return self.asked.expires_at
 
+    def sla(self, default: timedelta) -> timedelta:
+        """The time to the next step: its workflow's, or `default`."""
+        minutes = self.asked.sla_minutes
+        return default if minutes is None else timedelta(minutes=minutes)
+
     @property
     def nudges(self) -> int:
         """How often the answerers were nudged about the latest question.
@@ -197,29 +209,37 @@ class Clarification(_Model):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question on its way into a ledger. `expires_at` is on our clock; None: it never expires."""
+    """A question on its way into a ledger. `expires_at` is on our clock; None: it never expires.
 
-    producer: str
+    A producer's event has producer, session, event, token and time; a request between agents has `via` instead.
+    `sla`, `max_rounds`: of the workflow; None: as configured, and the protocol's. `held_back`: see `Aaep`.
+    """
+
     agent_id: str
-    agent_name: str | None
-    session_id: str
-    event_id: str
-    reply_token: str
-    correlation_id: str | None
-    asked_at: datetime
-    received_at: datetime
-    expires_at: datetime | None
     question: str
-    kinds: tuple[Kind, ...]
-    choices: tuple[Choice, ...]
-    multi_select: bool
-    context: str | None
-    default_response: str | None
-    summary_terse: str | None
-    summary_detailed: str | None
     to: str
     topic: str | None
     blocking: bool
+    received_at: datetime
+    producer: str | None = None
+    agent_name: str | None = None
+    session_id: str | None = None
+    event_id: str | None = None
+    reply_token: str | None = None
+    correlation_id: str | None = None
+    asked_at: datetime | None = None
+    expires_at: datetime | None = None
+    kinds: tuple[Kind, ...] = ("freetext",)
+    choices: tuple[Choice, ...] = ()
+    multi_select: bool = False
+    context: str | None = None
+    default_response: str | None = None
+    summary_terse: str | None = None
+    summary_detailed: str | None = None
+    via: Via | None = None
+    sla: timedelta | None = None
+    max_rounds: int | None = None
+    held_back: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

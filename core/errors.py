@@ -3,6 +3,10 @@
     ClarifyError
     ├── NotFound            no such clarification
     ├── BadInput            an id, topic or body that breaks its form
+    ├── ScopeViolation      an agent may not ask another, by its workflow
+    │   └── BlockingNotAllowed  it may ask, but not wait
+    ├── MaxRoundsExceeded   asked further after the last round; people have it now
+    ├── AgentError          a responder gave no answer that can be used
     ├── AnswerRejected      the answer does not fit the question
     ├── NotOpen             the clarification takes no answer any more
     │   ├── AlreadyAnswered     somebody was first
@@ -41,6 +45,38 @@ class NotFound(ClarifyError):
 
 class BadInput(ClarifyError):
     code = "BAD_INPUT"
+
+
+class ScopeViolation(ClarifyError):
+    """`allowed` are the roles that the agent may ask."""
+
+    code = "SCOPE_VIOLATION"
+
+    def __init__(self, message: str, allowed: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class BlockingNotAllowed(ScopeViolation):
+    """The same code: it is the same rule of the workflow that says no."""
+
+
+class MaxRoundsExceeded(ClarifyError):
+    """The question was written down and escalated: `record` is as it is now."""
+
+    code = "MAX_ROUNDS_EXCEEDED"
+
+    def __init__(self, record: Clarification) -> None:
+        super().__init__(
+            f"{record.id} has used its {record.max_rounds} rounds; it was passed on to the person on call."
+        )
+        self.record = record
+
+
+class AgentError(ClarifyError):
+    """The message says what the responder did, without what it was asked or answered."""
+
+    code = "AGENT_ERROR"
 
 
 class AnswerRejected(ClarifyError):

@@ -22,7 +22,7 @@ class Summary:
     """What has to be known of a clarification without reading its ledger. Times on our clock.
 
     `topic` has at most 200 characters. `nudges` are those about the latest question, which was asked at `asked_last`
-    (not given: when it was created). `taken_by` and `handed_to` are Slack user ids.
+    (not given: when it was created). `taken_by` and `handed_to` are Slack user ids. `via`, `held_back`: see `Aaep`.
     """
 
     id: str
@@ -49,6 +49,8 @@ class Summary:
     taken_by: str | None = None
     handed_to: str | None = None
     max_rounds: int = 5
+    via: str | None = None
+    held_back: bool = False
 
     def __post_init__(self) -> None:
         if self.asked_last is _WHEN_CREATED:
@@ -77,7 +79,7 @@ def summarize(record: Clarification) -> Summary:
         created=record.created,
         expires_at=asked.expires_at,
         producer=asked.producer,
-        agent_id=asked.agent_id,
+        agent_id=asked.agent_id or record.from_,
         session_id=asked.session_id,
         reply=asked.reply,
         adoptable=is_adoptable(record),
@@ -93,6 +95,8 @@ def summarize(record: Clarification) -> Summary:
         taken_by=asked.taken_by.user if asked.taken_by else None,
         handed_to=asked.handed_to.user if asked.handed_to else None,
         max_rounds=record.max_rounds,
+        via=asked.via,
+        held_back=asked.held_back is not None,
     )
 
 

@@ -71,8 +71,14 @@ class Locks:
         Raises:
             LockTimeout: not had within `timeout` seconds; nothing is held.
         """
+        with self.hold_file(f"issue-{issue}", issue, timeout):
+            yield
+
+    @contextmanager
+    def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[None]:
+        """Hold `{name}.json`, as `hold` does; `issue` names it in errors."""
         deadline = time.monotonic() + timeout
-        kernel = FileLock(self._private / f"issue-{issue}.lock", thread_local=False)
+        kernel = FileLock(self._private / f"{name}.lock", thread_local=False)
         try:
             kernel.acquire(timeout=max(0.0, timeout), poll_interval=_FIRST_WAIT)
         except Timeout:
@@ -80,7 +86,7 @@ class Locks:
         except OSError as error:
             raise LedgerUnwritable(issue, error.strerror or "lock file") from error
         try:
-            marker = self._take_marker(issue, deadline, timeout)
+            marker = self._take_marker(name, issue, deadline, timeout)
             try:
                 yield
             finally:
@@ -88,8 +94,8 @@ class Locks:
         finally:
             kernel.release()
 
-    def _take_marker(self, issue: int, deadline: float, timeout: float) -> _Marker:
-        path = self._directory / f"issue-{issue}.json.lock"
+    def _take_marker(self, name: str, issue: int, deadline: float, timeout: float) -> _Marker:
+        path = self._directory / f"{name}.json.lock"
         wait = _FIRST_WAIT
         while True:
             marker = self._create_marker(issue, path)

@@ -15,6 +15,7 @@ _REASONS: dict[Why, str] = {
     "stuck": "The same is being said again; it does not get on by itself.",
     "deadlocked": "Agents wait for each other in a circle; it takes a person to break it.",
     "rounds exhausted": "Rounds exhausted: asked again after {rounds} rounds.",
+    "agent failed": "The agent that was asked could not answer, twice.",
     "by hand": "Somebody passed this on to the person on call.",
 }
 

@@ -35,7 +35,7 @@ NOT_CHASED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_f
 
 
 def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
-    """A new clarification, round 1. `sla` is the time to the first nudge."""
+    """A new clarification, round 1. `sla` is the time to the first nudge, where the question brings none."""
     return Clarification(
         id=f"CLR-{issue}-{seq:03d}",
         issue_number=issue,
@@ -44,9 +44,9 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
         topic=ask.topic or ask.summary_terse or _headline(ask.question),
         blocking=ask.blocking,
         status="pending",
-        max_rounds=5 if ask.blocking else 6,
+        max_rounds=ask.max_rounds or (5 if ask.blocking else 6),
         created=now,
-        stale_after=stale_after(now, sla, ask.expires_at),
+        stale_after=stale_after(now, ask.sla or sla, ask.expires_at),
         thread=(new_entry(1, ask.agent_id, "question", ask.question, now),),
         revision=1,
         aaep=_asked(ask, ()),
@@ -65,7 +65,7 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
     asked_again: dict[str, Any] = {
         "round": number,
         "thread": (*record.thread, new_entry(number, ask.agent_id, "question", ask.question, now)),
-        "stale_after": stale_after(now, sla, ask.expires_at),
+        "stale_after": stale_after(now, ask.sla or sla, ask.expires_at),
         "aaep": _asked(ask, earlier),
     }
     if not exhausted:
@@ -84,7 +84,7 @@ def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarificatio
     check_open(record)
     if record.status == "escalated":
         raise IllegalTransition(record.id, record.status, "pending")
-    latest = escalation_limit(record)
+    latest, sla = escalation_limit(record), record.sla(sla)
     later = now + sla if latest is None else max(now, min(now + sla, latest))
     at = max(now, record.asked_last)  # so that it counts for this question, whoever's clock went back
     asked = record.asked.model_copy(update={"nudges": record.nudges + 1, "nudged_at": at})
@@ -136,7 +136,9 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     check_open(record)
     asked = record.asked
     at = max(at, record.asked_last)  # by another clock, Slack's, it may come out earlier
-    entry = new_entry(record.round, decider.decided_by, "answer", answer.label, at)
+    # Other implementations know agents by their bare role.
+    who = decider.decided_by.removeprefix("agent:")
+    entry = new_entry(record.round, who, "answer", answer.label, at)
     news: dict[str, Any] = {
         "response": answer.response,
         "label": answer.label,
@@ -242,6 +244,9 @@ def _asked(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
         default_response=ask.default_response,
         summary_terse=ask.summary_terse,
         summary_detailed=ask.summary_detailed,
+        via=ask.via,
+        sla_minutes=ask.sla / timedelta(minutes=1) if ask.sla else None,
+        held_back=ask.held_back,
         earlier=earlier,
     )
 
