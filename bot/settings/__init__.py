@@ -1,6 +1,6 @@
 """Configuration and environment: read here and nowhere else."""
 
-from bot.settings.environment import read_environment
+from bot.settings.environment import os_identity, read_environment
 from bot.settings.load import DEFAULT_FILE, load_settings, parse_settings, prepare_folders
 from bot.settings.model import (
     HttpSettings,
@@ -15,6 +15,7 @@ from bot.settings.model import (
 )
 from bot.settings.monitor import MonitorSettings
 from bot.settings.oncall import OnCallSettings, RotationSettings, StepSettings
+from bot.settings.responders import ResponderSettings
 
 __all__ = [
     "DEFAULT_FILE",
@@ -24,6 +25,7 @@ __all__ = [
     "OnCallSettings",
     "PacingSettings",
     "ProducerSettings",
+    "ResponderSettings",
     "RotationSettings",
     "RouteSettings",
     "Secrets",
@@ -32,6 +34,7 @@ __all__ = [
     "StepSettings",
     "StorageSettings",
     "load_settings",
+    "os_identity",
     "parse_settings",
     "prepare_folders",
     "read_environment",

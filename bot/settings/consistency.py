@@ -11,6 +11,7 @@ from typing import Any
 from bot.settings.model import Configuration
 from bot.settings.problems import Problem, tables
 from bot.settings.values import is_loopback
+from core.deadlock import agent_key
 
 
 def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -23,9 +24,19 @@ def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
                     (array, index, "name"), f'"{name}" is taken by an earlier one; expected unique names'
                 )
             seen.add(str(name))
+    yield from _roles_apart(document)
     yield from _on_call_references(document)
     yield from _unreachable_routes(document)
     yield from _missing_fallback(document)
+
+
+def _roles_apart(document: Mapping[str, Any]) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    responders = document.get("responders")
+    for role in responders if isinstance(responders, dict) else ():
+        earlier = seen.setdefault(agent_key(role), role)
+        if earlier != role:
+            yield Problem(("responders", role), f'the same role as "{earlier}"; expected each once')
 
 
 def _on_call_references(document: Mapping[str, Any]) -> Iterator[Problem]:

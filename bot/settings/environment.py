@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -33,6 +35,11 @@ class Wanted(NamedTuple):
 def read_environment() -> Mapping[str, str]:
     """Return the process's environment. The one place that touches it."""
     return dict(os.environ)
+
+
+def os_identity() -> str:
+    """Who decides in a shell: `user:os/{login}@{host}`."""
+    return f"user:os/{getpass.getuser()}@{socket.gethostname()}"[:256]
 
 
 def slack_api_url(environ: Mapping[str, str]) -> str:
@@ -85,6 +92,9 @@ def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
     if isinstance(monitor, dict):
         for want in _named(monitor.get("heartbeat_env"), ("monitor", "heartbeat_env")):
             yield want._replace(fits=_is_web_address, expected="be a URL with http:// or https:// and a host")
+    github = document.get("github")
+    if isinstance(github, dict):
+        yield from _named(github.get("token_env"), ("github", "token_env"))
     responders = document.get("responders")
     for role, table in responders.items() if isinstance(responders, dict) else ():
         if isinstance(table, dict):

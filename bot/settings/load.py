@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -12,10 +13,10 @@ from bot.errors import ConfigurationError
 from bot.settings.consistency import cross_problems, open_door_problems
 from bot.settings.environment import secret_problems, secrets_in, slack_api_url
 from bot.settings.model import Configuration, Settings
-from bot.settings.problems import describe, from_validation
+from bot.settings.problems import Problem, describe, from_validation
 
 DEFAULT_FILE = Path("clarify.toml")
-_SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing")
+SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing")
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -25,26 +26,56 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
         ConfigurationError: with every problem found, one a line.
     """
     file = path or DEFAULT_FILE
+    return parse_settings(read_source(file), file=file, environ=environ)
+
+
+def read_source(file: Path) -> str:
+    """The text of a configuration file.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
     try:
-        source = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigurationError([f"{file}: no such file; `clarify init` writes one to start from"]) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigurationError([f"{file}: cannot be read: {reason}"]) from error
-    return parse_settings(source, file=file, environ=environ)
 
 
 def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Settings:
     """Read TOML text as if it stood in `file`. See `load_settings`."""
+    document = _document(source, file)
+    secrets = list(secret_problems(document, environ))
+    configuration = _configuration(document, source, file, secrets)
+    return Settings.model_construct(
+        **dict(configuration),
+        file=file.resolve(),
+        slack_api_url=slack_api_url(environ),
+        secrets=secrets_in(document, environ),
+    )
+
+
+def configuration_in(source: str, *, file: Path) -> Configuration:
+    """The same without the secrets, for what needs none of them."""
+    return _configuration(_document(source, file), source, file, [])
+
+
+def _document(source: str, file: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(source)
+        return tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError([f"{file}: not valid TOML: {error}"]) from error
-    problems = [*cross_problems(document), *secret_problems(document, environ)]
+
+
+def _configuration(
+    document: dict[str, Any], source: str, file: Path, problems: list[Problem]
+) -> Configuration:
+    problems = [*cross_problems(document), *problems]
     try:
         configuration = Configuration.model_validate(
-            {name: {} for name in _SECTIONS} | document, context={"folder": file.resolve().parent}
+            {name: {} for name in SECTIONS} | document, context={"folder": file.resolve().parent}
         )
     except ValidationError as error:
         problems = [*from_validation(error), *problems]
@@ -52,12 +83,7 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
     problems += open_door_problems(configuration)
     if problems:
         raise ConfigurationError(describe(problems, source, str(file)))
-    return Settings.model_construct(
-        **dict(configuration),
-        file=file.resolve(),
-        slack_api_url=slack_api_url(environ),
-        secrets=secrets_in(document, environ),
-    )
+    return configuration
 
 
 def prepare_folders(settings: Settings) -> None:

@@ -10,12 +10,14 @@ import re
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from bot.settings.github import GithubSettings
 from bot.settings.monitor import MonitorSettings
 from bot.settings.oncall import OnCallSettings
+from bot.settings.responders import ResponderSettings
 from bot.settings.table import (
     ChannelId,
     ConfigPath,
@@ -26,7 +28,10 @@ from bot.settings.table import (
     Table,
     UserId,
 )
-from bot.settings.values import glob, is_loopback, listen_address, url_host
+from bot.settings.values import glob, is_loopback, listen_address, role, url_host
+from core.deadlock import HUMAN, agent_key
+
+Role = Annotated[str, AfterValidator(role)]
 
 
 class SlackSettings(Table):
@@ -126,26 +131,6 @@ class WebhookSettings(Table):
     secret_env: EnvironmentName | None = None
 
 
-class ResponderSettings(Table):
-    """How a role answers, by exactly one of three ways; the rest of the table is kept as it is."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    command: Any = None
-    http: Any = None
-    people: Any = None
-    token_env: EnvironmentName | None = None
-
-    @model_validator(mode="after")
-    def _one_way(self) -> ResponderSettings:
-        given = [key for key in ("command", "http", "people") if getattr(self, key) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"expected exactly one of command, http, people; got {', '.join(given) or 'none'}"
-            )
-        return self
-
-
 class Configuration(Table):
     """The whole file."""
 
@@ -162,8 +147,8 @@ class Configuration(Table):
         default_factory=dict
     )
     webhooks: tuple[WebhookSettings, ...] = ()
-    responders: dict[str, ResponderSettings] = Field(default_factory=dict)
-    github: dict[str, Any] | None = None
+    responders: dict[Role, ResponderSettings] = Field(default_factory=dict)
+    github: GithubSettings | None = None
 
 
 class Secrets(Table):
@@ -195,7 +180,24 @@ class Settings(Configuration):
     def on_call_named(self, name: str) -> OnCallSettings:
         return next(on_call for on_call in self.on_call if on_call.name == name)
 
-    def route_for(self, agent_id: str) -> RouteSettings:
+    def responder_for(self, role: str) -> ResponderSettings | None:
+        """How a role answers, however its name is spelled; None: nobody is configured to."""
+        if role in self.responders:
+            return self.responders[role]
+        key = agent_key(role)
+        return next((each for name, each in self.responders.items() if agent_key(name) == key), None)
+
+    def route_for(self, agent_id: str, to: str = HUMAN) -> RouteSettings:
+        """Where an agent's question goes, and who answers it there; one put to people who answer for a role: to them."""
+        route = self._route_of(agent_id)
+        responder = self.responder_for(to) if to != HUMAN else None
+        if responder is None or responder.kind != "people":
+            return route
+        return route.model_copy(
+            update={"channel": responder.channel or route.channel, "answerers": responder.answerers}
+        )
+
+    def _route_of(self, agent_id: str) -> RouteSettings:
         """Return the first route whose glob matches (case counts), else the default, else the fallback channel."""
         for route in self.routes:
             if route.agent is not None and fnmatchcase(agent_id, route.agent):

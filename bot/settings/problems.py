@@ -119,10 +119,11 @@ def _suggestion(place: Place) -> str:
 def _known_keys(table: Place) -> list[str]:
     model: type[BaseModel] | None = Configuration
     for part in table:
-        if model is None or isinstance(part, int):
+        if (
+            model is None or part not in model.model_fields
+        ):  # an index, or a name of the user's: [responders.x]
             continue
-        field = model.model_fields.get(str(part))
-        model = None if field is None else _model_in(field.annotation)
+        model = _model_in(model.model_fields[str(part)].annotation)
     return [] if model is None else list(model.model_fields)
 
 

@@ -69,6 +69,14 @@ def short_name(value: str) -> str:
     return value
 
 
+def role(value: str) -> str:
+    if not value.strip() or len(value) > 80 or not value.isprintable() or value.casefold() == "human":
+        raise ValueError(
+            'expected the role that agents ask, 1 to 80 characters; not "human": that is everybody'
+        )
+    return value
+
+
 def glob(value: str) -> str:
     if not value or value != value.strip():
         raise ValueError('expected a pattern such as "retirement-*"; leave the key out for the default route')

@@ -9,6 +9,7 @@ import pytest
 
 from bot.errors import ConfigurationError
 from bot.settings import Settings, load_settings, parse_settings, prepare_folders, read_environment
+from bot.settings.shell import load_shell_settings
 
 ENVIRON = {
     "SLACK_BOT_TOKEN": "xoxb-local-bot",
@@ -188,7 +189,18 @@ def test_settings_show_no_secrets() -> None:
         ('[identities]\nann = "user:ann"', 'clarify.toml:2: identities.ann: "ann" is no user id'),
         ('[identities]\nU1 = ""', "clarify.toml:2: identities.U1: expected at least 1 character"),
         ('[[webhooks]]\nurl = "x"', "webhooks[0].url: expected a base URL"),
-        ("[responders.architect]\nlimit = 3", "clarify.toml:1: responders.architect: expected exactly one of command, http, people; got none"),
+        ("[responders.architect]\nlimit = 3", "clarify.toml:2: responders.architect.limit: unknown key; expected one of command, http, people, timeout, token_env"),
+        ("[responders.architect]\ntimeout = '3s'", "clarify.toml:1: responders.architect: expected exactly one of command, http, people; got none"),
+        ('[responders.architect]\npeople = "general"', 'clarify.toml:2: responders.architect.people: "general" is none of a channel'),
+        ('[responders.architect]\npeople = ["C1", "C2"]', "responders.architect.people: expected one channel at most"),
+        ('[responders.architect]\ncommand = ""', "responders.architect.command: expected at least one"),
+        ('[responders.architect]\ncommand = "a \'b"', "responders.architect.command: cannot be split into words"),
+        ('[responders.architect]\nhttp = "http://agents.example.com"\ntoken_env = "PLANNER_TOKEN"', "clarify.toml:2: responders.architect.http: would send the token of PLANNER_TOKEN unencrypted to agents.example.com"),
+        ('[responders.architect]\ncommand = "x"\ntoken_env = "PLANNER_TOKEN"', "clarify.toml:3: responders.architect.token_env: only sent to an http responder"),
+        ('[responders.Human]\npeople = "C1"', "expected the role that agents ask"),
+        ('[responders.architect]\npeople = "C1"\n[responders.Architect]\npeople = "C2"', 'clarify.toml:3: responders.Architect: the same role as "architect"'),
+        ('[github]\nrepo = "x"\ntoken_env = "PLANNER_TOKEN"', 'clarify.toml:2: github.repo: expected "owner/name"'),
+        ('[github]\nrepo = "o/r"\ntoken_env = "NOPE"', "clarify.toml:3: github.token_env: asks for NOPE, which is not set"),
         ("[slack\nmode = 3", "clarify.toml: not valid TOML"),
     ],
 )  # fmt: skip
@@ -471,11 +483,71 @@ def test_settings_accept_the_tables_of_later_parts() -> None:
         people = "C2"
         [github]
         repository = "o/r"
+        token_env = "PLANNER_TOKEN"
         """
     )
     assert set(settings.responders) == {"architect", "reviewer"}
-    assert settings.github == {"repository": "o/r"}
+    assert settings.responders["architect"].timeout == timedelta(seconds=30)
+    assert settings.github is not None
+    assert settings.github.repo == "o/r"
     assert settings.secrets.by_variable["PLANNER_TOKEN"].get_secret_value() == "planner-secret"
+
+
+@pytest.mark.parametrize(
+    ("people", "channel", "answerers"),
+    [
+        ('"C2"', "C2", ("members",)),
+        ('"S1"', "C1", ("S1",)),
+        ('["C2", "S1", "U1"]', "C2", ("S1", "U1")),
+    ],
+)
+def test_settings_route_of_a_role_that_people_answer_for(
+    people: str, channel: str, answerers: tuple[str, ...]
+) -> None:
+    settings = parse(
+        f"""
+        [[routes]]
+        channel = "C1"
+        verbosity = "terse"
+        answerers = ["U9"]
+        [responders.Product-Manager]
+        people = {people}
+        [responders.architect]
+        command = "architect --answer 'in full'"
+        """
+    )
+    route = settings.route_for("engineer", "product-manager")
+    assert (route.channel, route.answerers, route.verbosity) == (channel, answerers, "terse")
+    assert settings.route_for("engineer", "architect").answerers == ("U9",)
+    assert settings.route_for("engineer").answerers == ("U9",)
+    assert settings.responders["architect"].command == ("architect", "--answer", "in full")
+
+
+def test_shell_settings_need_no_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "clarify.toml"
+    file.write_text(FULL + "\n[responders.x]\nhttp = 'https://x.example'\ntoken_env = 'X_TOKEN'")
+    settings = load_shell_settings(file, {"X_TOKEN": "secret"})
+    assert settings.ledger.directory == tmp_path / ".agentx/state/clarifications"
+    assert settings.by_variable["X_TOKEN"].get_secret_value() == "secret"
+    assert "secret" not in repr(settings)
+
+
+def test_shell_settings_without_a_file_are_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load_shell_settings(None, {})
+    assert (settings.file, settings.folder) == (None, tmp_path)
+    assert settings.ledger.workflows == tmp_path / ".agentx/workflows"
+    with pytest.raises(ConfigurationError, match="no such file"):
+        load_shell_settings(tmp_path / "other.toml", {})
+
+
+def test_shell_settings_tell_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "clarify.toml"
+    file.write_text("[ledger]\ndirctory = 'x'")
+    with pytest.raises(ConfigurationError, match=r'ledger.dirctory: unknown key; did you mean "directory"'):
+        load_shell_settings(file, {})
 
 
 def test_settings_api_url_ends_with_a_slash() -> None:
@@ -511,7 +583,7 @@ def test_load_settings_finds_the_file_in_this_folder(tmp_path: Path, monkeypatch
 
 
 def test_prepare_folders_creates_them(tmp_path: Path) -> None:
-    settings = parse(FULL + "\n[github]\nx = 1", file=tmp_path / "deep" / "clarify.toml")
+    settings = parse(FULL + "\n[responders.x]\npeople = 'C1'", file=tmp_path / "deep" / "clarify.toml")
     prepare_folders(settings)
     prepare_folders(settings)
     assert settings.ledger.directory.is_dir()
