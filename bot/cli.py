@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bot.errors import ClarifyBotError, ConfigurationError
+from bot.shell.app import add_to
 from core.errors import ClarifyError
 
 app = typer.Typer(
@@ -173,6 +174,9 @@ def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
                 raise
 
     asyncio.run(supervise())
+
+
+add_to(app)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,165 @@
+"""Where a command's words go: rich on a terminal, plain and uncut in a pipe, JSON if asked for.
+
+Agents' and people's words are inert in all three: no control characters, no escape sequences, no markup.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import IO, TYPE_CHECKING
+
+from bot import inert
+from bot.shell.sheet import Cell, Part, Table, cell, full
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+_NARROWEST = 24  # characters for each column that breaks; with less, rows become blocks
+# Legal in JSON as they are, yet a terminal obeys them or cannot show them.
+_LIVE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Output:
+    """`json`: whether the caller wants JSON. `terminal`: whether a person looks at it (None: as `stdout` says)."""
+
+    def __init__(
+        self,
+        *,
+        json: bool,
+        stdout: IO[str] | None = None,
+        stderr: IO[str] | None = None,
+        terminal: bool | None = None,
+        width: int | None = None,
+    ) -> None:
+        self.json = json
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+        self._width = width
+        self.terminal = self._stdout.isatty() if terminal is None else terminal
+
+    def show(self, data: object, *parts: Part) -> None:
+        """Print `data` with --json, else `parts`: tables, lines, or cells where a pipe gets other words."""
+        if self.json:
+            self._write(self._stdout, to_json(data, indent=2))
+        elif self.terminal:
+            console = self._console()
+            for part in parts:
+                console.print(_drawn(part, console.width), soft_wrap=not isinstance(part, Table))
+        else:
+            for part in parts:
+                self._plain(part)
+
+    def line(self, text: str) -> None:
+        """A line, or more, on stdout, also with --json."""
+        self._write(self._stdout, inert.plain(text))
+
+    def json_line(self, data: object) -> None:
+        """`data` as JSON on one line of stdout."""
+        self._write(self._stdout, to_json(data))
+
+    def note(self, text: str) -> None:
+        """What a person may want to know besides: on stderr."""
+        self._write(self._stderr, inert.plain(text))
+
+    def failed(self, code: str, message: str) -> None:
+        """Say what went wrong: in words on stderr, and with --json as an object on stdout too."""
+        if self.json:
+            self._write(self._stdout, to_json({"error": {"code": code, "message": message}}, indent=2))
+        self.note(f"clarify: {code}: {message}")
+
+    def _plain(self, part: Part) -> None:
+        if not isinstance(part, Table):
+            self.line(full(part))
+            return
+        for row in part.rows:
+            self._write(self._stdout, "\t".join(inert.line(full(each)) for each in row))
+
+    def _console(self) -> Console:
+        from rich.console import Console  # noqa: PLC0415 - only where somebody looks
+
+        return Console(
+            file=self._stdout,
+            width=self._width,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            force_terminal=self.terminal,
+        )
+
+    @staticmethod
+    def _write(stream: IO[str], text: str) -> None:
+        coding = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(text.encode(coding, "replace").decode(coding) + "\n")
+        stream.flush()
+
+
+def to_json(data: object, indent: int | None = None) -> str:
+    """JSON that a terminal can show: what it would obey is escaped."""
+    text = jsonlib.dumps(data, ensure_ascii=False, indent=indent)
+    return _LIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _drawn(part: Part, width: int) -> RenderableType:
+    """One part as rich draws it."""
+    if not isinstance(part, Table):
+        return _text(cell(part), inert.plain)
+    if not part.rows:
+        return _text(Cell(part.empty), inert.plain)
+    return _table(part) if _fits(part, width) else _blocks(part)
+
+
+def _table(table: Table) -> RenderableType:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD, title=inert.line(table.title) or None, title_justify="left", pad_edge=False
+    )
+    for column in table.columns:
+        drawn.add_column(
+            column.name, no_wrap=column.whole, overflow="fold", ratio=None if column.whole else 1
+        )
+    for row in table.rows:
+        drawn.add_row(*(_text(cell(each), inert.plain) for each in row))
+    return drawn
+
+
+def _fits(table: Table, width: int) -> bool:
+    """Whether no short value has to be cut, and the others have room to be read."""
+    from rich.cells import cell_len  # noqa: PLC0415
+
+    needed = 0
+    for number, column in enumerate(table.columns):
+        longest = max(
+            [column.name, *(inert.line(cell(row[number]).text) for row in table.rows)], key=cell_len
+        )
+        needed += cell_len(longest) if column.whole else min(_NARROWEST, cell_len(longest))
+    return needed + 2 * len(table.columns) <= width
+
+
+def _blocks(table: Table) -> RenderableType:
+    """Each row as lines of "column: value", where the terminal is too narrow for a table."""
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    def block(row: Sequence[str | Cell]) -> list[Text]:
+        named = zip(table.columns, (cell(each) for each in row), strict=True)
+        lines = [
+            Text.assemble((f"{column.name}: ", "dim"), _text(each, inert.line))
+            for column, each in named
+            if each.text
+        ]
+        return [*lines, Text()]
+
+    title = [Text(inert.line(table.title))] if table.title else []
+    return Group(*title, *(text for row in table.rows for text in block(row)))
+
+
+def _text(shown: Cell, clean: Callable[[str], str]) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(clean(shown.text), style=shown.style, overflow="fold")
