@@ -7,24 +7,20 @@ are never removed, writes replace the file atomically. A file that does not pars
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import re
-import stat
 import time
-import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from core.book import Book, Oddity, Raw, decode, digest, dump, encode, identity, oddity, parse
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.files import reason, replacing, set_aside
 from core.locks import Locks
 
 _log = logging.getLogger("clarify.ledger")
@@ -192,7 +188,7 @@ class FileLedger:
             return Book(issue, decode(content), highest)
         except ValueError as error:
             self._note(issue, max(self._highest(issue), *_numbers(issue, content)))
-            raise LedgerUnreadable(issue, path, str(error), _set_aside(path)) from None
+            raise LedgerUnreadable(issue, path, str(error), set_aside(path)) from None
 
     def _highest(self, issue: int) -> int:
         """The highest number ever given out, whatever became of the file: cards carry it."""
@@ -222,24 +218,13 @@ class FileLedger:
             return None
 
     def _replace(self, issue: int, content: bytes, before: tuple[int, int] | None) -> None:
-        """Put `content` in the place of the file, whose mode stays: others may share it by their group."""
-        path = self.path(issue)
-        draft = self._locks.private / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
         try:
-            with draft.open("xb") as file:
-                with suppress(FileNotFoundError):
-                    os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            if before in {None, self._seen.get(issue)}:
-                # No news, from the moment that it is there; but news if somebody else had written before us.
-                self._seen[issue] = _state(draft)
-            draft.replace(path)
-            _sync_folder(self.directory)
+            with replacing(self.path(issue), content, self._locks.private) as draft:
+                if before in {None, self._seen.get(issue)}:
+                    # No news, from the moment that it is there; but news if somebody else had written before us.
+                    self._seen[issue] = _state(draft)
         except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise LedgerUnwritable(issue, _reason(error)) from error
+            raise LedgerUnwritable(issue, reason(error)) from error
 
 
 def _records(raw: Raw) -> list[Raw]:
@@ -256,29 +241,6 @@ def _state(path: Path) -> tuple[int, int]:
     """What changes with every write of a file, in place or not."""
     found = path.stat()
     return found.st_mtime_ns, found.st_ino
-
-
-def _set_aside(path: Path) -> Path | None:
-    """Give a file that is no ledger another name; None if that cannot be done."""
-    aside = path.with_name(f"{path.name}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-    try:
-        path.rename(aside)
-    except OSError as error:
-        _log.error("%s cannot be set aside: %s", path.name, error.strerror)
-        return None
-    return aside
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _reason(error: OSError) -> str:
-    return "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
 
 
 def _in(seconds: float) -> float:

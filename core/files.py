@@ -1,0 +1,65 @@
+"""Files that others read and write as well: replaced whole, set aside when they cannot be read. Blocking."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+_log = logging.getLogger("clarify.ledger")
+
+
+@contextmanager
+def replacing(path: Path, content: bytes, drafts: Path) -> Iterator[Path]:
+    """Put `content` in the place of the file, whose mode stays: others may share it by their group.
+
+    Yields the draft, in the folder `drafts` on the same file system, when it is on the disk; it takes the file's
+    place when the block ends. Whoever reads finds the old content or the new, also after a crash.
+
+    Raises:
+        OSError: the disk refused; the file is as it was.
+    """
+    draft = drafts / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
+    try:
+        with draft.open("xb") as file:
+            with suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield draft
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def set_aside(path: Path) -> Path | None:
+    """Give a file that cannot be read another name; None if that cannot be done."""
+    aside = path.with_name(f"{path.name}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        _log.error("%s cannot be set aside: %s", path.name, error.strerror)
+        return None
+    return aside
+
+
+def reason(error: OSError) -> str:
+    """Why the disk refused, in words."""
+    return "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
