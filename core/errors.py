@@ -3,6 +3,7 @@
     ClarifyError
     ├── NotFound            no such clarification
     ├── BadInput            an id, topic or body that breaks its form
+    │   └── TooLong             more characters than are allowed
     ├── ScopeViolation      an agent may not ask another, by its workflow
     │   └── BlockingNotAllowed  it may ask, but not wait
     ├── MaxRoundsExceeded   asked further after the last round; people have it now
@@ -13,6 +14,7 @@
     │   ├── Superseded          asked again since: the newer round takes the answer
     │   └── Closed              resolved or abandoned without an answer
     ├── IllegalTransition   a status change that the protocol does not know
+    │   └── NotAnswered         asked further before there was an answer
     ├── LockTimeout         somebody else held the ledger for too long
     ├── LedgerUnreadable    a ledger file did not parse and was set aside
     └── LedgerUnwritable    the disk refused; nothing was changed
@@ -45,6 +47,13 @@ class NotFound(ClarifyError):
 
 class BadInput(ClarifyError):
     code = "BAD_INPUT"
+
+
+class TooLong(BadInput):
+    """The same code. The message is a hint for whoever wrote it, without their words."""
+
+    def __init__(self, what: str, length: int, limit: int) -> None:
+        super().__init__(f"The {what} has {length} characters; at most {limit} are allowed.")
 
 
 class ScopeViolation(ClarifyError):
@@ -112,6 +121,15 @@ class IllegalTransition(ClarifyError):
 
     def __init__(self, clarification_id: str, old: str, new: str) -> None:
         super().__init__(f"{clarification_id} cannot go from {old} to {new}.")
+
+
+class NotAnswered(IllegalTransition):
+    """The same code."""
+
+    def __init__(self, record: Clarification) -> None:
+        super().__init__(record.id, record.status, "pending")
+        self.args = (f"{record.id} is {record.status}: it can be asked further once it is answered.",)
+        self.record = record
 
 
 class LockTimeout(ClarifyError):

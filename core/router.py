@@ -7,30 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
-from core import aaep
 from core.adoption import adopted, decided_elsewhere, is_adoptable, not_usable, reopened
 from core.answers import from_text
-from core.clarification import Answer, Ask, Clarification, CloseReason, Decider, ReplyState, parse_id
+from core.clarification import DONE, Answer, Ask, Clarification, Decider, ReplyState, parse_id
 from core.clock import Clock
-from core.errors import AnswerRejected, Closed, NotOpen, Superseded
-from core.index import Summary
-from core.ledger import Book, Ledger
+from core.deadlock import agent_key
+from core.errors import AnswerRejected, BadInput, Closed, NotAnswered, NotOpen, Superseded
+from core.ledger import LOCK_TIMEOUT, Book, Ledger
 from core.matters import is_known, is_same_matter
-from core.steering import Steering
-from core.transitions import (
-    abandoned,
-    answered,
-    followed_up,
-    has_expired,
-    opened,
-    reply_settled,
-    resolved,
-    went_on,
-)
+from core.sessions import SessionNews, after_event, concerns, of_session, settled
+from core.steering import Steering, check_length
+from core.transitions import abandoned, answered, followed_up, has_expired, opened
 
 _T = TypeVar("_T")
-_UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
 Changed = Callable[[Clarification], None]
+__all__ = ["Changed", "Opened", "Router", "SessionNews", "after_event", "concerns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +32,6 @@ class Opened:
     how: Literal["new", "follow_up", "duplicate"]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionNews:
-    """What an event says about its session's clarifications.
-
-    `sent` is its time on the producer's clock, `at` on ours.
-    """
-
-    producer: str
-    session_id: str
-    type: str
-    sent: datetime
-    at: datetime
-    left_awaiting: bool = False
-
-
 class Router(Steering):
     """Opens, answers, closes; chases and escalates as `Steering` says. `changed` is told every record as written, after it was written.
 
@@ -63,11 +39,20 @@ class Router(Steering):
     was decided.
     """
 
-    def __init__(self, ledger: Ledger, clock: Clock, sla: timedelta, changed: Changed) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        sla: timedelta,
+        changed: Changed,
+        patience: float = LOCK_TIMEOUT,
+    ) -> None:
+        """`patience`: how many seconds somebody else may hold a ledger before LockTimeout."""
         self._ledger = ledger
         self._clock = clock
         self._sla = sla
         self._changed = changed
+        self._patience = patience
 
     async def open(self, issue: int, ask: Ask) -> Opened:
         """Write down a question. Idempotent by producer, session, reply token and words."""
@@ -88,6 +73,24 @@ class Router(Steering):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
         return Opened(book.put(opened(book.issue, book.next_seq(), ask, now, self._sla)), "new")
 
+    async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
+        """Ask further about what was answered: its next round. After the last one it is escalated instead.
+
+        Raises:
+            NotFound: no such record.
+            NotAnswered: its question still waits for an answer.
+            Closed: it was resolved or abandoned.
+            BadInput: another agent asked it, or a producer, whose own events go on with it.
+        """
+        issue, _ = parse_id(clarification_id)
+
+        def decide(book: Book) -> Opened:
+            record = book.get(clarification_id)
+            check_goes_on(record, ask)
+            return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
+
+        return await self._transact(issue, decide)
+
     async def answer(
         self,
         clarification_id: str,
@@ -106,7 +109,7 @@ class Router(Steering):
             round: the round that the person saw, where known.
 
         Raises:
-            NotFound, AnswerRejected: as they say.
+            NotFound, AnswerRejected, TooLong: as they say.
             AlreadyAnswered, Closed, Superseded: with the record as it is.
         """
         issue, _ = parse_id(clarification_id)
@@ -118,6 +121,7 @@ class Router(Steering):
             if round is not None and round < record.round and record.is_open:
                 return Superseded(record)
             answer = read(record) if record.is_open else Answer("", "")
+            check_length(record, answer.label)
             return book.put(answered(record, answer, decider, at))
 
         outcome = await self._transact(issue, decide)
@@ -157,7 +161,7 @@ class Router(Steering):
         """Draw the consequences of a session's event for its clarifications (design: Status)."""
 
         def decide(book: Book) -> None:
-            mine = [r for r in book.records if _of_session(r, news)]
+            mine = [r for r in book.records if of_session(r, news)]
             for record in after_event(mine, news, self._clock.now()):
                 book.put(record)
 
@@ -181,7 +185,7 @@ class Router(Steering):
             record = book.get(clarification_id)
             asked = record.asked
             if asked.reply_token == token and asked.reply not in {"confirmed", state}:
-                book.put(_settled(record, state, note, self._clock.now(), resolve=resolve))
+                book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
 
         await self._transact(issue, decide)
 
@@ -198,71 +202,16 @@ class Router(Steering):
                 self._changed(record)
 
         # Also if the caller does not wait for the end any more: it was decided, so it has to be shown.
-        return await self._ledger.transact(issue, run, written=tell)
+        return await self._ledger.transact(issue, run, self._patience, tell)
 
 
-def concerns(news: SessionNews, known: Summary) -> bool:
-    """Whether news of its session may change a clarification: `after_event` says how, under the lock (pure)."""
-    voids = news.left_awaiting or news.type in aaep.SESSION_ENDS
-    return known.reply in _UNPROVEN or (known.is_open and voids)
-
-
-def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:
-    """The records of one session that an event changes (pure).
-
-    An answered one is confirmed by anything that follows its answer. An open one is void when the session ended, or
-    when it left `awaiting_input` and exactly one was open at that time: with several nobody can tell which. An event
-    that an answer explains voids nothing: the agent went on with that answer, and may still wait for another.
-    """
-    changed = [
-        _went_on(record, news, now)
-        for record in records
-        if record.asked.reply in _UNPROVEN and record.asked.went_on_at is None and _follows(record, news)
-    ]
-    waiting = [record for record in records if record.is_open and _asked_before(record, news)]
-    if news.type in aaep.SESSION_ENDS:
-        reason: CloseReason = "cancelled" if news.type == aaep.CANCELLED else "session ended"
-        changed += [abandoned(record, reason, now) for record in waiting]
-    elif (
-        news.left_awaiting
-        and len(waiting) == 1
-        and not changed
-        and not any(_answered_since(r, news) for r in records)
-    ):
-        changed.append(abandoned(waiting[0], "requester moved on", now))
-    return changed
-
-
-def _went_on(record: Clarification, news: SessionNews, now: datetime) -> Clarification:
-    """The session went on. While the outcome of sending is open, that is only noted: it may have timed out."""
-    noted = went_on(record, news.at)
-    return noted if noted.asked.reply == "sending" else _settled(noted, "delivered", None, now, resolve=True)
-
-
-def _settled(
-    record: Clarification, state: ReplyState, note: str | None, now: datetime, *, resolve: bool
-) -> Clarification:
-    """`delivered` or `unconfirmed`, with the session seen going on since, is `confirmed`."""
-    proven = record.asked.went_on_at is not None and state in {"delivered", "unconfirmed"}
-    settled = reply_settled(record, "confirmed" if proven else state, None if proven else note)
-    return resolved(settled, now) if (resolve or proven) and settled.status == "answered" else settled
-
-
-def _follows(record: Clarification, news: SessionNews) -> bool:
-    answered_at = record.asked.answered_at
-    return answered_at is not None and news.at >= answered_at
-
-
-def _answered_since(record: Clarification, news: SessionNews) -> bool:
-    answered_at = record.asked.answered_at
-    return answered_at is not None and answered_at > news.at and _asked_before(record, news)
-
-
-def _asked_before(record: Clarification, news: SessionNews) -> bool:
-    """By the producer's own clock, which both times are of."""
-    asked_at = record.asked.asked_at
-    return asked_at is None or asked_at <= news.sent
-
-
-def _of_session(record: Clarification, news: SessionNews) -> bool:
-    return record.asked.producer == news.producer and record.asked.session_id == news.session_id
+def check_goes_on(record: Clarification, ask: Ask) -> None:
+    """Does nothing if `ask` may be the next question of `record`; raises what `Router.follow_up` says. Pure."""
+    if record.asked.reply_token is not None:
+        raise BadInput(f"{record.id} was asked by an event of its producer: only its events ask further.")
+    if agent_key(ask.agent_id) != agent_key(record.from_):
+        raise BadInput(f"{record.id} was asked by another agent: only that one asks further.")
+    if record.status in DONE:
+        raise Closed(record)
+    if record.status != "answered":
+        raise NotAnswered(record)

@@ -11,7 +11,7 @@ from core.attention import Call, due_call
 from core.book import Book
 from core.clarification import Answer, Clarification, Decider, Holder, Why, parse_id
 from core.clock import Clock
-from core.errors import Closed, NotOpen
+from core.errors import Closed, NotOpen, TooLong
 from core.summary import escalation_words
 from core.transitions import (
     US,
@@ -26,6 +26,7 @@ from core.transitions import (
     taken,
 )
 
+BODY_LIMIT = 2000
 _T = TypeVar("_T")
 _Change = Callable[[Clarification], Clarification]
 
@@ -117,11 +118,15 @@ class Steering(ABC):
 
         Raises:
             AnswerRejected: as `read` says.
+            TooLong: between agents, as `check_length` says.
         """
 
         def change(record: Clarification) -> Clarification:
+            check_length(record, text, "answer" if record.is_open else "resolution")
             if record.is_open:
-                after = answered(record, read(record), decider, at)
+                answer = read(record)
+                check_length(record, answer.label)
+                after = answered(record, answer, decider, at)
                 return after if after.asked.reply else resolved_by_hand(after, text, decider, at)
             if record.status != "answered":
                 check_open(record)
@@ -155,6 +160,16 @@ class Steering(ABC):
         if isinstance(outcome, NotOpen):
             raise outcome
         return outcome
+
+
+def check_length(record: Clarification, text: str, what: str = "answer") -> None:
+    """Does nothing for words that may end a round of `record` (guard 6 of the architecture's §7; pure).
+
+    Raises:
+        TooLong: over 2000 characters between agents. What answers a producer's event has AAEP's limits instead.
+    """
+    if record.asked.reply_token is None and len(text) > BODY_LIMIT:
+        raise TooLong(what, len(text), BODY_LIMIT)
 
 
 def done(record: Clarification, call: Call, now: datetime, sla: timedelta) -> Clarification:

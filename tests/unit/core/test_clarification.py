@@ -319,5 +319,5 @@ def test_every_error_of_core_has_a_stable_code() -> None:
     def leaves(error: type[ClarifyError]) -> list[type[ClarifyError]]:
         return [error, *(leaf for child in error.__subclasses__() for leaf in leaves(child))]
 
-    codes = [error.code for error in leaves(ClarifyError)]
+    codes = [error.code for error in leaves(ClarifyError) if "code" in vars(error)]
     assert len(set(codes)) == len(codes)

@@ -1,0 +1,283 @@
+"""Who may ask whom, by the workflow files: guards 1 and 2 of the Clarification Protocol's architecture (§7).
+
+A workflow is a TOML file with `[[steps]]`. Of a step these keys count, all others belong to whoever runs it:
+
+    agent = "engineer"              the role that asks
+    can_clarify = ["architect"]     whom it may ask; default: nobody
+    clarify_max_rounds = 5          default: 5 if it waits for the answer, 6 if not
+    clarify_sla_minutes = 30        default: as configured for the monitor
+    clarify_blocking_allowed = true whether it may wait for the answer
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from core.deadlock import HUMAN, agent_key
+from core.errors import BlockingNotAllowed, ScopeViolation
+
+ROLE_LIMIT = 80
+ROUNDS_BLOCKING, ROUNDS = 5, 6
+_MOST_ROUNDS = 100
+_LONGEST_SLA = 366 * 24 * 60  # minutes
+_KEYS = ("agent", "can_clarify", "clarify_max_rounds", "clarify_sla_minutes", "clarify_blocking_allowed")
+_WHERE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
+_YOUNG = 2 * 10**9  # ns: no file system's times are coarser
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request gets. `sla`: the time to the first nudge; None: its step does not say, so as configured."""
+
+    max_rounds: int
+    sla: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a workflow that may ask somebody."""
+
+    agent: str
+    can_clarify: tuple[str, ...]
+    max_rounds: int | None
+    sla: timedelta | None
+    blocking_allowed: bool
+
+    def limits(self, *, blocking: bool) -> Limits:
+        return Limits(self.max_rounds or _rounds(blocking=blocking), self.sla)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as it was read. `seen`: what changes when it is written; None: it has to be read again."""
+
+    seen: tuple[int, int, int] | None
+    steps: tuple[Step, ...]
+    problems: tuple[str, ...]
+
+
+class Scopes:
+    """The workflows of a folder: its `*.toml`, looked at on every call, parsed when they changed.
+
+    Several steps may name the same agent, in one file or in many: it may ask all of their targets, within the limits
+    of the first that allows it (files by name, steps in their order). A file that cannot be read any more counts as
+    it was when it could. Names are compared without regard to case and spaces. Methods block, for as long as it takes
+    to look at the folder; threads may share one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` need not exist: then there are no workflows."""
+        self._folder = folder
+        self._files: dict[str, _File] = {}
+        self._folder_problem: str | None = None
+        self._guard = threading.Lock()
+
+    def check(self, asker: str, target: str, *, blocking: bool) -> Limits:
+        """The limits of a request; a human may always be asked.
+
+        Raises:
+            BlockingNotAllowed: it may ask, but not wait for the answer.
+            ScopeViolation: it may not ask; names whom it may.
+        """
+        steps = self._steps_of(asker)
+        key = agent_key(target)
+        allowing = [step for step in steps if key in map(agent_key, step.can_clarify)]
+        fitting = [step for step in allowing if step.blocking_allowed or not blocking]
+        if fitting:
+            return fitting[0].limits(blocking=blocking)
+        if key == HUMAN:
+            return Limits(_rounds(blocking=blocking), None)
+        allowed = _targets(steps)
+        if allowing:
+            raise BlockingNotAllowed(self._may_not_wait(asker, target), allowed)
+        raise ScopeViolation(self._may_not_ask(asker, target, allowed), allowed)
+
+    def allowed(self, asker: str) -> tuple[str, ...]:
+        """The roles that `asker` may ask, besides people, as its steps write them."""
+        return _targets(self._steps_of(asker))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What in the files cannot be used: file, step, key and what was expected. Nothing that they say."""
+        return tuple(problem for file in self._look() for problem in file.problems) + self._of_folder()
+
+    def _of_folder(self) -> tuple[str, ...]:
+        return () if self._folder_problem is None else (self._folder_problem,)
+
+    def _steps_of(self, asker: str) -> list[Step]:
+        key = agent_key(asker)
+        return [step for file in self._look() for step in file.steps if agent_key(step.agent) == key]
+
+    def _may_not_ask(self, asker: str, target: str, allowed: tuple[str, ...]) -> str:
+        which = f"its workflow allows {', '.join(allowed)}" if allowed else "no workflow lets it ask anybody"
+        return f"{_name(asker)} may not ask {_name(target)}: {which}.{self._unusable()}"
+
+    def _may_not_wait(self, asker: str, target: str) -> str:
+        return (
+            f"{_name(asker)} may ask {_name(target)}, but its workflow does not let it wait for the answer: "
+            f"ask without blocking.{self._unusable()}"
+        )
+
+    def _unusable(self) -> str:
+        """The reason may lie in a file that could not be used: whoever reads this looks there first."""
+        with self._guard:
+            names = sorted(name for name, file in self._files.items() if file.problems)
+        said = f" Not all of it can be read: {', '.join(map(_name, names))}." if names else ""
+        return said + (" The workflow folder cannot be read." if self._folder_problem else "")
+
+    def _look(self) -> list[_File]:
+        """The files as they are now, by name."""
+        with self._guard:
+            known = self._files
+            try:
+                paths = sorted(path for path in self._folder.iterdir() if _is_workflow(path))
+            except FileNotFoundError:
+                paths = []
+            except OSError as error:
+                self._folder_problem = f"The workflow folder cannot be read: {error.strerror}."
+                return [known[name] for name in sorted(known)]
+            self._folder_problem = None
+            read = {path.name: _read(path, known.get(path.name)) for path in paths}
+            self._files = {name: file for name, file in read.items() if file is not None}
+            return list(self._files.values())
+
+
+def is_role(text: str) -> bool:
+    """Whether it can be the name of an agent's role: one line of 1 to 80 printable characters."""
+    return bool(text.strip()) and len(text) <= ROLE_LIMIT and text.isprintable()
+
+
+def _read(path: Path, known: _File | None) -> _File | None:
+    """A file as it is now, `known` if it did not change; None: it is gone, or no file."""
+    try:
+        seen = _seen(path)
+        if seen is None or (known is not None and known.seen == seen):
+            return known if seen is not None else None
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        after = _seen(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        counts = "as it was before counts" if known and known.steps else "it is left out"
+        problem = f"{_name(path.name)}: {_why(error)}; {counts}."
+        return _File(None, known.steps if known else (), (problem,))
+    steps, problems = _steps(path.name, raw)
+    # Written while or just before it was read, it may change again without a sign: it is read again.
+    settled = seen == after and time.time_ns() - seen[0] > _YOUNG
+    return _File(seen if settled else None, steps, problems)
+
+
+def _seen(path: Path) -> tuple[int, int, int] | None:
+    found = path.stat()
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def _is_workflow(path: Path) -> bool:
+    """Editors keep drafts under names with a dot before them."""
+    return path.suffix == ".toml" and not path.name.startswith(".")
+
+
+def _why(error: Exception) -> str:
+    """Where it went wrong; not the parser's words, which may hold the file's."""
+    if isinstance(error, OSError):
+        return f"cannot be read ({error.strerror})"
+    where = _WHERE.search(str(error))
+    return "is no TOML" + (f" ({where.group(1)})" if where else "")
+
+
+def _steps(name: str, raw: dict[str, Any]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    items = raw.get("steps", [])
+    if not isinstance(items, list):
+        return (), (f"{_name(name)}: steps: expected tables, [[steps]].",)
+    steps: list[Step] = []
+    problems: list[str] = []
+    for number, item in enumerate(items, 1):
+        try:
+            steps += _step(item)
+        except _Unexpected as error:
+            problems.append(f"{_name(name)}: step {number}: {error}; the step is left out.")
+    return tuple(steps), tuple(problems)
+
+
+class _Unexpected(Exception):
+    """A key, and what was expected."""
+
+    def __init__(self, key: str, expected: str) -> None:
+        super().__init__(f"{key}: expected {expected}")
+
+
+def _step(item: object) -> Iterator[Step]:
+    """The step, if it says anything about asking."""
+    if not isinstance(item, dict):
+        raise _Unexpected("steps", "a table, [[steps]]")
+    if not any(key in item for key in _KEYS[1:]):
+        return
+    minutes = _value(
+        item, "clarify_sla_minutes", _is_minutes, f"a number above 0, at most {_LONGEST_SLA}", None
+    )
+    yield Step(
+        agent=_value(item, "agent", _is_role, f"a role of 1 to {ROLE_LIMIT} characters", ...),
+        can_clarify=tuple(_value(item, "can_clarify", _is_roles, 'a list of roles, ["architect"]', [])),
+        max_rounds=_value(
+            item, "clarify_max_rounds", _is_rounds, f"a whole number from 1 to {_MOST_ROUNDS}", None
+        ),
+        sla=None if minutes is None else timedelta(minutes=minutes),
+        blocking_allowed=_value(item, "clarify_blocking_allowed", _is_flag, "true or false", True),  # noqa: FBT003
+    )
+
+
+def _value(item: dict[str, Any], key: str, fits: Callable[[Any], bool], expected: str, default: Any) -> Any:
+    """The value of a key; `...` as its default: it must be there."""
+    value = item.get(key, default)
+    if value is default and default is not ...:
+        return value
+    if not fits(value):
+        raise _Unexpected(key, expected)
+    return value
+
+
+def _is_role(value: Any) -> bool:
+    return isinstance(value, str) and is_role(value)
+
+
+def _is_roles(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_role, value))
+
+
+def _is_rounds(value: Any) -> bool:
+    return type(value) is int and 1 <= value <= _MOST_ROUNDS
+
+
+def _is_minutes(value: Any) -> bool:
+    return type(value) in {int, float} and 0 < value <= _LONGEST_SLA
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _rounds(*, blocking: bool) -> int:
+    return ROUNDS_BLOCKING if blocking else ROUNDS
+
+
+def _targets(steps: list[Step]) -> tuple[str, ...]:
+    by_key: dict[str, str] = {}
+    for role in (role for step in steps for role in step.can_clarify):
+        by_key.setdefault(agent_key(role), role)
+    return tuple(by_key.values())
+
+
+def _name(text: str) -> str:
+    """Somebody else's word in a sentence of ours: one line, printable, not long."""
+    words = "".join(char if char.isprintable() else " " for char in text)
+    words = " ".join(words.split())
+    return words if len(words) <= ROLE_LIMIT else words[: ROLE_LIMIT - 1] + "…"
