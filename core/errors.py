@@ -17,7 +17,8 @@
     │   └── NotAnswered         asked further before there was an answer
     ├── LockTimeout         somebody else held the ledger for too long
     ├── LedgerUnreadable    a ledger file did not parse and was set aside
-    └── LedgerUnwritable    the disk refused; nothing was changed
+    ├── LedgerUnwritable    the disk refused; nothing was changed
+    └── StatusUnavailable   the agent-status file cannot be had now; nothing was changed
 
 `code` is stable across surfaces (shell, Python, Slack).
 """
@@ -158,3 +159,10 @@ class LedgerUnwritable(ClarifyError):
     def __init__(self, issue: int, reason: str) -> None:
         super().__init__(f"The ledger of issue {issue} could not be written ({reason}); nothing was changed.")
         self.issue = issue
+
+
+class StatusUnavailable(ClarifyError):
+    code = "STATUS_UNAVAILABLE"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} cannot be had now ({reason}); nothing was changed.")
