@@ -10,7 +10,7 @@ from typing import Any
 from bot import inert, phrases
 from bot.errors import SlackError
 from core.clarification import Clarification
-from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, NotOpen, Superseded
+from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, NotOpen, Superseded, TooLong
 
 _log = logging.getLogger("clarify.desk")
 View = dict[str, Any]
@@ -60,7 +60,7 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text = phrases.STALE_CARD
         case NotOpen():
             text = phrases.closed(error.record)
-        case AnswerRejected():
+        case AnswerRejected() | TooLong():
             text = inert.escape(str(error))
         case NotFound() | BadInput():
             text = phrases.unknown_clarification(clarification_id)

@@ -134,12 +134,12 @@ class Steering(ABC):
 
         return await self._steer(clarification_id, change, at)
 
-    async def abandon(self, clarification_id: str, decider: Decider) -> Clarification:
-        """Close it without an answer, by hand."""
+    async def abandon(self, clarification_id: str, decider: Decider, words: str = "") -> Clarification:
+        """Close it without an answer, by hand; `words` say why, for the thread."""
 
         def change(record: Clarification) -> Clarification:
             check_open(record)
-            return abandoned(record, "by hand", self._clock.now(), decider.decided_by)
+            return abandoned(record, "by hand", self._clock.now(), decider.decided_by, words)
 
         return await self._steer(clarification_id, change)
 

@@ -163,9 +163,11 @@ def has_expired(record: Clarification, at: datetime) -> bool:
     return record.is_open and expires is not None and at >= expires
 
 
-def abandoned(record: Clarification, reason: CloseReason, now: datetime, by: str = US) -> Clarification:
-    """Closed without an answer being used. The words go into the thread, for whoever reads the ledger."""
-    entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}.", now)
+def abandoned(
+    record: Clarification, reason: CloseReason, now: datetime, by: str = US, words: str = ""
+) -> Clarification:
+    """Closed without an answer being used. Reason and words go into the thread, for whoever reads the ledger."""
+    entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}. {words}".rstrip(), now)
     return _changed(
         record,
         "abandoned",

@@ -1,0 +1,280 @@
+'''Agents ask agents: the Clarification Protocol for programs.
+
+Whoever is asked may be in this program, in another one, or a person in Slack: they meet in the ledgers, the files of
+one folder, through the same locks. Who may ask whom is said by workflow files (`core.workflow`). A whole program:
+
+    import asyncio
+    from pathlib import Path
+
+    from core.clarification import Decider
+    from core.hub import Hub, Request
+
+    WORKFLOW = """
+    [[steps]]
+    agent = "engineer"
+    can_clarify = ["architect"]
+    """
+
+
+    async def main() -> None:
+        Path("workflows").mkdir(exist_ok=True)
+        Path("workflows/feature.toml").write_text(WORKFLOW)
+
+        async with Hub.at(Path("ledgers"), Path("workflows")) as hub:
+            question = Request(42, "engineer", "architect", topic="storage", question="Which database?")
+            asked = await hub.request(question)
+            waiting = asyncio.create_task(hub.wait(asked.id, timeout=60))
+
+            # Done elsewhere as a rule: by the architect's program, a responder, `clarify answer`, people in Slack.
+            architect = Decider("agent:architect", "python")
+            await hub.answer(asked.id, "PostgreSQL", architect)
+
+            answered = await waiting
+            print(answered.id, "round", answered.round, answered.answer.body)
+
+            again = await hub.follow_up(asked.id, "Which version of it?")
+            await hub.answer(again.id, "17", architect)
+            answered = await hub.wait(again.id, timeout=60, round=again.round)
+            print(answered.id, "round", answered.round, answered.answer.body)
+
+
+    asyncio.run(main())
+
+What can go wrong is drawn in `core.errors`; every error has a `code` that stays.
+'''
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+from core.aaep import whole_characters
+from core.answers import from_text
+from core.clarification import Answer, Ask, Clarification, Decider, Via, parse_id
+from core.clock import Clock, SystemClock
+from core.errors import LockTimeout, MaxRoundsExceeded
+from core.ledger import FileLedger
+from core.request import Request, check_question, check_reason
+from core.router import Router
+from core.summary import escalation_words
+from core.waiting import Changes, answer_of, has_answer
+from core.workflow import Limits, Scopes
+
+_LOOK_EVERY = 1.0  # seconds, where no notice of a write arrives
+_SLA = timedelta(minutes=30)
+__all__ = ["Hub", "Request", "answer_of"]
+
+
+class Hub:
+    """Ask, wait, answer. To be used in one event loop.
+
+    Every method that changes something raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `Ledger.transact`
+    does; then nothing was changed. Every one that takes an id raises BadInput if it is none, NotFound if there is no
+    such clarification.
+    """
+
+    def __init__(
+        self, *, router: Router, ledger: FileLedger, scopes: Scopes, clock: Clock, via: Via = "python"
+    ) -> None:
+        self._router = router
+        self._ledger = ledger
+        self._scopes = scopes
+        self._clock = clock
+        self._via: Via = via
+        self._changes = Changes(ledger.directory)
+        self._owns_ledger = False
+
+    @classmethod
+    def at(cls, ledger: Path, workflows: Path, *, sla: timedelta = _SLA, patience: float = 10.0) -> Self:
+        """A hub of its own, to be closed, or used in `async with`.
+
+        Args:
+            ledger: the folder of the ledgers; it is made if it is not there.
+            workflows: the folder of the workflow files.
+            sla: the time until answerers are nudged, where the workflow does not say.
+            patience: how many seconds somebody else may hold a ledger before LockTimeout.
+        """
+        ledger.mkdir(parents=True, exist_ok=True)
+        files, clock = FileLedger(ledger), SystemClock()
+        router = Router(files, clock, sla, lambda _: None, patience)
+        hub = cls(router=router, ledger=files, scopes=Scopes(workflows), clock=clock)
+        hub._owns_ledger = True
+        return hub
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Wait for what is being written. Does nothing to a ledger that was passed in. Blocking."""
+        if self._owns_ledger:
+            self._ledger.close()
+
+    async def request(self, request: Request) -> Clarification:
+        """Ask. The same agent asking the same one about the same topic, once answered, goes on with that matter.
+
+        Raises:
+            ScopeViolation, BlockingNotAllowed: its workflow does not allow it; nothing was written.
+            MaxRoundsExceeded: it was asked further after the last round; the question was passed on to people.
+        """
+        limits = await self._limits(request.from_, request.to, blocking=request.blocking)
+        opened = await self._router.open(request.issue, self._ask(request, limits))
+        return _within_rounds(opened.record) if opened.how == "follow_up" else opened.record
+
+    async def follow_up(
+        self, clarification_id: str, question: str, context: str | None = None
+    ) -> Clarification:
+        """Ask further about what was answered: the next round of the same clarification, from the same agent.
+
+        Raises:
+            BadInput: the question or context is too long or empty, or a producer's event asked; its events go on.
+            NotAnswered: the question before has no answer yet. Closed: it was resolved or abandoned.
+            ScopeViolation, BlockingNotAllowed, MaxRoundsExceeded: as `request`.
+        """
+        check_question(question, context)
+        record = await self.find(clarification_id)
+        limits = await self._limits(record.from_, record.to, blocking=record.blocking)
+        ask = Ask(
+            agent_id=record.from_,
+            question=whole_characters(question),
+            to=record.to,
+            topic=record.topic,
+            blocking=record.blocking,
+            received_at=self._clock.now(),
+            context=_whole(context),
+            via=self._via,
+            sla=limits.sla,
+        )
+        return _within_rounds((await self._router.follow_up(clarification_id, ask)).record)
+
+    async def find(self, clarification_id: str) -> Clarification:
+        """The clarification as it is now."""
+        return await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+
+    async def wait(
+        self,
+        clarification_id: str,
+        timeout: float | None = None,
+        round: int | None = None,  # noqa: A002 - the protocol's word
+    ) -> Clarification:
+        """Wait for the answer to the question of `round`; `answer_of` finds it in what is returned.
+
+        Being nudged about and escalated is waited through. Of a round that is over, the answer is there.
+
+        Args:
+            clarification_id: which one.
+            timeout: seconds; None: for ever. It is looked at once in any case.
+            round: None: that of the latest question.
+
+        Raises:
+            Closed: there will be no answer.
+            Superseded: the next question was asked without one.
+            TimeoutError: not within `timeout`.
+            LedgerUnreadable: the ledger was broken and set aside.
+        """
+        issue, _ = parse_id(clarification_id)
+        async with self._changes.of(self._ledger.path(issue).name) as woken:
+            record = await self._look(clarification_id)
+            async with asyncio.timeout(timeout):
+                while True:
+                    if record is not None:
+                        round = record.round if round is None else round  # noqa: A001
+                        if has_answer(record, round):
+                            return record
+                    await _set(woken)
+                    record = await self._look(clarification_id)
+
+    async def answer(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
+        """Answer it, as `Router.answer` does: the first valid answer wins.
+
+        Raises:
+            AnswerRejected, TooLong: `text` is no answer to the question; with a hint.
+            AlreadyAnswered, Closed: with the record as it is.
+        """
+        return await self._router.answer(clarification_id, _reads(text), decider, self._clock.now())
+
+    async def resolve(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
+        """Close it with what was decided; for an open one that is the answer. Raises what `answer` raises."""
+        now = self._clock.now()
+        return await self._router.resolve(clarification_id, _reads(text), text, decider, now)
+
+    async def escalate(
+        self, clarification_id: str, decider: Decider, reason: str | None = None
+    ) -> Clarification:
+        """Pass an open one on to the person on call, with a reason of at most 2000 characters.
+
+        Raises:
+            AlreadyAnswered, Closed: with the record as it is.
+        """
+        check_reason(reason)
+        record = await self.find(clarification_id)
+        said = _one_line(reason or "")
+        words = f"{said}\n{escalation_words(record, 'by hand')}" if said else None
+        return await self._router.escalate(clarification_id, "by hand", words, decider)
+
+    async def abandon(
+        self, clarification_id: str, decider: Decider, reason: str | None = None
+    ) -> Clarification:
+        """Close an open one without an answer, with a reason of at most 2000 characters.
+
+        Raises:
+            AlreadyAnswered, Closed: with the record as it is.
+        """
+        check_reason(reason)
+        return await self._router.abandon(clarification_id, decider, _one_line(reason or ""))
+
+    async def _limits(self, asker: str, target: str, *, blocking: bool) -> Limits:
+        return await asyncio.to_thread(self._scopes.check, asker, target, blocking=blocking)
+
+    async def _look(self, clarification_id: str) -> Clarification | None:
+        """The record; None: its file is half written by somebody who holds it, so nothing can be said yet."""
+        try:
+            return await self.find(clarification_id)
+        except LockTimeout:
+            return None
+
+    def _ask(self, request: Request, limits: Limits) -> Ask:
+        return Ask(
+            agent_id=_one_line(request.from_),
+            question=whole_characters(request.question),
+            to=_one_line(request.to),
+            topic=_one_line(whole_characters(request.topic)) or None,
+            blocking=request.blocking,
+            received_at=self._clock.now(),
+            context=_whole(request.context),
+            via=self._via,
+            sla=limits.sla,
+            max_rounds=limits.max_rounds,
+        )
+
+
+async def _set(woken: asyncio.Event) -> None:
+    """Returns when it is time to look: notices can be lost, so now and then also without one."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LOOK_EVERY):
+            await woken.wait()
+    woken.clear()
+
+
+def _within_rounds(record: Clarification) -> Clarification:
+    if record.status == "escalated":
+        raise MaxRoundsExceeded(record)
+    return record
+
+
+def _reads(text: str) -> Callable[[Clarification], Answer]:
+    return lambda record: from_text(record.asked, text)
+
+
+def _whole(text: str | None) -> str | None:
+    return None if text is None else whole_characters(text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
