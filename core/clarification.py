@@ -36,7 +36,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     "abandoned": frozenset(),
 }
 UNDELIVERED: frozenset[ReplyState] = frozenset({"sending"})
-ID = re.compile(r"CLR-(\d+)-(\d{3,})")
+ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 
 
 def _utc(moment: datetime) -> datetime:

@@ -191,7 +191,7 @@ def test_expiry_is_of_open_ones_at_their_time(status: Status, at: datetime, expi
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [("CLR-42-001", (42, 1)), ("CLR-100001-1000", (100001, 1000)), ("CLR-42-1", None), ("clr-42-001", None),
-     ("CLR-42-001 ", None), ("", None), ("CLR--001", None)],
+     ("CLR-42-001 ", None), ("", None), ("CLR--001", None), ("CLR-٤٢-001", None), (f"CLR-{'9' * 5000}-001", None)],
 )  # fmt: skip
 def test_parse_id(text: str, parsed: tuple[int, int] | None) -> None:
     if parsed is not None:
