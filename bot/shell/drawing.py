@@ -1,0 +1,160 @@
+"""The digest as a picture: who asked how much, what became of it, how fast it was answered.
+
+Drawn without a display (Agg). Agents' words are drawn as they are: `$` begins no formula.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from datetime import timedelta
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+
+from bot import inert
+from bot.commands.durations import spoken
+from bot.shell.digests import Period
+from core.digest import Count, Digest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Text
+
+_INK, _SOFT, _FAINT, _PAPER = "#1d2733", "#5b6875", "#e6eaee", "#ffffff"
+_BAR = "#3b6ea5"
+_BECAME = (("resolved", "#2f7d5b"), ("answered", "#7fb79b"), ("open", "#d98324"), ("abandoned", "#9aa5b1"))
+_LONGEST = 80  # characters of a name
+# The first has most letters; the others lend what it has not (Chinese, Japanese, Korean, symbols), where they are.
+_FONTS = (
+    "DejaVu Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Zen Hei",
+    "Arial Unicode MS",
+    "Noto Emoji",
+)
+
+
+def draw(digest: Digest, period: Period) -> bytes:
+    """A PNG of 1650 × 1050 pixels."""
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*Glyph .* missing from")  # drawn as an empty box
+        mpl.rcdefaults()  # not as a file in this folder says
+        mpl.rc("font", family="sans-serif", size=10, **{"sans-serif": _fonts()})
+        mpl.rc("text", color=_INK, parse_math=False)
+        return _png(_figure(digest, period))
+
+
+def _figure(digest: Digest, period: Period) -> Figure:
+    figure = Figure(figsize=(11, 7), facecolor=_PAPER)
+    FigureCanvasAgg(figure)
+    figure.text(0.04, 0.93, "Clarifications", size=20, weight="bold")
+    figure.text(0.04, 0.885, _dates(period), size=11, color=_SOFT)
+    _tiles(figure, digest)
+    _statuses(figure.add_axes((0.04, 0.575, 0.92, 0.055)), digest)
+    charts = (("Top topics", digest.topics), ("Asks most", digest.askers), ("Answers most", digest.answerers))
+    _names(figure.add_axes((0.04, 0.03, 0.37, 0.39)), *charts[0])
+    _names(figure.add_axes((0.46, 0.03, 0.23, 0.39)), *charts[1])
+    _names(figure.add_axes((0.74, 0.03, 0.22, 0.39)), *charts[2])
+    return figure
+
+
+def _tiles(figure: Figure, digest: Digest) -> None:
+    """The figures that are read first, in a row."""
+    tiles = (
+        ("asked", f"{digest.total:,}"),
+        ("open now", f"{digest.open:,}"),
+        ("escalated at some time", f"{digest.escalated:,}"),
+        ("median time to answer", _short(digest.median)),
+        ("95 % answered within", _short(digest.p95)),
+        ("rounds on average", "–" if digest.rounds_mean is None else f"{digest.rounds_mean:.1f}"),
+    )
+    for place, (name, value) in enumerate(tiles):
+        left = 0.04 + place * 0.157
+        figure.text(left, 0.765, value, size=22, weight="bold")
+        figure.text(left, 0.732, name, size=9, color=_SOFT)
+
+
+def _statuses(axes: Axes, digest: Digest) -> None:
+    """One bar: what became of all that was asked. Under it, what its colours mean."""
+    _bare(axes, "What became of them")
+    axes.set_xlim(0, max(1, digest.total))
+    axes.set_ylim(-0.5, 0.5)
+    left = 0
+    for number, (name, colour) in enumerate(_BECAME):
+        times: int = getattr(digest, name)
+        axes.barh(0, times, left=left, height=1, color=colour, edgecolor=_PAPER, linewidth=1.5)
+        left += times
+        place: dict[str, Any] = {"transform": axes.transAxes, "va": "center"}
+        axes.text(number * 0.157, -0.45, "■", color=colour, size=13, **place)
+        axes.text(number * 0.157 + 0.019, -0.45, f"{name}  {times:,}", size=10.5, **place)
+    if not digest.total:
+        axes.barh(0, 1, height=1, color=_FAINT)
+        axes.text(0.5, 0, "nothing was asked", ha="center", va="center", color=_SOFT)
+
+
+def _names(axes: Axes, title: str, counts: Sequence[Count]) -> None:
+    """Names with a bar each, the most first; the name stands above its bar, so that it has room."""
+    _bare(axes, title)
+    most = max((count.times for count in counts), default=1)
+    axes.set_xlim(0, most * 1.15)
+    axes.set_ylim(4.75, -0.75)  # always room for five
+    if not counts:
+        axes.text(0, 0, "none", color=_SOFT)
+    for place, count in enumerate(counts):
+        axes.barh(place + 0.12, most, height=0.26, color=_FAINT)
+        axes.barh(place + 0.12, count.times, height=0.26, color=_BAR)
+        axes.text(most * 1.03, place + 0.12, f"{count.times:,}", va="center", size=9.5, weight="bold")
+        _fit(axes.text(0, place - 0.14, "", size=9.5), axes, inert.line(count.name) or "(blank)")
+
+
+def _fit(text: Text, axes: Axes, name: str) -> None:
+    """Show as much of `name` as the chart is wide: letters differ, Chinese ones are twice as wide."""
+    room = axes.get_window_extent().width
+    limit = min(_LONGEST, inert.size(name))
+    text.set_text(inert.clip(name, limit))
+    while limit > 1 and text.get_window_extent().width > room:
+        limit -= 1
+        text.set_text(inert.clip(name, limit))
+
+
+def _bare(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", weight="bold", size=12, pad=8)
+    axes.set_frame_on(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _dates(period: Period) -> str:
+    until = f"{period.until:%-d %B %Y}"
+    if period.since is None:
+        return f"until {until}, {period.until:%H:%M} UTC"
+    return f"{period.since:%-d %B %Y, %H:%M} to {until}, {period.until:%H:%M} UTC ({spoken(period.span)})"
+
+
+def _short(span: timedelta | None) -> str:
+    """A span in a few characters: `45 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    if span is None:
+        return "–"
+    seconds = span.total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _fonts() -> list[str]:
+    there = {font.name for font in fontManager.ttflist}
+    return [name for name in _FONTS if name in there]
+
+
+def _png(figure: Figure) -> bytes:
+    content = BytesIO()
+    about: dict[str, Any] = {"Software": "clarify-bot", "Title": "Clarifications"}
+    figure.savefig(content, format="png", dpi=150, facecolor=_PAPER, metadata=about)
+    return content.getvalue()
