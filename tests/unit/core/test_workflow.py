@@ -1,0 +1,297 @@
+"""Who may ask whom, by real workflow files."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from core.errors import BlockingNotAllowed, ScopeViolation
+from core.workflow import Limits, Scopes
+
+HALF_HOUR = timedelta(minutes=30)
+LONG_AGO = time.time() - 3600
+FEATURE = """
+name = "feature"
+[[steps]]
+id = "implement"
+agent = "engineer"
+needs = ["design"]
+can_clarify = ["architect", "product-manager"]
+clarify_max_rounds = 3
+clarify_sla_minutes = 30
+
+[[steps]]
+agent = "Architect"
+can_clarify = ["product-manager"]
+clarify_blocking_allowed = false
+
+[[steps]]
+agent = "reviewer"
+"""
+
+
+def write(folder: Path, text: str, name: str = "feature.toml", at: float | None = None) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    if at is not None:
+        os.utime(path, (at, at))
+    return path
+
+
+def step(agent: str, *targets: str, **more: str) -> str:
+    lines = [f'agent = "{agent}"', f"can_clarify = {list(targets)}".replace("'", '"')]
+    return "\n".join(["[[steps]]", *lines, *(f"{key} = {value}" for key, value in more.items()), ""])
+
+
+@pytest.fixture
+def scopes(tmp_path: Path) -> Scopes:
+    write(tmp_path, FEATURE)
+    return Scopes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("asker", "target", "blocking", "expected"),
+    [
+        ("engineer", "architect", True, Limits(3, HALF_HOUR)),
+        ("engineer", "architect", False, Limits(3, HALF_HOUR)),
+        (" ENGINEER ", "Product-Manager", True, Limits(3, HALF_HOUR)),
+        ("architect", "product-manager", False, Limits(6, None)),
+        ("engineer", "human", True, Limits(5, None)),
+        ("reviewer", "Human", False, Limits(6, None)),
+        ("nobody", "human", True, Limits(5, None)),
+    ],
+)
+def test_check_tells_the_limits(
+    scopes: Scopes, asker: str, target: str, blocking: bool, expected: Limits
+) -> None:
+    assert scopes.check(asker, target, blocking=blocking) == expected
+    assert scopes.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("asker", "target", "message", "allowed"),
+    [
+        (
+            "engineer",
+            "reviewer",
+            "engineer may not ask reviewer: its workflow allows architect, product-manager.",
+            ("architect", "product-manager"),
+        ),
+        ("reviewer", "engineer", "reviewer may not ask engineer: no workflow lets it ask anybody.", ()),
+        ("stranger", "engineer", "stranger may not ask engineer: no workflow lets it ask anybody.", ()),
+        ("a\nb\x1b[1m", "engineer", "a b [1m may not ask engineer: no workflow lets it ask anybody.", ()),
+        ("x" * 90, "engineer", f"{'x' * 79}… may not ask engineer: no workflow lets it ask anybody.", ()),
+    ],
+)
+def test_check_refuses_and_names_what_is_allowed(
+    scopes: Scopes, asker: str, target: str, message: str, allowed: tuple[str, ...]
+) -> None:
+    with pytest.raises(ScopeViolation) as caught:
+        scopes.check(asker, target, blocking=False)
+    assert (str(caught.value), caught.value.allowed) == (message, allowed)
+    assert not isinstance(caught.value, BlockingNotAllowed)
+    assert scopes.allowed(asker) == allowed
+
+
+def test_check_of_blocking_where_it_is_not_allowed(scopes: Scopes) -> None:
+    with pytest.raises(BlockingNotAllowed, match="does not let it wait") as caught:
+        scopes.check("architect", "product-manager", blocking=True)
+    assert caught.value.code == "SCOPE_VIOLATION"
+    assert caught.value.allowed == ("product-manager",)
+    with pytest.raises(ScopeViolation) as other:
+        scopes.check("architect", "engineer", blocking=True)
+    assert not isinstance(other.value, BlockingNotAllowed), "it may not ask at all"
+
+
+def test_human_may_be_asked_also_where_a_step_names_it(tmp_path: Path) -> None:
+    write(tmp_path, step("engineer", "human", clarify_max_rounds="2", clarify_blocking_allowed="false"))
+    scopes = Scopes(tmp_path)
+    assert scopes.check("engineer", "human", blocking=False) == Limits(2, None)
+    assert scopes.check("engineer", "human", blocking=True) == Limits(5, None)
+
+
+def test_steps_of_the_same_agent_add_up_and_the_first_that_allows_limits(tmp_path: Path) -> None:
+    write(tmp_path, step("engineer", "architect", clarify_max_rounds="9"), "b.toml")
+    first = step("engineer", "architect", clarify_max_rounds="1", clarify_blocking_allowed="false")
+    write(tmp_path, first + step("Engineer", "ux", "ARCHITECT", clarify_max_rounds="2"), "a.toml")
+    scopes = Scopes(tmp_path)
+    assert scopes.allowed("engineer") == ("architect", "ux")
+    assert scopes.check("engineer", "architect", blocking=False).max_rounds == 1
+    assert scopes.check("engineer", "architect", blocking=True).max_rounds == 2
+    assert scopes.check("engineer", "ux", blocking=True).max_rounds == 2
+
+
+def test_changed_new_and_removed_files_are_picked_up(tmp_path: Path) -> None:
+    scopes = Scopes(tmp_path / "workflows")
+    assert (scopes.allowed("engineer"), scopes.problems) == ((), ()), "the folder is not there yet"
+    (tmp_path / "workflows").mkdir()
+    path = write(tmp_path / "workflows", step("engineer", "a1"), at=LONG_AGO)
+    assert scopes.allowed("engineer") == ("a1",)
+    write(tmp_path / "workflows", step("engineer", "a2"))
+    assert scopes.allowed("engineer") == ("a2",)
+    write(tmp_path / "workflows", step("engineer", "b1"), "other.toml")
+    assert scopes.allowed("engineer") == ("a2", "b1")
+    path.unlink()
+    assert scopes.allowed("engineer") == ("b1",)
+
+
+def test_file_is_parsed_again_only_if_it_changed(tmp_path: Path) -> None:
+    write(tmp_path, step("engineer", "a1"), at=LONG_AGO)
+    scopes = Scopes(tmp_path)
+    assert scopes.allowed("engineer") == ("a1",)
+    write(tmp_path, step("engineer", "a2"), at=LONG_AGO)
+    assert scopes.allowed("engineer") == ("a1",), "same time, size and inode: not read"
+
+
+def test_file_that_was_just_written_may_change_again_at_the_same_time(tmp_path: Path) -> None:
+    """The kernel's times are coarse: two writes within milliseconds can look like one."""
+    now = time.time()
+    write(tmp_path, step("engineer", "a1"), at=now)
+    scopes = Scopes(tmp_path)
+    assert scopes.allowed("engineer") == ("a1",)
+    write(tmp_path, step("engineer", "a2"), at=now)
+    assert scopes.allowed("engineer") == ("a2",)
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "[[steps", "\x00", 'agent = "secret', "[[steps]]\nagent = 1\nagent = 2"]
+)
+def test_broken_file_counts_as_it_was(tmp_path: Path, broken: str) -> None:
+    write(tmp_path, step("engineer", "architect"), "b.toml", LONG_AGO)
+    write(tmp_path, step("writer", "editor"), "a.toml", LONG_AGO)
+    scopes = Scopes(tmp_path)
+    assert scopes.allowed("engineer") == ("architect",)
+    path = write(tmp_path, broken, "b.toml")
+    if broken == "":
+        path.write_bytes(b"\xff\xfe")
+    assert scopes.check("engineer", "architect", blocking=True) == Limits(5, None)
+    (problem,) = scopes.problems
+    assert problem.startswith("b.toml: is no TOML")
+    assert problem.endswith("as it was before counts.")
+    assert "secret" not in problem
+    with pytest.raises(ScopeViolation, match=r"Not all of it can be read: b\.toml"):
+        scopes.check("engineer", "reviewer", blocking=True)
+    write(tmp_path, step("engineer", "reviewer"), "b.toml")
+    assert scopes.allowed("engineer") == ("reviewer",)
+    assert scopes.problems == ()
+
+
+def test_broken_file_that_was_never_read_is_left_out_and_named(tmp_path: Path) -> None:
+    write(tmp_path, "[[steps]]\nagent =\n")
+    scopes = Scopes(tmp_path)
+    assert scopes.problems == ("feature.toml: is no TOML (line 2, column 8); it is left out.",)
+    with pytest.raises(ScopeViolation, match=r"feature\.toml"):
+        scopes.check("engineer", "architect", blocking=True)
+
+
+def test_problem_stays_told_and_the_good_version_survives_several_looks(tmp_path: Path) -> None:
+    write(tmp_path, step("engineer", "architect"), at=LONG_AGO)
+    scopes = Scopes(tmp_path)
+    scopes.allowed("engineer")
+    write(tmp_path, "[", at=LONG_AGO + 1)
+    for _ in range(3):
+        assert scopes.allowed("engineer") == ("architect",)
+        assert len(scopes.problems) == 1
+
+
+BAD = [
+    ("agent", '""'),
+    ("agent", "7"),
+    ("agent", f'"{"x" * 81}"'),
+    ("agent", '"two\\nlines"'),
+    ("can_clarify", '"architect"'),
+    ("can_clarify", '["architect", 1]'),
+    ("can_clarify", '[" "]'),
+    ("clarify_max_rounds", "0"),
+    ("clarify_max_rounds", "101"),
+    ("clarify_max_rounds", "true"),
+    ("clarify_max_rounds", "2.0"),
+    ("clarify_sla_minutes", "0"),
+    ("clarify_sla_minutes", "-1"),
+    ("clarify_sla_minutes", "nan"),
+    ("clarify_sla_minutes", "inf"),
+    ("clarify_sla_minutes", '"30"'),
+    ("clarify_sla_minutes", "true"),
+    ("clarify_blocking_allowed", "1"),
+    ("clarify_blocking_allowed", '"yes"'),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), BAD)
+def test_bad_value_leaves_its_step_out(tmp_path: Path, key: str, value: str) -> None:
+    good = {"agent": '"engineer"', "can_clarify": '["architect"]', key: value}
+    bad = "[[steps]]\n" + "".join(f"{name} = {said}\n" for name, said in good.items())
+    write(tmp_path, step("engineer", "ux") + bad + step("engineer", "reviewer"))
+    scopes = Scopes(tmp_path)
+    assert scopes.allowed("engineer") == ("ux", "reviewer")
+    (problem,) = scopes.problems
+    assert problem.startswith(f"feature.toml: step 2: {key}: expected ")
+    assert "xxx" not in problem
+    with pytest.raises(ScopeViolation, match=r"feature\.toml"):
+        scopes.check("engineer", "architect", blocking=True)
+
+
+def test_step_without_agent_is_a_problem_only_if_it_says_who_may_be_asked(tmp_path: Path) -> None:
+    write(tmp_path, '[[steps]]\nid = "x"\n[[steps]]\ncan_clarify = ["a"]\n')
+    (problem,) = Scopes(tmp_path).problems
+    assert problem.startswith("feature.toml: step 2: agent: expected ")
+
+
+@pytest.mark.parametrize("text", ["steps = 1", "[steps]\nagent = 'a'", "steps = ['a']"])
+def test_steps_that_are_no_tables(tmp_path: Path, text: str) -> None:
+    write(tmp_path, text)
+    (problem,) = Scopes(tmp_path).problems
+    assert "[[steps]]" in problem
+
+
+def test_sla_may_be_a_fraction(tmp_path: Path) -> None:
+    write(tmp_path, step("engineer", "architect", clarify_sla_minutes="0.5"))
+    assert Scopes(tmp_path).check("engineer", "architect", blocking=True).sla == timedelta(seconds=30)
+
+
+def test_what_is_no_workflow_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, step("engineer", "a"), ".draft.toml")
+    write(tmp_path, step("engineer", "b"), "notes.txt")
+    (tmp_path / "folder.toml").mkdir()
+    os.mkfifo(tmp_path / "pipe.toml")
+    scopes = Scopes(tmp_path)
+    assert (scopes.allowed("engineer"), scopes.problems) == ((), ())
+
+
+def test_folder_that_cannot_be_read_keeps_what_was_known(tmp_path: Path) -> None:
+    folder = tmp_path / "workflows"
+    folder.mkdir()
+    write(folder, step("engineer", "architect"))
+    scopes = Scopes(folder)
+    scopes.allowed("engineer")
+    folder.rename(tmp_path / "moved")
+    folder.write_text("a file in its place")
+    assert scopes.allowed("engineer") == ("architect",)
+    assert scopes.problems == ("The workflow folder cannot be read: Not a directory.",)
+    with pytest.raises(ScopeViolation, match="folder cannot be read"):
+        scopes.check("engineer", "ux", blocking=True)
+    folder.unlink()
+    assert scopes.allowed("engineer") == (), "it was removed"
+
+
+def test_threads_share_it_while_files_change(tmp_path: Path) -> None:
+    scopes = Scopes(tmp_path)
+    names = [f"{number}.toml" for number in range(10)]
+    for name in names:
+        write(tmp_path, step("engineer", f"role-{name}"), name)
+
+    def look(_: int) -> int:
+        return len(scopes.allowed("engineer"))
+
+    with ThreadPoolExecutor(4) as pool:
+        changing = [pool.submit(write, tmp_path, step("engineer", f"r-{name}"), f"n{name}") for name in names]
+        found = list(pool.map(look, range(40)))
+        for each in changing:
+            each.result()
+    assert min(found) >= 10
+    assert len(scopes.allowed("engineer")) == 20
