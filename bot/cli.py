@@ -22,7 +22,7 @@ app = typer.Typer(
     name="clarify",
     help="Brings the questions of AI agents to people in Slack, and their answers back.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,  # rich tracebacks show local variables: questions, tokens
 )
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from bot.commands.durations import span_of, spoken
 from bot.shell.sheet import Cell, Column, Part, Table
 from bot.shell.shelf import ledgers
+from bot.shell.times import exact
 from core.clock import iso
 from core.digest import Count, Digest, DigestBuilder
 from core.errors import BadInput
@@ -86,14 +87,19 @@ def digest_parts(digest: Digest, period: Period) -> list[Part]:
         ("Answers most", digest.answerers),
     )
     return [
-        Table((Column("Figure", whole=True), Column("Value")), _rows(digest), title=_title(period)),
+        _title(period),
+        Table((Column("Figure", whole=True), Column("Value")), _rows(digest)),
         *(_names(title, counts) for title, counts in named if counts),
     ]
 
 
-def _title(period: Period) -> str:
-    since = f"{period.since:%Y-%m-%d %H:%M} to " if period.since else "until "
-    return f"{period.heading} ({since}{period.until:%Y-%m-%d %H:%M} UTC)"
+def _title(period: Period) -> Cell:
+    since = f"{exact(period.since)} to " if period.since else "until "
+    return Cell(
+        f"{period.heading}: {since}{exact(period.until)}",
+        f"Period\t{iso(period.since) if period.since else ''}\t{iso(period.until)}",
+        "bold",
+    )
 
 
 def _rows(digest: Digest) -> list[list[str | Cell]]:

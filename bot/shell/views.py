@@ -20,10 +20,8 @@ _FILE = {"dir_okay": False, "show_default": False}
 
 def add_views(app: typer.Typer) -> None:
     """Register the commands that look at all clarifications together."""
-    app.command()(agents)
-    app.command()(ready)
-    app.command()(digest)
-    app.command()(export)
+    for command in (agents, ready, digest, export):
+        app.command()(command)
 
 
 def agents(config: ConfigOption = None, *, json: JsonOption = False) -> None:
