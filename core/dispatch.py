@@ -1,0 +1,282 @@
+"""Has responders answer what their roles are asked: asks, asks once more, and then passes it on to people.
+
+The first valid answer wins, whoever gives it: what is answered, closed, escalated or asked again by somebody else
+meanwhile is no work any more, and its responder is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.answers import from_text
+from core.clarification import Clarification, Decider
+from core.clock import Clock
+from core.deadlock import agent_key
+from core.errors import (
+    AgentError,
+    AnswerRejected,
+    BadInput,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    NotFound,
+    NotOpen,
+)
+from core.index import Summary
+from core.responders import Inquiry, Responder, inquiry_of, role_name
+from core.router import Router
+from core.slots import Slots
+from core.summary import escalation_words
+from core.transitions import has_expired
+
+_log = logging.getLogger("clarify.responders")
+RETRY_AFTER = 30.0  # seconds
+_ATTEMPTS = 2
+_PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds, between tries at a ledger that cannot be had
+_WAITS = frozenset({"pending", "stale"})
+_Working = Callable[[Summary, bool], None]
+
+
+class Records(Protocol):
+    async def find(self, clarification_id: str, issue: int) -> Clarification: ...
+
+
+class _Over(Exception):
+    """The question waits for no responder any more."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """Work on one round of one clarification; `summary` as it was when that began."""
+
+    summary: Summary
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+    writing: bool = False
+    stopped: bool = False
+    begun: bool = False
+    lost: bool = False  # its ledger is gone: what is noted of it next counts as new
+
+    def stop(self) -> None:
+        """At once; but what is being written is not cut off: that says by itself whether it still counts."""
+        if not self.stopped:
+            self.stopped = True
+            if self.task is not None and not self.writing:
+                self.task.cancel()
+
+
+class Dispatcher:
+    """`note` every clarification as it changes; `run` has responders answer those that are for them.
+
+    Args:
+        responders: by role; a role's spelling does not matter, as with agents' names everywhere.
+        router: takes answers and escalations.
+        records: read before each attempt, so that what was noted late does no harm.
+        clock: for the time of an answer and between attempts.
+        working: told when a responder begins (True) and ends (False) its work on a clarification.
+        at_once: so many responders at a time; roles share them fairly.
+    """
+
+    def __init__(
+        self,
+        *,
+        responders: Mapping[str, Responder],
+        router: Router,
+        records: Records,
+        clock: Clock,
+        working: _Working = lambda *_: None,
+        at_once: int = 8,
+    ) -> None:
+        self._responders = {agent_key(role): responder for role, responder in responders.items()}
+        self._router = router
+        self._records = records
+        self._clock = clock
+        self._working = working
+        self._slots = Slots(at_once)
+        self._noted: dict[str, Summary] = {}  # what waits for a responder
+        self._ended: dict[str, tuple[int, int]] = {}  # of those: round and nudges when work on it ended
+        self._jobs: dict[str, _Job] = {}
+        self._fresh: dict[str, None] = {}
+        self._wake = asyncio.Event()
+
+    def note(self, summary: Summary) -> None:
+        """Take in a clarification as it is now: work on it begins, goes on, or stops."""
+        if agent_key(summary.to) not in self._responders:
+            return
+        job = self._jobs.get(summary.id)
+        if summary.status not in _WAITS or summary.held_back:
+            self._noted.pop(summary.id, None)
+            self._ended.pop(summary.id, None)
+            self._fresh.pop(summary.id, None)
+            if job is not None:
+                job.stop()
+            return
+        self._noted[summary.id] = summary
+        if job is not None:
+            if job.summary.round != summary.round:
+                job.stop()  # the next round begins when this has ended
+        elif self._ended.get(summary.id) != (summary.round, summary.nudges):
+            self._begin(summary.id)
+
+    async def run(self) -> None:
+        """Have responders answer; runs until cancelled, and then until all of them are stopped."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                fresh, self._fresh = self._fresh, {}
+                for clarification in fresh:
+                    self._start(clarification, group)
+                await self._wake.wait()
+
+    def _begin(self, clarification: str) -> None:
+        self._fresh[clarification] = None
+        self._wake.set()
+
+    def _start(self, clarification: str, group: asyncio.TaskGroup) -> None:
+        job = self._jobs[clarification] = _Job(self._noted[clarification])
+        job.task = group.create_task(self._work(job), name=f"responder {clarification}")
+        job.task.add_done_callback(lambda _: self._finish(job))  # also when it was stopped before it ran
+
+    def _finish(self, job: _Job) -> None:
+        clarification = job.summary.id
+        del self._jobs[clarification]
+        if job.begun:
+            self._tell(job, begun=False)
+        noted = self._noted.get(clarification)
+        if noted is None:
+            return
+        if job.stopped:
+            self._begin(clarification)
+        elif job.lost:
+            del self._noted[clarification]
+        else:
+            self._ended[clarification] = (job.summary.round, noted.nudges)
+
+    async def _work(self, job: _Job) -> None:
+        try:
+            await self._have_answered(job)
+        except asyncio.CancelledError:
+            if not job.stopped:
+                raise
+            _log.info("%s: its responder was stopped: it waits for none any more", job.summary.id)
+        except (_Over, NotOpen):
+            _log.info("%s: answered or closed meanwhile", job.summary.id)
+        except (NotFound, LedgerUnreadable) as error:
+            job.lost = True
+            _log.error("%s: a responder's work has no ledger: %s", job.summary.id, error)
+        except Exception:  # noqa: BLE001 - one odd record must not stop the work on the others: it is chased as ever
+            _log.exception("%s: no responder can be asked", job.summary.id)
+
+    async def _have_answered(self, job: _Job) -> None:
+        """Ask, at most twice; then pass it on."""
+        said, hint = "", None
+        for attempt in range(1, _ATTEMPTS + 1):
+            if attempt > 1:
+                await self._clock.sleep(RETRY_AFTER)
+            try:
+                await self._answer(job, await self._ask(job, attempt, hint))
+            except AgentError as error:
+                said = hint = str(error)
+                _log.warning("%s: attempt %d failed: %s", job.summary.id, attempt, said)
+            except (AnswerRejected, BadInput) as error:
+                # The hint may repeat a part of question or answer: for the thread and the agent, not for the log.
+                hint = str(error)
+                misfit = f"{role_name(job.summary.to)} gave an answer that does not fit"
+                said = f"{misfit} ({hint})"
+                _log.warning("%s: attempt %d failed: %s", job.summary.id, attempt, misfit)
+            else:
+                return
+        await self._pass_on(job, f"{AgentError.code}: {said}; asked twice.")
+
+    async def _ask(self, job: _Job, attempt: int, hint: str | None) -> str:
+        role = agent_key(job.summary.to)
+        async with self._slots.one(role):
+            inquiry = inquiry_of(await self._current(job), attempt, hint)
+            if not job.begun:
+                job.begun = True
+                self._tell(job, begun=True)
+            return await _asked(self._responders[role], inquiry)
+
+    async def _answer(self, job: _Job, text: str) -> None:
+        summary, at = job.summary, self._clock.now()
+        role = role_name(summary.to)
+        await self._write(
+            job,
+            lambda: self._router.answer(
+                summary.id,
+                lambda record: from_text(record.asked, text),
+                Decider(f"agent:{role}", "responder"),
+                at,
+                round=summary.round,
+            ),
+        )
+        _log.info("%s: answered by %s", summary.id, role)
+
+    async def _pass_on(self, job: _Job, reason: str) -> None:
+        summary = job.summary
+        words = escalation_words(await self._current(job), "agent failed", reason=reason)
+        await self._write(
+            job,
+            lambda: self._router.escalate(
+                summary.id,
+                "agent failed",
+                words,
+                only=lambda record: _still_waits(record, summary.round),
+            ),
+        )
+
+    async def _current(self, job: _Job) -> Clarification:
+        """The record as it is now; raises _Over where it waits for this work no more."""
+        summary = job.summary
+        while True:
+            try:
+                record = await self._records.find(summary.id, summary.issue)
+            except LockTimeout as error:
+                _log.warning("%s: its responder has to wait: %s", summary.id, error)
+                await self._clock.sleep(_PAUSE)
+            else:
+                if not _still_waits(record, summary.round) or has_expired(record, self._clock.now()):
+                    raise _Over
+                return record
+
+    async def _write(self, job: _Job, write: Callable[[], Awaitable[object]]) -> None:
+        """Until it is written: an agent is not asked again because a ledger was busy."""
+        pause = _PAUSE
+        while True:
+            job.writing = True
+            try:
+                await write()
+            except (LockTimeout, LedgerUnwritable) as error:
+                _log.warning("%s: a responder's outcome has to wait: %s", job.summary.id, error)
+            else:
+                return
+            finally:
+                job.writing = False
+            if job.stopped:
+                raise _Over
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _tell(self, job: _Job, *, begun: bool) -> None:
+        try:
+            self._working(job.summary, begun)
+        except Exception:  # noqa: BLE001 - who only wants to know must not cost an answer
+            _log.exception("%s: a responder's work could not be told", job.summary.id)
+
+
+async def _asked(responder: Responder, inquiry: Inquiry) -> str:
+    """The answer; a responder's own fault counts as the agent's."""
+    try:
+        return (await responder.answer(inquiry)).strip()
+    except AgentError:
+        raise
+    except Exception as error:
+        _log.exception("%s: the responder of %s broke", inquiry.clarification, inquiry.role)
+        raise AgentError(f"{inquiry.role} could not be asked ({type(error).__name__})") from error
+
+
+def _still_waits(record: Clarification, number: int) -> bool:
+    return record.status in _WAITS and record.round == number and record.asked.held_back is None

@@ -1,0 +1,498 @@
+"""Responders at work: real ledgers and a real router, agents that tests speak for, a clock that tests move."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.answers import from_text
+from core.clarification import Clarification, parse_id
+from core.dispatch import RETRY_AFTER, Dispatcher
+from core.errors import AgentError, LedgerUnwritable, LockTimeout
+from core.index import Summary, summarize
+from core.ledger import FileLedger
+from core.responders import Inquiry, inquiry_of
+from core.router import Router
+from tests.clocks import ManualClock, until
+from tests.unit.core.records import ADE, NOW, SLA, ask
+
+FAILED = AgentError("architect (command) ended with exit code 3")
+Said = str | Exception
+
+
+class Agent:
+    """A responder that tests speak for: `say` ends the oldest question that waits."""
+
+    def __init__(self, *script: Said) -> None:
+        self.asked: list[Inquiry] = []
+        self.stopped: list[str] = []
+        self.waiting: dict[str, asyncio.Future[str]] = {}
+        self.most = 0
+        self._script = list(script)
+
+    async def answer(self, inquiry: Inquiry) -> str:
+        self.asked.append(inquiry)
+        if self._script:
+            said = self._script.pop(0)
+            if isinstance(said, Exception):
+                raise said
+            return said
+        assert inquiry.clarification not in self.waiting, "two at a time for one record"
+        self.waiting[inquiry.clarification] = asyncio.get_running_loop().create_future()
+        self.most = max(self.most, len(self.waiting))
+        try:
+            return await self.waiting[inquiry.clarification]
+        except asyncio.CancelledError:
+            self.stopped.append(inquiry.clarification)
+            raise
+        finally:
+            del self.waiting[inquiry.clarification]
+
+    def say(self, said: Said, clarification: str | None = None) -> None:
+        turn = self.waiting[clarification or next(iter(self.waiting))]
+        if isinstance(said, Exception):
+            turn.set_exception(said)
+        else:
+            turn.set_result(said)
+
+
+@dataclass
+class Desk:
+    """The dispatcher, fed with what the router writes, as the bot feeds it."""
+
+    ledger: FileLedger
+    router: Router
+    clock: ManualClock
+    dispatcher: Dispatcher
+    working: list[tuple[str, bool]]
+    written: list[Clarification] = field(default_factory=list)
+
+    async def ask(self, issue: int = 42, to: str = "architect", **more: Any) -> Clarification:
+        asked = ask(
+            agent_id="engineer", to=to, producer=None, session_id=None, reply_token=None, event_id=None,
+            via="shell", asked_at=None, **{"expires_at": None, "topic": "routes", **more},
+        )  # fmt: skip
+        return (await self.router.open(issue, asked)).record
+
+    async def get(self, clarification: str = "CLR-42-001") -> Clarification:
+        return await self.ledger.find(clarification, parse_id(clarification)[0])
+
+    async def answer(self, text: str, clarification: str = "CLR-42-001") -> Clarification:
+        return await self.router.answer(
+            clarification, lambda record: from_text(record.asked, text), ADE, self.clock.now()
+        )
+
+    async def until(self, status: str, clarification: str = "CLR-42-001") -> Clarification:
+        await until(lambda: any(r.id == clarification and r.status == status for r in self.written))
+        return await self.get(clarification)
+
+    async def settled(self) -> None:
+        """What ledgers were asked for is there, and whoever waited for it ran on."""
+        for _ in range(20):
+            await self.ledger.read(42)
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def desk(folder: Path, agents: dict[str, Any], **more: Any) -> AsyncIterator[Desk]:
+    clock, ledger = ManualClock(NOW), FileLedger(folder)
+    working: list[tuple[str, bool]] = []
+
+    def changed(record: Clarification) -> None:
+        found.written.append(record)
+        found.dispatcher.note(summarize(record))
+
+    router = Router(ledger, clock, SLA, changed)
+    told: dict[str, Any] = {"working": lambda summary, begun: working.append((summary.id, begun))}
+    dispatcher = Dispatcher(
+        responders=agents, **{"router": router, "records": ledger, "clock": clock, **told, **more}
+    )
+    found = Desk(ledger, router, clock, dispatcher, working)
+    run = asyncio.create_task(dispatcher.run())
+    try:
+        yield found
+    finally:
+        run.cancel()
+        with suppress(asyncio.CancelledError):
+            await run
+        ledger.close()
+
+
+async def test_dispatch_the_answer_is_the_roles(tmp_path: Path) -> None:
+    architect = Agent("  JSON over HTTP\n")
+    async with desk(tmp_path, {"Architect": architect}) as at:
+        await at.ask(question="Which wire format?", context="Two candidates.")
+        record = await at.until("answered")
+    assert record.answer is not None
+    assert (record.answer.from_, record.answer.body) == ("architect", "JSON over HTTP")
+    assert record.asked.decided_by == "agent:architect"
+    assert record.asked.answered_by is not None
+    assert record.asked.answered_by.surface == "responder"
+    assert architect.asked == [inquiry_of(at.written[0])]
+    assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
+
+
+async def test_dispatch_one_failure_is_asked_again_after_30_s(tmp_path: Path) -> None:
+    architect = Agent(FAILED, "JSON")
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask()
+        await until(lambda: at.clock.sleeping)
+        await at.clock.advance(RETRY_AFTER - 1)
+        assert len(architect.asked) == 1
+        await at.clock.advance(1)
+        assert (await at.until("answered")).status == "answered"
+    again = architect.asked[1]
+    assert (again.attempt, again.last_error) == (2, str(FAILED))
+    assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
+    assert at.clock.slept == [30.0]
+
+
+async def test_dispatch_two_failures_are_passed_on_to_people(tmp_path: Path) -> None:
+    architect = Agent(FAILED, FAILED, "too late")
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask(topic="wire format")
+        await until(lambda: at.clock.sleeping)
+        await at.clock.advance(30)
+        record = await at.until("escalated")
+        await at.settled()
+    assert record.asked.escalated_for == "agent failed"
+    words = record.thread[-1].body.splitlines()
+    assert words[0] == "AGENT_ERROR: architect (command) ended with exit code 3; asked twice."
+    assert words[1] == "Topic: wire format"
+    assert len(architect.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said", "hint"),
+    [
+        (("yes_no",), "perhaps", "Reply with yes or no."),
+        (("yes_no",), "", "Reply with yes or no."),
+        (("freetext",), "x" * 2001, "2000"),
+    ],
+)
+async def test_dispatch_an_answer_that_does_not_fit_is_a_failure(
+    tmp_path: Path, kinds: Any, said: str, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    architect = Agent(said, said)
+    with caplog.at_level(logging.DEBUG):
+        async with desk(tmp_path, {"architect": architect}) as at:
+            await at.ask(kinds=kinds)
+            await until(lambda: at.clock.sleeping)
+            await at.clock.advance(30)
+            record = await at.until("escalated")
+    first = record.thread[-1].body.splitlines()[0]
+    assert first.startswith("AGENT_ERROR: architect gave an answer that does not fit (")
+    assert first.endswith("; asked twice.")
+    assert hint in first
+    assert hint in str(architect.asked[1].last_error)
+    assert not said or said not in caplog.text
+
+
+async def test_dispatch_a_responder_that_breaks_is_a_failure_like_any(tmp_path: Path) -> None:
+    architect = Agent(KeyError("a bug"), "JSON")
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask()
+        await until(lambda: at.clock.sleeping)
+        await at.clock.advance(30)
+        await at.until("answered")
+    assert architect.asked[1].last_error == "architect could not be asked (KeyError)"
+
+
+async def _escalate(at: Desk) -> None:
+    await at.router.escalate("CLR-42-001", "by hand", by=ADE)
+
+
+async def _abandon(at: Desk) -> None:
+    await at.router.abandon("CLR-42-001", ADE)
+
+
+async def _answer(at: Desk) -> None:
+    await at.answer("by a person")
+
+
+async def _hold_back(at: Desk) -> None:
+    at.dispatcher.note(replace(summarize(await at.get()), held_back=True))
+
+
+@pytest.mark.parametrize("happens", [_escalate, _abandon, _answer, _hold_back])
+@pytest.mark.parametrize("when", ["asked", "between"])
+async def test_dispatch_what_is_settled_by_others_stops_the_responder(
+    tmp_path: Path, happens: Callable[[Desk], Any], when: str
+) -> None:
+    architect = Agent(*([FAILED] if when == "between" else []))
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask()
+        await until(lambda: at.clock.sleeping if when == "between" else architect.waiting)
+        await happens(at)
+        before = await at.get()
+        await until(lambda: at.working[-1] == ("CLR-42-001", False))
+        await at.clock.advance(60)
+        await at.settled()
+        assert await at.get() == before
+    assert architect.stopped == (["CLR-42-001"] if when == "asked" else [])
+    assert len(architect.asked) == 1
+
+
+async def test_dispatch_asked_again_meanwhile_the_next_round_is_asked_alone(tmp_path: Path) -> None:
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask(question="Which format?")
+        await until(lambda: architect.waiting)
+        # In one go, so that the dispatcher hears of both before its work had any turn.
+        at.dispatcher.note(replace(summarize(await at.get()), status="answered"))
+        await at.answer("by a person")
+        await at.ask(question="Which version of it?")
+        await until(lambda: len(architect.asked) == 2)
+        assert architect.stopped == ["CLR-42-001"]
+        architect.say("2")
+        record = await until_answer(at, "2")
+    assert [inquiry.round for inquiry in architect.asked] == [1, 2]
+    assert [(entry.round, entry.body) for entry in record.thread if entry.type == "answer"] == [
+        (1, "by a person"), (2, "2"),
+    ]  # fmt: skip
+    assert [entry["body"] for entry in architect.asked[1].as_json()["thread"]] == [
+        "Which format?", "by a person", "Which version of it?",
+    ]  # fmt: skip
+
+
+async def until_answer(at: Desk, text: str) -> Clarification:
+    await until(lambda: at.written[-1].answer is not None and at.written[-1].answer.body == text)
+    return await at.get()
+
+
+async def test_dispatch_a_late_answer_counts_for_no_other_round(tmp_path: Path) -> None:
+    """Also where nobody told us of the next round: another process asked it."""
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask(question="Which format?")
+        await until(lambda: architect.waiting)
+        other = Router(at.ledger, at.clock, SLA, lambda _: None)
+        await other.answer("CLR-42-001", lambda r: from_text(r.asked, "first"), ADE, NOW)
+        again = ask(
+            agent_id="engineer", to="architect", question="And which version?", topic="routes", via="shell",
+            producer=None, session_id=None, reply_token=None, event_id=None, expires_at=None, asked_at=None,
+        )  # fmt: skip
+        assert (await other.open(42, again)).record.round == 2
+        architect.say("JSON")
+        await until(lambda: at.working[-1] == ("CLR-42-001", False))
+        assert (await at.get()).answer is None
+        at.dispatcher.note(summarize(await at.get()))
+        await until(lambda: architect.waiting)
+        assert architect.asked[-1].question == "And which version?"
+
+
+async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Path) -> None:
+    architect = Agent()
+    broken = Broken(tmp_path)
+    async with desk(tmp_path, {"architect": architect}, records=broken) as at:
+        record = await at.ask()
+        await until(lambda: broken.asked)
+        await at.settled()
+        broken.works = True
+        at.dispatcher.note(summarize(record))
+        await at.settled()
+        assert not architect.asked, "nothing new is known of it"
+        await at.clock.advance(SLA.total_seconds())
+        await at.router.attend("CLR-42-001")
+        await until(lambda: architect.waiting)
+        await at.router.attend("CLR-42-001")
+        at.dispatcher.note(summarize(await at.get()))
+        await at.settled()
+        assert len(architect.asked) == 1, "a nudge while somebody works on it changes nothing"
+    broken.close()
+
+
+class Broken:
+    """Records that cannot be read because of a fault of our own, until `works`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ledger = FileLedger(folder)
+        self.works, self.asked = False, 0
+
+    async def find(self, clarification_id: str, issue: int) -> Clarification:
+        self.asked += 1
+        if not self.works:
+            raise ZeroDivisionError
+        return await self._ledger.find(clarification_id, issue)
+
+    def close(self) -> None:
+        self._ledger.close()
+
+
+async def test_dispatch_a_fault_in_one_does_not_stop_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def working(_summary: Summary, _begun: bool) -> None:
+        raise ZeroDivisionError
+
+    architect = Agent("JSON", "YAML")
+    async with desk(tmp_path, {"architect": architect}, working=working) as at:
+        at.dispatcher.note(replace(summarize(await at.ask(7)), id="CLR-9-001", issue=9))  # has no ledger
+        await at.ask()
+        await at.until("answered", "CLR-7-001")
+        await at.until("answered")
+    assert "could not be told" in caplog.text
+    assert "CLR-9-001: a responder's work has no ledger" in caplog.text
+
+
+async def test_dispatch_a_busy_ledger_costs_no_second_question(tmp_path: Path) -> None:
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask()
+        await until(lambda: architect.waiting)
+        refusals: list[Exception] = [
+            LockTimeout(42, 2.0, "another"), LedgerUnwritable(42, "the disk is full"), LockTimeout(42, 2.0, "x"),
+        ]  # fmt: skip
+        transact = at.ledger.transact
+
+        async def refused(*args: Any, **more: Any) -> Any:
+            if refusals:
+                raise refusals.pop()
+            return await transact(*args, **more)
+
+        at.ledger.transact = refused  # type: ignore[method-assign]
+        architect.say("JSON")
+        for seconds in (1, 2, 4):
+            await until(lambda: at.clock.sleeping)
+            await at.clock.advance(seconds)
+        record = await at.until("answered")
+    assert at.clock.slept == [1, 2, 4]
+    assert record.asked.answered_at == NOW, "when it was given, not when it could be written"
+    assert len(architect.asked) == 1
+
+
+async def test_dispatch_settled_by_others_while_the_ledger_is_busy(tmp_path: Path) -> None:
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}) as at:
+        record = await at.ask()
+        await until(lambda: architect.waiting)
+        transact, held = at.ledger.transact, asyncio.Event()
+
+        async def refused(*_args: Any, **_more: Any) -> Any:
+            await held.wait()
+            raise LockTimeout(42, 2.0, "another")
+
+        at.ledger.transact = refused  # type: ignore[method-assign]
+        architect.say("JSON")
+        await until(lambda: not architect.waiting)
+        at.dispatcher.note(replace(summarize(record), status="answered"))
+        held.set()
+        await until(lambda: at.working[-1] == ("CLR-42-001", False))
+        at.ledger.transact = transact  # type: ignore[method-assign]
+        assert not at.clock.sleeping
+        assert (await at.get()).status == "pending"
+
+
+async def test_dispatch_so_many_at_once_and_a_slow_role_starves_no_other(tmp_path: Path) -> None:
+    slow, quick = Agent(), Agent(*["yes"] * 20)
+    async with desk(tmp_path, {"slow": slow, "quick": quick}, at_once=2) as at:
+        for issue in range(1, 7):
+            await at.ask(issue, to="slow")
+        await until(lambda: len(slow.waiting) == 2)
+        for issue in range(11, 14):
+            await at.ask(issue, to="quick")
+        await at.settled()
+        assert not quick.asked
+        slow.say("done")
+        for issue in range(11, 14):
+            await at.until("answered", f"CLR-{issue}-001")
+        answered = {record.id for record in at.written if record.status == "answered"}
+        assert len(answered) == 4, "the quick ones went before the slow ones that had come earlier"
+        for _ in range(5):
+            await until(lambda: slow.waiting)
+            slow.say("done")
+            await at.settled()
+        for issue in range(1, 7):
+            await at.until("answered", f"CLR-{issue}-001")
+    assert slow.most == 2
+
+
+async def test_dispatch_one_that_waits_its_turn_and_is_answered_is_never_asked(tmp_path: Path) -> None:
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}, at_once=1) as at:
+        for issue in (1, 2, 3):
+            await at.ask(issue)
+        await until(lambda: architect.waiting)
+        await at.answer("by a person", "CLR-2-001")
+        architect.say("JSON", "CLR-1-001")
+        await until(lambda: "CLR-3-001" in architect.waiting)
+        assert [inquiry.issue for inquiry in architect.asked] == [1, 3]
+        assert ("CLR-2-001", True) not in at.working
+
+
+async def test_dispatch_what_is_not_for_a_responder_of_ours_is_left_alone(tmp_path: Path) -> None:
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask(1, to="reviewer")
+        await at.ask(2, to="human")
+        await at.ask(3, held_back="engineer may not ask architect")
+        await at.ask(4, expires_at=NOW)
+        last = await at.ask(5, to=" ARCHITECT ")
+        await until(lambda: architect.waiting)
+        await at.settled()
+        assert [inquiry.issue for inquiry in architect.asked] == [5]
+        architect.say("JSON")
+        await at.until("answered", last.id)
+
+
+async def test_dispatch_another_implementations_record_is_answered_too(tmp_path: Path) -> None:
+    architect = Agent("JSON")
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask()
+        architect.asked.clear()
+        raw = json.loads(at.ledger.path(42).read_text())
+        foreign = raw["clarifications"][0] | {
+            "id": "CLR-42-002", "to": "architect\n", "status": "stale", "aaep": None, "thread": [],
+        }  # fmt: skip
+        raw["clarifications"].append(foreign)
+        at.ledger.path(42).write_text(json.dumps(raw))
+        architect._script.append("YAML")
+        at.dispatcher.note(summarize(Clarification.model_validate(foreign)))
+        record = await at.until("answered", "CLR-42-002")
+    assert record.answer is not None
+    assert record.answer.from_ == "architect"
+
+
+async def test_dispatch_stopped_stops_all_and_begins_again_with_what_is_noted(tmp_path: Path) -> None:
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask()
+        await at.ask(43)
+        await until(lambda: len(architect.waiting) == 2)
+    assert sorted(architect.stopped) == ["CLR-42-001", "CLR-43-001"]
+    assert sorted(at.working[2:]) == [("CLR-42-001", False), ("CLR-43-001", False)]
+    async with desk(tmp_path, {"architect": Agent("JSON")}) as later:
+        later.dispatcher.note(summarize(await later.get()))
+        await later.until("answered")
+
+
+async def test_dispatch_notes_of_others_cost_nothing(tmp_path: Path) -> None:
+    architect = Agent()
+    async with desk(tmp_path, {"architect": architect}) as at:
+        known = summarize(await at.ask(to="reviewer"))
+        for number in range(10_000):
+            at.dispatcher.note(replace(known, id=f"CLR-42-{number:05d}"))
+        assert (at.dispatcher._noted, at.dispatcher._fresh, at.dispatcher._jobs) == ({}, {}, {})
+
+
+async def test_dispatch_nothing_is_kept_of_what_was_settled(tmp_path: Path) -> None:
+    architect = Agent("JSON", FAILED, FAILED)
+    async with desk(tmp_path, {"architect": architect}) as at:
+        await at.ask(1)
+        await at.until("answered", "CLR-1-001")
+        await at.ask(2)
+        await until(lambda: at.clock.sleeping)
+        await at.clock.advance(timedelta(minutes=1).total_seconds())
+        await at.until("escalated", "CLR-2-001")
+        await until(lambda: at.working[-1] == ("CLR-2-001", False))
+        kept = at.dispatcher
+        assert (kept._noted, kept._ended, kept._fresh, kept._jobs) == ({}, {}, {}, {})
