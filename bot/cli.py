@@ -16,6 +16,7 @@ import typer
 
 from bot.errors import ClarifyBotError, ConfigurationError
 from bot.shell.app import add_to
+from bot.shell.options import ConfigOption
 from core.errors import ClarifyError
 
 app = typer.Typer(
@@ -27,14 +28,10 @@ app = typer.Typer(
 )
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="Configuration file [default: clarify.toml]", show_default=False),
-]
 
 
 def main() -> None:
-    """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage."""
+    """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.shell.running`."""
     try:
         app()
     except (ClarifyBotError, ClarifyError) as error:

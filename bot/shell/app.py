@@ -9,10 +9,18 @@ from bot.shell.lists import add_lists
 from bot.shell.requests import add_requests
 from bot.shell.views import add_views
 
+_PANELS = {
+    "The bot": (),
+    "Questions and answers": (add_lists, add_requests, add_changes),
+    "All together": (add_views,),
+}
+
 
 def add_to(app: typer.Typer) -> None:
-    """Register the commands that show and change clarifications."""
-    add_lists(app)
-    add_requests(app)
-    add_changes(app)
-    add_views(app)
+    """Register the commands that show and change clarifications; in the help they stand apart from the bot's own."""
+    for panel, adders in _PANELS.items():
+        first = len(app.registered_commands)
+        for add in adders:
+            add(app)
+        for command in app.registered_commands[first:] if adders else app.registered_commands:
+            command.rich_help_panel = panel

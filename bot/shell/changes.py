@@ -1,7 +1,160 @@
+# ruff: noqa: PLC0415 - what a command needs is imported when it runs, so that `--help` is quick
+"""`clarify answer`, `resolve`, `escalate`, `abandon`: through the same router and locks as everybody."""
+
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from bot.shell.options import ConfigOption, JsonOption
+from bot.shell.running import run, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bot.shell.desk import Shell
+    from core.clarification import Answer, Clarification
+
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="ID|ISSUE", help="CLR-42-001, or 42 where only one of issue 42 is open."),
+]
+TextArgument = Annotated[str | None, typer.Argument(metavar="TEXT", help="`-` reads it from standard input.")]
+ReasonArgument = Annotated[
+    str | None, typer.Argument(metavar="REASON", help="Why; `-` reads it from standard input.")
+]
+RoleOption = Annotated[
+    str | None,
+    typer.Option("--as", metavar="ROLE", help="Decide as this role, not as the person at the prompt."),
+]
 
 
 def add_changes(app: typer.Typer) -> None:
     """Register the commands."""
+    for command in (answer, resolve, escalate, abandon):
+        app.command()(command)
+
+
+def answer(
+    name: NameArgument = None,
+    text: TextArgument = None,
+    *,
+    role: RoleOption = None,
+    round_: Annotated[
+        int | None,
+        typer.Option("--round", min=1, help="The round that you saw: refused if it was asked again since."),
+    ] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer a question: a choice by its number or label, yes or no, a number, or words. The first answer wins."""
+    said = _words(text, "answer", "yes", json=json)
+
+    async def work(shell: Shell) -> None:
+        from bot.shell import words
+
+        decider = shell.decider(words.role(role))
+        record = await _meant(shell, name)
+        after = await shell.router.answer(record.id, _reads(said), decider, shell.clock.now(), round_)
+        await _tell(shell, after, f"{after.id} is {after.status}: “{_label(after)}”.")
+
+    run(work, config, json)
+
+
+def resolve(
+    name: NameArgument = None,
+    text: TextArgument = None,
+    *,
+    role: RoleOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Close it with what was decided. If it is open, the text is its answer too."""
+    said = _words(text, "resolve", '"done by hand"', json=json)
+
+    async def work(shell: Shell) -> None:
+        from bot.shell import words
+
+        decider = shell.decider(words.role(role))
+        record = await _meant(shell, name, is_open=False)
+        after = await shell.hub.resolve(record.id, said, decider)
+        await _tell(shell, after, f"{after.id} is {after.status}.")
+
+    run(work, config, json)
+
+
+def escalate(
+    name: NameArgument = None,
+    reason: ReasonArgument = None,
+    *,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Pass it on to the person on call."""
+    said = _words(reason, "escalate", json=json) if reason is not None else ""
+
+    async def work(shell: Shell) -> None:
+        record = await _meant(shell, name)
+        after = await shell.hub.escalate(record.id, shell.decider(), said)
+        was = " already" if record.status == "escalated" else ""
+        await _tell(shell, after, f"{after.id} is escalated{was}.")
+
+    run(work, config, json)
+
+
+def abandon(
+    name: NameArgument = None,
+    reason: ReasonArgument = None,
+    *,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Close it without an answer."""
+    said = _words(reason, "abandon", json=json) if reason is not None else ""
+
+    async def work(shell: Shell) -> None:
+        record = await _meant(shell, name)
+        after = await shell.hub.abandon(record.id, shell.decider(), said)
+        await _tell(shell, after, f"{after.id} is abandoned: whoever asked gets no answer.")
+
+    run(work, config, json)
+
+
+async def _meant(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarification:
+    from bot.shell.finding import one
+
+    return await one(shell, name, is_open=is_open)
+
+
+async def _tell(shell: Shell, after: Clarification, sentence: str) -> None:
+    """Say what became of it, and when whoever asked hears of it."""
+    from bot.shell.presence import bot_runs
+    from bot.shell.records import record_json
+
+    shell.out.show(record_json(after), sentence)
+    if after.asked.reply == "sending" and not bot_runs(shell.settings.storage.path):
+        shell.out.note("No bot runs: the agent gets its reply when `clarify run` is started.")
+
+
+def _words(text: str | None, command: str, example: str = "", *, json: bool) -> str:
+    """What was said; read before anything else is opened, so that Ctrl-C ends it at once."""
+    from bot.shell.words import given
+    from core.errors import BadInput
+
+    with told(json=json):
+        if text is None:
+            raise BadInput(f"What is the text? For example: clarify {command} CLR-42-001 {example}")
+        return given(text)
+
+
+def _reads(text: str) -> Callable[[Clarification], Answer]:
+    from core import answers
+
+    return lambda record: answers.from_text(record.asked, text)
+
+
+def _label(record: Clarification) -> str:
+    from bot import inert
+
+    return inert.clip(inert.line(record.asked.label or ""), 200)

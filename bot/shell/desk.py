@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from bot.errors import ConfigurationError
 from bot.settings import os_identity, read_environment
 from bot.settings.shell import ShellSettings, load_shell_settings
 from bot.shell.output import Output
+from bot.shell.standing import Standing
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.ledger import FileLedger
@@ -30,7 +31,7 @@ PATIENCE = (
 
 @dataclass(frozen=True)
 class Shell:
-    """`me`: who decides here, unless a command says for which role. `written`: what this command changed."""
+    """`me`: who decides here, unless a command says for which role. `heard`: told every record that was written."""
 
     settings: ShellSettings
     router: Router
@@ -38,7 +39,8 @@ class Shell:
     clock: Clock
     me: str
     out: Output
-    written: list[Clarification] = field(default_factory=list)
+    standing: Standing
+    heard: list[Callable[[Clarification], None]]
 
     @cached_property
     def scopes(self) -> Scopes:
@@ -72,12 +74,22 @@ async def open_shell(
     out = out or Output(json=json)
     clock = clock or SystemClock()
     ledger = await asyncio.to_thread(_ledger, settings, out.note)
-    written: list[Clarification] = []
-    router = Router(ledger, clock, settings.monitor.sla, written.append)
+    standing = Standing(settings, ledger, clock)
+    heard: list[Callable[[Clarification], None]] = [standing.note]
+
+    def changed(record: Clarification) -> None:
+        for hear in tuple(heard):
+            hear(record)
+
+    router = Router(ledger, clock, settings.monitor.sla, changed, patience=PATIENCE)
     try:
-        yield Shell(settings, router, ledger, clock, os_identity(), out, written)
+        yield Shell(settings, router, ledger, clock, os_identity(), out, standing, heard)
     finally:
-        await asyncio.to_thread(ledger.close)
+        try:
+            await standing.settle()
+        finally:
+            standing.close()
+            await asyncio.to_thread(ledger.close)
 
 
 def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:

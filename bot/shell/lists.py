@@ -1,7 +1,128 @@
+# ruff: noqa: PLC0415 - what a command needs is imported when it runs, so that `--help` is quick
+"""`clarify list`, `show`, `stale`: what there is, read without a lock, also while the bot runs."""
+
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from bot.shell.options import ConfigOption, DurationOption, JsonOption, StatusName
+from bot.shell.running import run
+
+if TYPE_CHECKING:
+    from bot.shell.desk import Shell
+    from core.clarification import Clarification
+    from core.ledger import Raw
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def add_lists(app: typer.Typer) -> None:
     """Register the commands."""
+    app.command("list")(list_)
+    app.command("show")(show)
+    app.command("stale")(stale)
+
+
+def list_(
+    *,
+    issue: Annotated[int | None, typer.Option(help="Only of this issue.", min=1)] = None,
+    status: Annotated[list[StatusName] | None, typer.Option(help="Only these; may be repeated.")] = None,
+    from_: Annotated[str | None, typer.Option("--from", help="Only asked by this role or agent.")] = None,
+    to: Annotated[str | None, typer.Option(help="Only put to this role.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also those that are answered or closed.")] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what is open, the most urgent first."""
+
+    async def work(shell: Shell) -> None:
+        from bot.shell.finding import everywhere
+        from core.clarification import OPEN
+        from core.deadlock import agent_key
+
+        statuses = frozenset(status or ()) or (None if all_ else OPEN)
+
+        def wanted(item: Raw) -> bool:
+            return (
+                (statuses is None or item.get("status") in statuses)
+                and (from_ is None or agent_key(str(item.get("from"))) == agent_key(from_))
+                and (to is None or agent_key(str(item.get("to"))) == agent_key(to))
+            )
+
+        _tell(shell, await everywhere(shell, wanted, issue), "Nothing of that kind is there.")
+
+    run(work, config, json)
+
+
+def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
+    """List what waits for too long: overdue, reminded of, or escalated."""
+
+    async def work(shell: Shell) -> None:
+        from bot.shell.finding import everywhere, is_open
+
+        now = shell.clock.now()
+        found = [record for record in await everywhere(shell, is_open) if _is_late(record, now)]
+        _tell(shell, found, "Nothing is stale: no open question is overdue, was reminded of or escalated.")
+
+    run(work, config, json)
+
+
+def show(
+    name: Annotated[
+        str | None, typer.Argument(metavar="ID|ISSUE", help="CLR-42-001, or 42 for all of issue 42.")
+    ] = None,
+    *,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer first.")] = False,
+    timeout: DurationOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a clarification with its whole thread: who said what, when, through what."""
+
+    async def work(shell: Shell) -> None:
+        from bot.shell.finding import WHICH, by_id, issue_of, of_issue, one
+        from bot.shell.records import record_json, whole
+        from core.errors import BadInput
+
+        if not name:
+            raise BadInput(WHICH)
+        if wait:
+            from bot.shell.times import seconds_of
+            from bot.shell.waiting import answered
+
+            seconds = seconds_of(timeout)
+            records = [await answered(shell, await one(shell, name), seconds)]
+        elif (issue := issue_of(name)) is not None:
+            records = await of_issue(shell, issue)
+            data = {"issueNumber": issue, "clarifications": [record_json(each) for each in records]}
+            shell.out.show(data, *(part for each in records for part in whole(each, shell.clock.now())))
+            return
+        else:
+            records = [await by_id(shell, name)]
+        shell.out.show(record_json(records[0]), *whole(records[0], shell.clock.now()))
+
+    run(work, config, json)
+
+
+def _tell(shell: Shell, records: list[Clarification], empty: str) -> None:
+    from bot.shell.records import record_json, table
+
+    records.sort(key=_urgency)
+    shell.out.show([record_json(each) for each in records], table(records, shell.clock.now(), empty))
+
+
+def _urgency(record: Clarification) -> tuple[bool, bool, datetime, datetime, str]:
+    """Open ones first, of these the escalated ones, then by the time left; closed ones: the latest first."""
+    if record.is_open:
+        left = record.asked.expires_at or _NEVER
+        return False, record.status != "escalated", left, record.asked_last, record.id
+    age = _NEVER - (record.asked_last - datetime.min.replace(tzinfo=UTC))
+    return True, False, age, age, record.id
+
+
+def _is_late(record: Clarification, now: datetime) -> bool:
+    overdue = record.stale_after is not None and record.stale_after <= now
+    return overdue or record.nudges > 0 or record.status in {"stale", "escalated"}

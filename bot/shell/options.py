@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,23 @@ import typer
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Configuration file [default: clarify.toml]", show_default=False),
+    typer.Option("--config", "-c", help="Configuration file; without it, clarify.toml in this folder."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DurationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", metavar="DURATION", help="How long to wait: 90s, 30m, 1h30m.", show_default=False
+    ),
+]
+
+
+class StatusName(StrEnum):
+    """`core.clarification.Status` as typer lists and completes it."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    RESOLVED = "resolved"
+    STALE = "stale"
+    ESCALATED = "escalated"
+    ABANDONED = "abandoned"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-_NARROWEST = 24  # characters for each column that breaks; with less, rows become blocks
+_NARROWEST = 16  # characters for each column that breaks; with less, rows become blocks
 # Legal in JSON as they are, yet a terminal obeys them or cannot show them.
 _LIVE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -121,7 +121,7 @@ def _table(table: Table) -> RenderableType:
     )
     for column in table.columns:
         drawn.add_column(
-            column.name, no_wrap=column.whole, overflow="fold", ratio=None if column.whole else 1
+            column.name, no_wrap=column.whole, overflow="fold", ratio=None if column.whole else column.share
         )
     for row in table.rows:
         drawn.add_row(*(_text(cell(each), inert.plain) for each in row))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,15 +51,30 @@ def run(work: Callable[[Shell], Awaitable[object]], config: Path | None, json: b
     Raises:
         typer.Exit: with any code but 0.
     """
-    out = Output(json=json)
-    try:
+    with told(json=json) as out:
         stopped_by = asyncio.run(_supervised(work, config, out))
-    except (ClarifyError, ClarifyBotError) as error:
-        code = code_of(error)
-        out.failed(code, str(error))
-        raise typer.Exit(EXIT_CODES.get(code, 1)) from None
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
+
+
+@contextmanager
+def told(*, json: bool) -> Iterator[Output]:
+    """Expected trouble within is said, and becomes an exit code.
+
+    Raises:
+        typer.Exit: with any code but 0.
+    """
+    out = Output(json=json)
+    try:
+        yield out
+    except (ClarifyError, ClarifyBotError) as error:
+        from bot.shell.refusals import explained  # noqa: PLC0415 - heavy: not for --help
+
+        code = code_of(error)
+        out.failed(code, explained(error, datetime.now(UTC)))
+        raise typer.Exit(EXIT_CODES.get(code, 1)) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def code_of(error: ClarifyError | ClarifyBotError) -> str:

@@ -20,10 +20,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`whole`: its values are short and never broken into lines (an id, a status)."""
+    """`whole`: its values are short and never broken into lines (an id, a status). `share`: of the room that is left."""
 
     name: str
     whole: bool = False
+    share: int = 1
 
 
 @dataclass(frozen=True, slots=True)

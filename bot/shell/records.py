@@ -1,0 +1,181 @@
+"""Clarifications as the shell shows them: rows of a list, the whole thread, JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from bot import inert
+from bot.rounds import BLANK, round_of
+from bot.shell.sheet import Cell, Column, Part, Table
+from bot.shell.times import exact, relative, when
+from core.clarification import Clarification, Entry, Status
+from core.clock import iso
+from core.waiting import answer_of
+
+_STYLES: dict[Status, str] = {
+    "pending": "yellow",
+    "stale": "bold yellow",
+    "escalated": "bold red",
+    "answered": "green",
+    "resolved": "dim green",
+    "abandoned": "dim",
+}
+_COLUMNS = (
+    Column("Id", whole=True),
+    Column("Status", whole=True),
+    Column("Who asks whom"),
+    Column("Asked", whole=True),
+    Column("Question", share=2),
+)
+_DID = {"question": "asks", "answer": "answers", "resolution": "closes", "escalation": "escalates"}
+_THROUGH = {"slack": "Slack", "shell": "the shell", "python": "Python", "responder": "a responder"}
+_QUESTION = 200
+_FIELDS = (
+    "id",
+    "issueNumber",
+    "from",
+    "to",
+    "topic",
+    "blocking",
+    "status",
+    "round",
+    "maxRounds",
+    "created",
+    "staleAfter",
+    "resolvedAt",
+    "revision",
+)
+
+
+def record_json(record: Clarification) -> dict[str, Any]:
+    """The ledger's own fields, and the answer to the latest question: text, what the agent got, who, when, how.
+
+    No reply token and nothing of what producers and we keep between us.
+    """
+    raw = record.model_dump(mode="json", by_alias=True)
+    asked, answer = record.asked, answer_of(record)
+    return {field: raw[field] for field in _FIELDS} | {
+        "thread": [_entry_json(entry) for entry in record.thread],
+        "question": record.question,
+        "context": asked.context,
+        "acceptedResponseKinds": list(asked.kinds),
+        "choices": [{"value": each.value, "label": each.label} for each in asked.choices],
+        "expiresAt": _moment(asked.expires_at),
+        "via": asked.via,
+        "heldBack": asked.held_back,
+        "escalatedFor": asked.escalated_for if record.status == "escalated" else None,
+        "answer": answer.body if answer else None,
+        "response": asked.response,
+        "decidedBy": asked.decided_by or (answer.from_ if answer else None),
+        "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
+        "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
+    }
+
+
+def table(records: Sequence[Clarification], now: datetime, empty: str) -> Table:
+    """A row for each, as in the order given."""
+    return Table(_COLUMNS, [_row(record, now) for record in records], empty=empty)
+
+
+def whole(record: Clarification, now: datetime) -> Iterator[Part]:
+    """All of one clarification: how it stands, how it can be answered, its thread."""
+    yield Cell(f"{record.id} · {record.status} · round {record.round} of {record.max_rounds}", style="bold")
+    waits = "waits for the answer" if record.blocking else "goes on meanwhile"
+    yield f"{_name(record.from_)} asks {_name(record.to)}, and {waits} · issue {record.issue_number}"
+    if record.topic:
+        yield f"Topic: {inert.line(record.topic)}"
+    yield from _times(record, now)
+    if record.asked.held_back:
+        yield Cell(f"Held back: {inert.line(record.asked.held_back)}", style="yellow")
+    yield ""
+    for entry in record.thread:
+        yield from _entry(record, entry, now)
+    if record.is_open:
+        yield from _ways(record)
+
+
+def through(record: Clarification, entry: Entry) -> str:
+    """By which way an entry came, as far as the ledger tells: "Slack", "the shell", "producer planner"; or nothing."""
+    asked = round_of(record, entry.round).asked
+    if entry.type == "answer" and asked.answered_by is not None:
+        return _THROUGH.get(asked.answered_by.surface, inert.line(asked.answered_by.surface))
+    if entry.type == "question":
+        if asked.via is not None:
+            return _THROUGH.get(asked.via, inert.line(asked.via))
+        return f"producer {inert.line(asked.producer)}" if asked.producer else ""
+    return ""
+
+
+def _row(record: Clarification, now: datetime) -> list[str | Cell]:
+    question = inert.line(record.question) or BLANK
+    return [
+        record.id,
+        Cell(record.status, style=_STYLES[record.status]),
+        f"{_name(record.from_)} → {_name(record.to)}",
+        when(record.asked_last, now),
+        Cell(inert.clip(question, _QUESTION), question),
+    ]
+
+
+def _times(record: Clarification, now: datetime) -> Iterator[Part]:
+    asked = record.asked
+    parts = [f"Asked {relative(record.asked_last, now)}"]
+    if record.status == "escalated" and asked.escalated_for:
+        parts.append(f"escalated: {asked.escalated_for}")
+    elif record.is_open and record.stale_after:
+        overdue = "overdue since" if record.stale_after <= now else "stale from"
+        parts.append(f"{overdue} {exact(record.stale_after)}")
+    if record.is_open and asked.expires_at:
+        parts.append(f"runs out {exact(asked.expires_at)}")
+    if asked.closed:
+        parts.append(f"closed: {inert.line(asked.closed)}")
+    yield " · ".join(parts)
+
+
+def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]:
+    who = inert.line(_decided(record, entry)) or BLANK
+    way = f" · through {how}" if (how := through(record, entry)) else ""
+    moment = f"{relative(entry.timestamp, now)} ({exact(entry.timestamp)})"
+    head = f"Round {entry.round} · {who} {_DID[entry.type]} · "
+    yield Cell(f"{head}{moment}{way}", f"{head}{iso(entry.timestamp)}{way}", style="bold cyan")
+    yield "\n".join(f"  {line}" for line in inert.plain(entry.body).splitlines() or [BLANK])
+    yield ""
+
+
+def _decided(record: Clarification, entry: Entry) -> str:
+    """Who it was: the ledger's thread has agents by their bare role; who decided says which way it was."""
+    asked = round_of(record, entry.round).asked
+    return asked.decided_by if entry.type == "answer" and asked.decided_by else entry.from_
+
+
+def _ways(record: Clarification) -> Iterator[Part]:
+    """How it can be answered."""
+    asked = record.asked
+    if asked.context:
+        yield f"Context: {inert.plain(asked.context)}"
+    for number, option in enumerate(asked.choices, 1):
+        yield f"  {number}. {inert.line(option.label) or BLANK}"
+    if asked.default_response:
+        yield f"If nobody answers, the agent assumes: {inert.plain(asked.default_response)}"
+    example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
+    yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "round": entry.round,
+        "from": entry.from_,
+        "type": entry.type,
+        "body": entry.body,
+        "timestamp": iso(entry.timestamp),
+    }
+
+
+def _name(agent: str) -> str:
+    return inert.line(agent) or BLANK
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(moment)

@@ -1,0 +1,96 @@
+"""Waiting for an answer: with a bot running for whatever brings it, else with the target's responder run here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bot.shell.desk import Shell
+from bot.shell.presence import bot_runs
+from bot.shell.running import WaitedTooLong
+from core.clarification import Clarification
+from core.deadlock import agent_key
+from core.errors import AgentError
+from core.hub import answer_of
+from core.index import summarize
+
+
+async def answered(shell: Shell, record: Clarification, seconds: float | None) -> Clarification:
+    """The record once the round that it is in has an answer.
+
+    Raises:
+        Closed, Superseded: it was closed, or asked further, without an answer.
+        AgentError: the time is over; a responder had failed, and people have it now.
+        WaitedTooLong: the time is over.
+    """
+    async with _responding(shell, record):
+        try:
+            return await shell.hub.wait(record.id, timeout=seconds, round=record.round)
+        except TimeoutError:
+            now = await shell.ledger.find(record.id, record.issue_number)
+            said = failure(now)
+            if said is not None:
+                raise AgentError(
+                    f"{said} {record.id} was passed on to people, and has no answer yet."
+                ) from None
+            raise WaitedTooLong(
+                f"{record.id} has no answer after {seconds:g} s; it stays {now.status}."
+            ) from None
+
+
+def answer_words(record: Clarification, number: int) -> str:
+    """The answer to the question of a round, as it was given."""
+    entry = answer_of(record, number)
+    return entry.body if entry else ""
+
+
+def failure(record: Clarification) -> str | None:
+    """How a responder failed, where that is why people have it; None: it is not."""
+    if record.status != "escalated" or record.asked.escalated_for != "agent failed":
+        return None
+    said = next((entry.body for entry in reversed(record.thread) if entry.type == "escalation"), "")
+    return (said.splitlines() or [""])[0].removeprefix(f"{AgentError.code}: ")
+
+
+def is_served_here(shell: Shell, record: Clarification) -> bool:
+    """Whether the target has a responder that this command can run, and has to: no bot does."""
+    kinds = {agent_key(role): each.kind for role, each in shell.settings.responders.items()}
+    kind = kinds.get(agent_key(record.to))
+    return kind in {"command", "http"} and not bot_runs(shell.settings.storage.path)
+
+
+@asynccontextmanager
+async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None]:
+    """Meanwhile the target's responder is asked, if no bot does that; on leaving it is stopped."""
+    if not (record.is_open and is_served_here(shell, record)):
+        yield
+        return
+    from bot.responders.build import responders_of  # noqa: PLC0415 - brings an HTTP client
+    from core.dispatch import Dispatcher  # noqa: PLC0415
+
+    settings = shell.settings
+    dispatcher = Dispatcher(
+        responders=responders_of(settings.responders, settings.by_variable, settings.folder),
+        router=shell.router,
+        records=shell.ledger,
+        clock=shell.clock,
+        working=shell.standing.working,
+    )
+
+    def heard(changed: Clarification) -> None:
+        if changed.id == record.id:
+            dispatcher.note(summarize(changed))
+            if (said := failure(changed)) is not None:
+                shell.out.note(f"{said} Passed on to people; still waiting.")
+
+    dispatcher.note(summarize(record))
+    shell.heard.append(heard)
+    tasks = [asyncio.create_task(dispatcher.run()), asyncio.create_task(shell.standing.run())]
+    try:
+        yield
+    finally:
+        shell.heard.remove(heard)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
