@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from core import transitions
+from core.bus import Answered, Bus, Escalated, LifecycleEvent, Requested, Resolved, Stale, lifecycle
+from core.clarification import Answer, Clarification
+from core.index import Summary, summarize
+from tests.unit.core.records import ADE, NOW, SLA, ask, record
+
+LATER = NOW + timedelta(minutes=5)
+ALL = [Requested, Answered, Stale, Resolved, Escalated]
+
+
+def event(kind: type[LifecycleEvent] = Requested, at: datetime = NOW) -> LifecycleEvent:
+    return kind("CLR-42-001", 42, "engineer", "architect", "which database", blocking=True, timestamp=at)
+
+
+def test_payload_has_the_protocols_names() -> None:
+    at = datetime(2026, 5, 24, 16, 22, 0, 5000, tzinfo=timezone(timedelta(hours=2)))
+    assert event(at=at).payload() == {
+        "clarificationId": "CLR-42-001",
+        "issueNumber": 42,
+        "fromAgent": "engineer",
+        "toAgent": "architect",
+        "topic": "which database",
+        "blocking": True,
+        "timestamp": "2026-05-24T14:22:00.005Z",
+    }
+    assert json.loads(json.dumps(event().payload())) == event().payload()
+
+
+def test_names_are_the_five_of_the_protocol() -> None:
+    assert [kind.name for kind in ALL] == [
+        f"clarification-{word}" for word in ("requested", "answered", "stale", "resolved", "escalated")
+    ]
+
+
+def test_subscribers_hear_their_kind_in_order() -> None:
+    bus, heard = Bus(), list[tuple[str, str]]()
+    bus.subscribe(LifecycleEvent, lambda event: heard.append(("all", event.name)))
+    bus.subscribe(Answered, lambda event: heard.append(("answers", event.name)))
+    bus.publish(event(Requested))
+    bus.publish(event(Answered))
+    asked, answered = Requested.name, Answered.name
+    assert heard == [("all", asked), ("all", answered), ("answers", answered)]
+
+
+def test_unsubscribed_hears_no_more_and_may_say_so_twice() -> None:
+    bus, heard = Bus(), list[LifecycleEvent]()
+    stop = bus.subscribe(Requested, heard.append)
+    stay = bus.subscribe(Requested, heard.append)
+    stop()
+    stop()
+    bus.publish(event())
+    assert len(heard) == 1
+    stay()
+    bus.publish(event())
+    assert len(heard) == 1
+
+
+def test_subscriber_that_raises_is_logged_and_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    bus, heard = Bus(), list[LifecycleEvent]()
+
+    def fail(_: LifecycleEvent) -> None:
+        raise RuntimeError
+
+    bus.subscribe(LifecycleEvent, fail)
+    bus.subscribe(LifecycleEvent, heard.append)
+    with caplog.at_level(logging.ERROR):
+        bus.publish(event())
+    assert len(heard) == 1
+    assert "CLR-42-001" in caplog.text
+    assert "RuntimeError" in caplog.text
+    assert "which database" not in caplog.text
+
+
+def test_subscriber_ended_by_one_before_it_hears_nothing() -> None:
+    bus, heard = Bus(), list[LifecycleEvent]()
+    ends: list[Callable[[], None]] = []
+    bus.subscribe(LifecycleEvent, lambda _: ends[0]())
+    ends.append(bus.subscribe(LifecycleEvent, heard.append))
+    bus.publish(event())
+    assert heard == []
+
+
+def answer(of: Clarification) -> Clarification:
+    return transitions.answered(of, Answer("yes", "Yes"), ADE, LATER)
+
+
+def escalate(of: Clarification) -> Clarification:
+    return transitions.escalated(of, "stale", "words", LATER)
+
+
+def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
+    return transitions.followed_up(of, ask(), at, SLA)
+
+
+OPEN = record()
+NUDGED = transitions.nudged(OPEN, LATER, SLA)
+ANSWERED = answer(OPEN)
+SECOND = again(ANSWERED)
+RESOLVED = transitions.resolved(ANSWERED, LATER)
+ABANDONED = transitions.abandoned(OPEN, "by hand", LATER)
+ESCALATED = escalate(OPEN)
+STALE = OPEN.model_copy(update={"status": "stale"})
+LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        (None, OPEN, [Requested]),
+        (None, NUDGED, [Requested]),
+        (None, STALE, [Stale]),
+        (None, ESCALATED, [Escalated]),
+        (None, ANSWERED, [Answered]),
+        (None, RESOLVED, [Resolved]),
+        (None, ABANDONED, []),
+        (OPEN, OPEN, []),
+        (OPEN, NUDGED, [Stale]),
+        (OPEN, STALE, [Stale]),
+        (STALE, STALE, []),
+        (STALE, OPEN, []),
+        (STALE, NUDGED, [Stale]),
+        (OPEN, ESCALATED, [Escalated]),
+        (NUDGED, escalate(NUDGED), [Escalated]),
+        (ESCALATED, ESCALATED, []),
+        (OPEN, ANSWERED, [Answered]),
+        (NUDGED, answer(NUDGED), [Answered]),
+        (ANSWERED, ANSWERED, []),
+        (ANSWERED, RESOLVED, [Resolved]),
+        (OPEN, RESOLVED, [Answered, Resolved]),
+        (ESCALATED, answer(ESCALATED), [Answered, Resolved]),
+        (RESOLVED, RESOLVED, []),
+        (OPEN, ABANDONED, []),
+        (ESCALATED, transitions.abandoned(ESCALATED, "by hand", LATER), []),
+        (ANSWERED, SECOND, [Requested]),
+        (ANSWERED, LAST, [Requested, Escalated]),
+        (answer(NUDGED), again(answer(NUDGED)), [Requested]),
+        (NUDGED, transitions.nudged(SECOND, LATER + 2 * SLA, SLA), [Requested, Stale]),
+        (ANSWERED, answer(SECOND), [Requested, Answered]),
+        (ANSWERED, transitions.resolved(answer(SECOND), LATER), [Requested, Answered, Resolved]),
+    ],
+)
+def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[type]) -> None:
+    told = lifecycle(None if before is None else summarize(before), summarize(after), LATER)
+    assert [type(each) for each in told] == kinds
+
+
+def test_lifecycle_says_what_the_summary_says() -> None:
+    summary: Summary = replace(
+        summarize(OPEN), from_="engineer", to="architect", topic="which", blocking=False
+    )
+    (told,) = lifecycle(None, summary, datetime(2026, 1, 1, tzinfo=UTC))
+    expected: dict[str, Any] = {
+        "clarificationId": "CLR-42-001",
+        "issueNumber": 42,
+        "fromAgent": "engineer",
+        "toAgent": "architect",
+        "topic": "which",
+        "blocking": False,
+        "timestamp": "2026-01-01T00:00:00.000Z",
+    }
+    assert told.payload() == expected
