@@ -1,0 +1,503 @@
+"""Agents that ask agents from Python: real ledgers, real workflow files, other processes where it matters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core import hub as hub_module
+from core.clarification import Clarification, Decider
+from core.errors import (
+    AlreadyAnswered,
+    BadInput,
+    ClarifyError,
+    Closed,
+    LedgerUnreadable,
+    LockTimeout,
+    MaxRoundsExceeded,
+    NotAnswered,
+    ScopeViolation,
+)
+from core.hub import Hub, Request
+from core.ledger import FileLedger
+from core.router import Router
+from core.workflow import Scopes
+from tests.clocks import ManualClock
+from tests.unit.core.records import NOW, SLA, ask
+
+ROOT = Path(__file__).parents[3]
+RIVAL = Path(__file__).with_name("rival.py")
+ID = "CLR-42-001"
+ARCHITECT = Decider("agent:architect", "python")
+PERSON = Decider("user:os/ade@host", "shell")
+QUICK = 0.3  # how long a test waits for a lock that it must not get. Seconds.
+LONG = 20.0  # how long for what is bound to come
+WORKFLOW = """
+[[steps]]
+agent = "engineer"
+can_clarify = ["architect"]
+clarify_max_rounds = 2
+clarify_sla_minutes = 7
+
+[[steps]]
+agent = "writer"
+can_clarify = ["architect"]
+clarify_blocking_allowed = false
+"""
+REQUEST = Request(42, "engineer", "architect", "storage", "Which database?")
+
+
+@dataclass
+class World:
+    hub: Hub
+    ledger: FileLedger
+    clock: ManualClock
+    workflows: Path
+    changed: list[Clarification]
+
+    def raw(self, issue: int = 42) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self.ledger.path(issue).read_text())
+        return content
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    for name in ("ledgers", "workflows"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "workflows" / "feature.toml").write_text(WORKFLOW)
+    ledger, clock = FileLedger(tmp_path / "ledgers"), ManualClock(NOW)
+    changed: list[Clarification] = []
+    router = Router(ledger, clock, SLA, changed.append, QUICK)
+    scopes = Scopes(tmp_path / "workflows")
+    hub = Hub(router=router, ledger=ledger, scopes=scopes, clock=clock)
+    yield World(hub, ledger, clock, tmp_path / "workflows", changed)
+    ledger.close()
+
+
+@contextmanager
+def rival_holds(folder: Path, issue: int = 42) -> Iterator[None]:
+    """Another implementation, in another process, holds the ledger."""
+    holder = subprocess.Popen(
+        [sys.executable, str(RIVAL), "hold", str(folder), str(issue)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield
+    finally:
+        holder.communicate(timeout=10)
+
+
+async def to_last_round(world: World) -> None:
+    await world.hub.request(REQUEST)
+    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
+    await world.hub.follow_up(ID, "Which version?")
+    await world.hub.answer(ID, "17", ARCHITECT)
+
+
+# asking
+
+
+def test_example_in_the_documentation_runs(tmp_path: Path) -> None:
+    documented = (hub_module.__doc__ or "").split("A whole program:\n\n")[1].split("\nWhat can go wrong")[0]
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(documented))
+    run = subprocess.run(
+        [sys.executable, "-W", "error", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stderr == ""
+    assert run.stdout.splitlines() == [f"{ID} round 1 PostgreSQL", f"{ID} round 2 17"]
+
+
+async def test_request_is_written_with_the_limits_of_its_workflow(world: World) -> None:
+    record = await world.hub.request(replace(REQUEST, from_=" engineer ", context="see ADR 7"))
+    assert record == await world.hub.find(ID)
+    assert (record.from_, record.to, record.topic, record.blocking) == (
+        "engineer",
+        "architect",
+        "storage",
+        True,
+    )
+    assert (record.status, record.round, record.max_rounds) == ("pending", 1, 2)
+    assert record.stale_after == NOW + timedelta(minutes=7)
+    assert (record.asked.via, record.asked.context, record.asked.reply_token) == ("python", "see ADR 7", None)
+    assert world.changed == [record]
+
+
+async def test_request_without_a_topic_is_about_its_first_words(world: World) -> None:
+    assert (await world.hub.request(replace(REQUEST, topic=""))).topic == "Which database?"
+
+
+async def test_request_with_half_a_character_is_kept(world: World) -> None:
+    record = await world.hub.request(
+        replace(REQUEST, question="Which \ud83d?", topic="\ud83d", context="\ud83d")
+    )
+    assert (record.question, record.topic, record.asked.context) == ("Which \ufffd?", "\ufffd", "\ufffd")
+
+
+async def test_request_again_once_answered_is_the_next_round(world: World) -> None:
+    await world.hub.request(REQUEST)
+    assert (await world.hub.request(REQUEST)).id == "CLR-42-002", "not answered yet: another matter"
+    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
+    again = await world.hub.request(replace(REQUEST, question="Which version?", topic=" Storage"))
+    assert (again.id, again.round, again.status, again.question) == (ID, 2, "pending", "Which version?")
+
+
+async def test_follow_up_goes_on_with_the_same_clarification(world: World) -> None:
+    await world.hub.request(REQUEST)
+    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
+    again = await world.hub.follow_up(ID, "Which version?", "of the LTS ones")
+    assert (again.id, again.round, again.status, again.asked.context) == (ID, 2, "pending", "of the LTS ones")
+    assert [entry.type for entry in again.thread] == ["question", "answer", "question"]
+    assert (again.from_, again.thread[-1].from_, again.asked.agent_id) == ("engineer",) * 3
+
+
+async def test_follow_up_keeps_the_rounds_it_began_with_and_takes_the_new_sla(world: World) -> None:
+    await world.hub.request(REQUEST)
+    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
+    text = WORKFLOW.replace("clarify_max_rounds = 2", "clarify_max_rounds = 50").replace("= 7", "= 11")
+    (world.workflows / "feature.toml").write_text(text)
+    again = await world.hub.follow_up(ID, "Which version?")
+    assert again.max_rounds == 2
+    assert again.stale_after == NOW + timedelta(minutes=11)
+
+
+async def test_follow_ups_at_once_are_one_round(world: World) -> None:
+    await world.hub.request(REQUEST)
+    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
+    found = await asyncio.gather(
+        *(world.hub.follow_up(ID, f"Version {n}?") for n in range(4)), return_exceptions=True
+    )
+    assert sum(isinstance(each, Clarification) for each in found) == 1
+    assert sum(isinstance(each, NotAnswered) for each in found) == 3
+    assert (await world.hub.find(ID)).round == 2
+
+
+# rounds: the reference implementation waits here for the lock that it holds itself
+
+
+@pytest.mark.parametrize(
+    "ask_further",
+    [
+        lambda hub: hub.follow_up(ID, "And when?"),
+        lambda hub: hub.request(replace(REQUEST, question="And when?")),
+    ],
+)
+async def test_question_after_the_last_round_goes_to_people_and_is_no_hang(
+    world: World, ask_further: Callable[[Hub], Awaitable[object]]
+) -> None:
+    await to_last_round(world)
+    async with asyncio.timeout(LONG):
+        with pytest.raises(MaxRoundsExceeded) as caught:
+            await ask_further(world.hub)
+    record = caught.value.record
+    assert record == await world.hub.find(ID)
+    assert (record.status, record.round, record.asked.escalated_for) == ("escalated", 2, "rounds exhausted")
+    question, escalation = record.thread[-2:]
+    assert (question.type, question.body, escalation.type) == ("question", "And when?", "escalation")
+    assert "Rounds exhausted: asked again after 2 rounds." in escalation.body
+    assert "Topic: storage" in escalation.body
+    after = await world.hub.answer(ID, "Tomorrow", PERSON)
+    assert after.status == "resolved", "nobody holds the lock"
+
+
+async def test_question_after_the_last_round_is_answered_by_people_and_waited_for(world: World) -> None:
+    await to_last_round(world)
+    with pytest.raises(MaxRoundsExceeded):
+        await world.hub.follow_up(ID, "And when?")
+    waiting = asyncio.create_task(world.hub.wait(ID, LONG, round=2))
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await world.hub.wait(ID, 0.1, round=2)
+    await world.hub.answer(ID, "Tomorrow", PERSON)
+    answer = hub_module.answer_of(await waiting, 2)
+    assert answer is not None
+    assert answer.body == "Tomorrow", "not what round 2 was answered before"
+
+
+# every error, by its code
+
+Act = Callable[[World], Awaitable[object]]
+
+
+async def closed(world: World) -> None:
+    await world.hub.request(REQUEST)
+    await world.hub.abandon(ID, PERSON)
+
+
+async def answered(world: World) -> None:
+    await world.hub.request(REQUEST)
+    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
+
+
+async def asked(world: World) -> None:
+    await world.hub.request(REQUEST)
+
+
+async def nothing(world: World) -> None:
+    pass
+
+
+def requested(**more: Any) -> Act:
+    async def act(world: World) -> object:
+        return await world.hub.request(replace(REQUEST, **more))
+
+    return act
+
+
+ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
+    "who may not be asked": (
+        nothing,
+        requested(to="reviewer"),
+        "SCOPE_VIOLATION",
+        "its workflow allows architect",
+    ),
+    "who may ask nobody": (nothing, requested(from_="ux"), "SCOPE_VIOLATION", "no workflow lets it ask"),
+    "blocking": (nothing, requested(from_="writer"), "SCOPE_VIOLATION", "does not let it wait"),
+    "rounds, request": (to_last_round, requested(), "MAX_ROUNDS_EXCEEDED", "used its 2 rounds"),
+    "rounds, follow-up": (
+        to_last_round,
+        lambda w: w.hub.follow_up(ID, "More?"),
+        "MAX_ROUNDS_EXCEEDED",
+        "2 rounds",
+    ),
+    "unknown, follow-up": (nothing, lambda w: w.hub.follow_up(ID, "More?"), "NOT_FOUND", ID),
+    "unknown, wait": (nothing, lambda w: w.hub.wait(ID), "NOT_FOUND", ID),
+    "unknown, answer": (nothing, lambda w: w.hub.answer(ID, "x", PERSON), "NOT_FOUND", ID),
+    "unknown, resolve": (nothing, lambda w: w.hub.resolve(ID, "x", PERSON), "NOT_FOUND", ID),
+    "unknown, escalate": (nothing, lambda w: w.hub.escalate(ID, PERSON), "NOT_FOUND", ID),
+    "unknown, abandon": (nothing, lambda w: w.hub.abandon(ID, PERSON), "NOT_FOUND", ID),
+    "bad id, follow-up": (nothing, lambda w: w.hub.follow_up("42", "More?"), "BAD_INPUT", "'42'"),
+    "bad id, wait": (nothing, lambda w: w.hub.wait("CLR-x-001"), "BAD_INPUT", "CLR-x-001"),
+    "bad id, find": (nothing, lambda w: w.hub.find(f"CLR-{'9' * 5000}-001"), "BAD_INPUT", "not a clarif"),
+    "bad id, answer": (nothing, lambda w: w.hub.answer("", "x", PERSON), "BAD_INPUT", "''"),
+    "bad id, resolve": (nothing, lambda w: w.hub.resolve("../x", "x", PERSON), "BAD_INPUT", "../x"),
+    "bad id, escalate": (nothing, lambda w: w.hub.escalate("CLR-42-1", PERSON), "BAD_INPUT", "CLR-42-1"),
+    "bad id, abandon": (nothing, lambda w: w.hub.abandon("clr-42-001", PERSON), "BAD_INPUT", "clr"),
+    "topic": (nothing, requested(topic="x" * 201), "BAD_INPUT", "topic has 201 characters; at most 200"),
+    "question": (nothing, requested(question="x" * 2001), "BAD_INPUT", "question has 2001 .* at most 2000"),
+    "no question": (nothing, requested(question=" \n"), "BAD_INPUT", "question is empty"),
+    "context": (nothing, requested(context="x" * 4097), "BAD_INPUT", "context has 4097 .* at most 4096"),
+    "follow-up's question": (
+        answered,
+        lambda w: w.hub.follow_up(ID, "x" * 2001),
+        "BAD_INPUT",
+        "question has 2001",
+    ),
+    "follow-up's nothing": (answered, lambda w: w.hub.follow_up(ID, ""), "BAD_INPUT", "question is empty"),
+    "answer": (asked, lambda w: w.hub.answer(ID, "x" * 2001, PERSON), "BAD_INPUT", "answer has 2001 .* 2000"),
+    "resolution": (
+        asked,
+        lambda w: w.hub.resolve(ID, "x" * 2001, PERSON),
+        "BAD_INPUT",
+        "answer has 2001 .* 2000",
+    ),
+    "resolution of an answered one": (
+        answered,
+        lambda w: w.hub.resolve(ID, "x" * 2001, PERSON),
+        "BAD_INPUT",
+        "resolution has 2001 .* at most 2000",
+    ),
+    "reason to escalate": (
+        asked,
+        lambda w: w.hub.escalate(ID, PERSON, "x" * 2001),
+        "BAD_INPUT",
+        "reason has 2001",
+    ),
+    "reason to abandon": (
+        asked,
+        lambda w: w.hub.abandon(ID, PERSON, "x" * 2001),
+        "BAD_INPUT",
+        "reason has 2001",
+    ),
+    "requester": (nothing, requested(from_=""), "BAD_INPUT", "requester .* 1 to 80"),
+    "requester's length": (nothing, requested(from_="x" * 81), "BAD_INPUT", "has 81 characters; at most 80"),
+    "target": (nothing, requested(to="a\nb"), "BAD_INPUT", "target .* one line"),
+    "target's characters": (nothing, requested(to="a\x1b[1m"), "BAD_INPUT", "target .* printable"),
+    "issue 0": (nothing, requested(issue=0), "BAD_INPUT", "issue .* from 1 to 100000"),
+    "issue yes": (nothing, requested(issue=True), "BAD_INPUT", "issue .* from 1 to 100000"),
+    "reserved issue": (nothing, requested(issue=100_001), "BAD_INPUT", "issue 100001 is reserved"),
+    "last reserved issue": (nothing, requested(issue=10**9), "BAD_INPUT", "is reserved"),
+    "issue too high": (nothing, requested(issue=10**9 + 1), "BAD_INPUT", "issue .* from 1 to 100000"),
+    "follow-up unanswered": (
+        asked,
+        lambda w: w.hub.follow_up(ID, "More?"),
+        "ILLEGAL_TRANSITION",
+        "once it is answered",
+    ),
+    "follow-up closed": (closed, lambda w: w.hub.follow_up(ID, "More?"), "CLOSED", "abandoned"),
+    "wait closed": (closed, lambda w: w.hub.wait(ID), "CLOSED", "abandoned"),
+    "answer closed": (closed, lambda w: w.hub.answer(ID, "x", PERSON), "CLOSED", "abandoned"),
+    "answer answered": (
+        answered,
+        lambda w: w.hub.answer(ID, "x", PERSON),
+        "ALREADY_ANSWERED",
+        "takes no answer",
+    ),
+    "empty answer": (asked, lambda w: w.hub.answer(ID, " ", PERSON), "ANSWER_REJECTED", "Reply with"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(ERRORS))
+async def test_every_error_has_its_code_and_changes_nothing(world: World, case: str) -> None:
+    prepare, act, code, words = ERRORS[case]
+    await prepare(world)
+    before = [path.read_bytes() for path in sorted(world.ledger.directory.glob("issue-*.json"))]
+    with pytest.raises(ClarifyError, match=words) as caught:
+        await act(world)
+    assert caught.value.code == code
+    assert "xxx" not in str(caught.value), "nobody's words"
+    if code != "MAX_ROUNDS_EXCEEDED":
+        assert before == [path.read_bytes() for path in sorted(world.ledger.directory.glob("issue-*.json"))]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        requested(),
+        lambda w: w.hub.follow_up(ID, "More?"),
+        lambda w: w.hub.resolve(ID, "Done", PERSON),
+    ],
+)
+async def test_locked_ledger_is_lock_timeout_and_nothing_is_done_later(world: World, act: Act) -> None:
+    await answered(world)
+    before = world.raw()
+    with rival_holds(world.ledger.directory):
+        started = time.monotonic()
+        with pytest.raises(LockTimeout, match="rival") as caught:
+            await act(world)
+        assert time.monotonic() - started >= QUICK, "it is waited for"
+    assert caught.value.code == "LOCK_TIMEOUT"
+    await world.hub.request(replace(REQUEST, issue=43))
+    assert world.raw() == before
+
+
+async def test_patience_is_what_the_program_says(tmp_path: Path) -> None:
+    async with Hub.at(tmp_path / "a" / "ledgers", tmp_path / "workflows", patience=QUICK) as hub:
+        with rival_holds(tmp_path / "a" / "ledgers"), pytest.raises(LockTimeout, match=r"0\.3 s"):
+            await hub.request(replace(REQUEST, to="human"))
+
+
+async def test_limits_are_met_exactly(world: World) -> None:
+    longest = replace(REQUEST, topic="t" * 200, question="q" * 2000, context="c" * 4096)
+    assert (await world.hub.request(longest)).question == "q" * 2000
+    assert (await world.hub.answer(ID, "a" * 2000, ARCHITECT)).status == "answered"
+    assert (await world.hub.resolve(ID, "r" * 2000, PERSON)).status == "resolved"
+    assert (await world.hub.request(replace(REQUEST, issue=100_000))).id == "CLR-100000-001"
+    with pytest.raises(ScopeViolation):
+        await world.hub.request(replace(REQUEST, to="r" * 80))
+
+
+async def test_scope_holds_for_follow_ups_too_and_a_human_may_be_asked(world: World) -> None:
+    await answered(world)
+    (world.workflows / "feature.toml").write_text("")
+    with pytest.raises(ScopeViolation, match="no workflow"):
+        await world.hub.follow_up(ID, "Which version?")
+    assert (await world.hub.request(replace(REQUEST, to="human"))).to == "human"
+
+
+async def test_follow_up_of_a_producers_question_is_the_producers(world: World) -> None:
+    """Its reply may be on the way: another round would take its place."""
+    router = Router(world.ledger, world.clock, SLA, lambda _: None)
+    await router.open(42, ask())
+    await world.hub.answer(ID, "Yes", PERSON)
+    with pytest.raises(BadInput, match="only its events"):
+        await world.hub.follow_up(ID, "More?")
+    assert (await world.hub.find(ID)).asked.reply == "sending"
+
+
+# late answers: the reference implementation turns back what was over
+
+
+async def test_late_answer_of_the_agent_resolves_what_was_escalated(world: World) -> None:
+    await asked(world)
+    await world.hub.escalate(ID, PERSON, "nobody\nanswers")
+    record = await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
+    assert (record.status, record.asked.decided_by) == ("resolved", "agent:architect")
+    assert record.thread[1].body.startswith("nobody answers\n")
+
+
+@pytest.mark.parametrize("over", ["answered", "resolved", "resolved once escalated", "abandoned"])
+async def test_late_answer_changes_nothing_of_what_is_over(world: World, over: str) -> None:
+    await asked(world)
+    if over == "resolved once escalated":
+        await world.hub.escalate(ID, PERSON)
+    if over == "abandoned":
+        await world.hub.abandon(ID, PERSON, "asked elsewhere")
+    else:
+        await world.hub.answer(ID, "PostgreSQL", PERSON)
+    if over == "resolved":
+        await world.hub.resolve(ID, "Done", PERSON)
+    before = world.raw()
+    with pytest.raises(Closed if over == "abandoned" else AlreadyAnswered) as caught:
+        await world.hub.answer(ID, "SQLite", ARCHITECT)
+    assert caught.value.record == await world.hub.find(ID)
+    assert world.raw() == before
+
+
+async def test_abandon_says_why(world: World) -> None:
+    await asked(world)
+    record = await world.hub.abandon(ID, PERSON, "asked\nelsewhere")
+    assert record.thread[-1].body == "Abandoned: by hand. asked elsewhere"
+
+
+# one locked or torn ledger
+
+
+async def test_one_locked_ledger_does_not_stop_others(world: World) -> None:
+    with rival_holds(world.ledger.directory):
+        stuck = asyncio.create_task(world.hub.request(REQUEST))
+        for issue in range(43, 48):
+            record = await world.hub.request(replace(REQUEST, issue=issue))
+            await world.hub.answer(record.id, "PostgreSQL", ARCHITECT)
+            assert (await world.hub.wait(record.id, LONG)).status == "answered"
+        with pytest.raises(LockTimeout):
+            await stuck
+
+
+async def test_torn_ledger_that_is_being_written_is_waited_for_not_started_anew(world: World) -> None:
+    for _ in range(3):
+        await asked(world)
+    path = world.ledger.path(42)
+    whole = path.read_bytes()
+    with rival_holds(path.parent):
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(LockTimeout):
+            await world.hub.request(REQUEST)
+        path.write_bytes(whole)
+    assert (await world.hub.request(REQUEST)).id == "CLR-42-004"
+    assert len(world.raw()["clarifications"]) == 4
+    assert not list(path.parent.glob("*unreadable*"))
+
+
+async def test_torn_ledger_of_the_dead_is_told_and_kept_and_its_numbers_stay_used(world: World) -> None:
+    for _ in range(3):
+        await asked(world)
+    path = world.ledger.path(42)
+    torn = path.read_bytes()[:-20]
+    path.write_bytes(torn)
+    with pytest.raises(LedgerUnreadable) as caught:
+        await world.hub.request(REQUEST)
+    assert caught.value.aside is not None
+    assert caught.value.aside.read_bytes() == torn
+    assert (await world.hub.request(REQUEST)).id == "CLR-42-004"
