@@ -36,7 +36,7 @@ def replacing(path: Path, content: bytes, drafts: Path) -> Iterator[Path]:
         yield draft
         draft.replace(path)
         _sync_folder(path.parent)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
 

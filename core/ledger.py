@@ -65,7 +65,8 @@ class FileLedger:
         even if the caller is cancelled; `written` is called, in the event loop, when it went well.
 
         Raises:
-            LockTimeout: the lock was not had within `timeout` seconds; `decide` will not run.
+            LockTimeout: the lock was not had within `timeout` seconds, and `decide` will not run; or it was had and
+                lost, as to a process that slept for longer than a marker counts, and nothing was written.
             LedgerUnreadable: the file does not parse and was set aside; a next call starts a new file.
             LedgerUnwritable: the disk refused; the file is as it was.
         """
@@ -138,12 +139,17 @@ class FileLedger:
         left = deadline - time.monotonic()
         if left <= 0:
             raise LockTimeout(issue, timeout, "other work of this process")
-        with self._locks.hold(issue, left):
+        with self._locks.hold(issue, left) as held:
+
+            def check() -> None:
+                if not held.is_there():
+                    raise LockTimeout(issue, timeout, "somebody who took it over while this process slept")
+
             before = self._state(issue)
-            book = self._open(issue)
+            book = self._open(issue, check)
             result = decide(book)
             if book.changed:
-                self._replace(issue, encode(book.raw), before)
+                self._replace(issue, encode(book.raw), before, check)
                 if book.numbered:
                     self._note(issue, book.numbered)
             return result
@@ -172,7 +178,7 @@ class FileLedger:
             self._seen[issue] = state
         return items
 
-    def _open(self, issue: int) -> Book:
+    def _open(self, issue: int, check: Callable[[], None]) -> Book:
         path = self.path(issue)
 
         def highest() -> int:
@@ -187,6 +193,7 @@ class FileLedger:
         try:
             return Book(issue, decode(content), highest)
         except ValueError as error:
+            check()  # else it may be half of what its holder is writing
             self._note(issue, max(self._highest(issue), *_numbers(issue, content)))
             raise LedgerUnreadable(issue, path, str(error), set_aside(path)) from None
 
@@ -217,9 +224,12 @@ class FileLedger:
         except FileNotFoundError:
             return None
 
-    def _replace(self, issue: int, content: bytes, before: tuple[int, int] | None) -> None:
+    def _replace(
+        self, issue: int, content: bytes, before: tuple[int, int] | None, check: Callable[[], None]
+    ) -> None:
         try:
             with replacing(self.path(issue), content, self._locks.private) as draft:
+                check()  # as late as can be: writing and syncing the draft took time
                 if before in {None, self._seen.get(issue)}:
                     # No news, from the moment that it is there; but news if somebody else had written before us.
                     self._seen[issue] = _state(draft)

@@ -1,14 +1,16 @@
 """One writer per ledger: a kernel lock among our processes, then the marker file that all implementations honour.
 
 The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): whoever creates it
-exclusively holds the ledger; older than 30 s by mtime it counts as orphaned. Ours is put there by `link`, so it
-never exists without its content; its mtime is refreshed while held, so that a long hold is never robbed.
-Because our own processes exclude each other by a kernel lock, which dies with its process, a marker of ours that is
-found while holding the kernel lock belongs to a dead process and is removed at once.
+exclusively holds the ledger; older than 30 s by mtime it counts as orphaned. Ours is a second name, given by `link`,
+of the private file that the kernel lock is on: it never exists without its content, and its mtime is refreshed while
+held, so that a long hold is never robbed. The kernel lock dies with its process; a marker that is found to be the
+file that one has just locked was therefore left by a dead process of ours, and is taken over as it stands.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import logging
 import os
@@ -21,8 +23,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from core.clock import iso
 from core.errors import LedgerUnwritable, LockTimeout
 
@@ -30,20 +30,23 @@ _log = logging.getLogger("clarify.ledger")
 AGENT = "clarify-bot"
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
-_FIRST_WAIT, _LONGEST_WAIT = 0.002, 0.05
+_KERNEL_WAIT = 0.001  # always as long: who has waited long must not look less often than who comes now
+_FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.01  # for markers of others; only one process of ours waits for one
+_LENGTH = 120  # of our markers, so that each overwrites the one before
 
 
 @dataclass(frozen=True, slots=True)
-class _Marker:
-    """A marker of ours. The open handle keeps its inode number from being given to somebody else's marker."""
+class Held:
+    """A ledger that is held. `marker`: its path; `handle`: open on the file, of inode `number`, that is linked there."""
 
-    path: Path
+    marker: Path
     handle: int
+    number: int
 
     def is_there(self) -> bool:
-        """Whether the file at `path` is still ours."""
+        """Whether it is still held: after a long suspend, somebody may have taken the marker for an orphan."""
         try:
-            return self.path.stat().st_ino == os.fstat(self.handle).st_ino
+            return self.marker.stat().st_ino == self.number
         except FileNotFoundError:
             return False
 
@@ -54,7 +57,7 @@ class Locks:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._private = directory / ".clarify"
-        self._held: set[_Marker] = set()
+        self._held: set[Held] = set()
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._refresher: threading.Thread | None = None
@@ -65,100 +68,127 @@ class Locks:
         return self._private
 
     @contextmanager
-    def hold(self, issue: int, timeout: float) -> Iterator[None]:
+    def hold(self, issue: int, timeout: float) -> Iterator[Held]:
         """Hold the ledger of `issue`.
 
         Raises:
             LockTimeout: not had within `timeout` seconds; nothing is held.
         """
-        with self.hold_file(f"issue-{issue}", issue, timeout):
-            yield
+        with self.hold_file(f"issue-{issue}", issue, timeout) as held:
+            yield held
 
     @contextmanager
-    def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[None]:
+    def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[Held]:
         """Hold `{name}.json`, as `hold` does; `issue` names it in errors."""
         deadline = time.monotonic() + timeout
-        kernel = FileLock(self._private / f"{name}.lock", thread_local=False)
+        private = self._private / f"{name}.lock"
         try:
-            kernel.acquire(timeout=max(0.0, timeout), poll_interval=_FIRST_WAIT)
-        except Timeout:
-            raise LockTimeout(issue, timeout, "another process of ours") from None
+            handle = _lock(private, deadline)
         except OSError as error:
             raise LedgerUnwritable(issue, error.strerror or "lock file") from error
+        if handle is None:
+            raise LockTimeout(issue, timeout, "another process of ours")
+        held = Held(self._directory / f"{name}.json.lock", handle, os.fstat(handle).st_ino)
         try:
-            marker = self._take_marker(name, issue, deadline, timeout)
+            if not _mark(held, private, issue, deadline):
+                raise LockTimeout(issue, timeout, _holder(held.marker))
+            self._remember(held)
             try:
-                yield
+                yield held
             finally:
-                self._drop_marker(marker)
+                self._drop(held)
         finally:
-            kernel.release()
-
-    def _take_marker(self, name: str, issue: int, deadline: float, timeout: float) -> _Marker:
-        path = self._directory / f"{name}.json.lock"
-        wait = _FIRST_WAIT
-        while True:
-            marker = self._create_marker(issue, path)
-            if marker is not None:
-                self._remember(marker)
-                return marker
-            recovered = _recover(path)
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise LockTimeout(issue, timeout, _holder(path))
-            if not recovered:
-                time.sleep(min(wait, left))
-                wait = min(wait * 2, _LONGEST_WAIT)
-
-    def _create_marker(self, issue: int, path: Path) -> _Marker | None:
-        draft = self._private / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
-        content = {"pid": os.getpid(), "timestamp": iso(datetime.now(UTC)), "agent": AGENT}
-        try:
-            handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise LedgerUnwritable(issue, error.strerror or "marker file") from error
-        try:
-            os.write(handle, json.dumps(content).encode())
-            os.link(draft, path)
-        except OSError as error:
+            fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the handle too
             os.close(handle)
-            if isinstance(error, FileExistsError):
-                return None
-            raise LedgerUnwritable(issue, error.strerror or "marker file") from error
-        finally:
-            draft.unlink(missing_ok=True)
-        return _Marker(path, handle)
 
-    def _drop_marker(self, marker: _Marker) -> None:
+    def _remember(self, held: Held) -> None:
         with self._guard:
-            self._held.discard(marker)
-        try:
-            if marker.is_there():
-                marker.path.unlink(missing_ok=True)
-        finally:
-            os.close(marker.handle)
-
-    def _remember(self, marker: _Marker) -> None:
-        with self._guard:
-            self._held.add(marker)
+            self._held.add(held)
             if self._refresher is None:
                 self._refresher = threading.Thread(target=self._refresh, name="ledger-markers", daemon=True)
                 self._refresher.start()
 
+    def _drop(self, held: Held) -> None:
+        with self._guard:
+            self._held.discard(held)
+        if held.is_there():
+            held.marker.unlink(missing_ok=True)
+
     def _refresh(self) -> None:
         while not self._wake.wait(_REFRESH_EVERY):
             with self._guard:
-                for marker in self._held:
+                for held in self._held:
                     try:
-                        os.utime(marker.handle)
+                        os.utime(held.handle)
                     except OSError as error:
-                        _log.warning(
-                            "the marker %s cannot be refreshed: %s", marker.path.name, error.strerror
-                        )
+                        _log.warning("%s cannot be refreshed: %s", held.marker.name, error.strerror)
 
     def close(self) -> None:
         """Stop refreshing; nothing may be held any more."""
         self._wake.set()
+
+
+def _lock(private: Path, deadline: float) -> int | None:
+    """A handle of the private file, with the kernel's lock on it; None: not before `deadline`."""
+    while True:
+        handle = os.open(private, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        try:
+            if not _locked(handle, deadline):
+                os.close(handle)
+                return None
+            if private.stat().st_ino == os.fstat(handle).st_ino:
+                return handle
+        except FileNotFoundError:
+            pass  # somebody removed it since it was opened: a lock on it would exclude nobody
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _locked(handle: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(_KERNEL_WAIT, left))
+        else:
+            return True
+
+
+def _mark(held: Held, private: Path, issue: int, deadline: float) -> bool:
+    """Put our marker there; False: another's was there until `deadline`."""
+    wait = _FIRST_WAIT
+    try:
+        _sign(held.handle)
+        while not _linked(held, private):
+            recovered = _recover(held.marker)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            if not recovered:
+                time.sleep(min(wait, left))
+                wait = min(wait * 2, _LONGEST_WAIT)
+            os.utime(held.handle)  # it is no older than our hold
+    except OSError as error:
+        raise LedgerUnwritable(issue, error.strerror or "marker file") from error
+    return True
+
+
+def _sign(handle: int) -> None:
+    content = json.dumps({"pid": os.getpid(), "timestamp": iso(datetime.now(UTC)), "agent": AGENT})
+    if os.pwrite(handle, content.ljust(_LENGTH).encode(), 0) < _LENGTH:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _linked(held: Held, private: Path) -> bool:
+    """Whether our marker is there now: by us, or left by a process of ours that died."""
+    with suppress(FileExistsError):
+        os.link(private, held.marker)
+    return held.is_there()
 
 
 def _recover(marker: Path) -> bool:

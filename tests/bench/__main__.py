@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import clicks, commands, homes, intake, posts, skimming, starting, watching
+from tests.bench import clicks, commands, contention, homes, intake, posts, skimming, starting, watching
 from tests.bench.clicks import Size
 from tests.bench.homes import Storm
 from tests.bench.parties import Parties, SharedParties
@@ -42,6 +42,7 @@ def _full() -> dict[str, Measure]:
         "start": partial(starting.start, rounds=3, past=Seed(open=10_000, archived=100_000), settles=2.0),
         "monitor": partial(watching.triggers, size=watching.Size(10_000, 1000, rounds=8, triggers=250)),
         "clarify": partial(commands.clarify, times=50, past=Seed(open=10_000, stale=100)),
+        "shared": partial(contention.contended, size=contention.Size(rounds=7, seconds=2.0, deaths=9)),
         "home": partial(homes.storms, storms=(Storm(viewers=1, seconds=10), Storm(viewers=20, seconds=30))),
     }
 
@@ -58,6 +59,7 @@ def _quick() -> dict[str, Measure]:
         "start": partial(starting.start, rounds=1, past=past, settles=0.0),
         "monitor": partial(watching.triggers, size=watching.Size(100, 30, rounds=1, triggers=5)),
         "clarify": partial(commands.clarify, times=1, past=past),
+        "shared": partial(contention.contended, size=contention.Size(rounds=1, seconds=0.1, deaths=1)),
         "home": partial(homes.storms, storms=(Storm(viewers=2, seconds=1, changes=5, quiet=1.0),)),
     }
 

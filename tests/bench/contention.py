@@ -1,0 +1,298 @@
+"""Several processes that write ledgers at once, against loops that only replace files; and what a dead holder costs.
+
+python -m tests.bench.contention FOLDER NAME    one of them: takes commands on stdin, answers on stdout
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from core.clarification import Ask, Holder, parse_id
+from core.clock import SystemClock
+from core.errors import LockTimeout
+from core.ledger import FileLedger
+from core.router import Router
+from tests.bench.files import replace
+from tests.bench.parties import Parties
+from tests.bench.table import Row, median, ms, spread
+
+PROCESSES = 8
+_ONE = 1000  # the issue that all write
+_OWN = 2000  # the first of those that each writes alone
+_ROOT = Path(__file__).parents[2]
+_SOON = 0.05  # from a command until all begin at once
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`rounds` of `seconds` each way; `deaths`: how many holders die."""
+
+    rounds: int
+    seconds: float
+    deaths: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one round came to, by all processes together."""
+
+    done: int
+    timeouts: int
+    longest: float
+
+    @classmethod
+    def of(cls, told: Sequence[dict[str, Any]]) -> Turn:
+        return cls(
+            sum(one["done"] for one in told),
+            sum(one["timeouts"] for one in told),
+            max(one["longest"] for one in told),
+        )
+
+
+class Worker:
+    """A process that does what it is told."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def tell(self, **command: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+
+    def told(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+async def contended(parties: Parties, size: Size) -> list[Row]:
+    """Eight processes on one ledger, then each on its own; then holders that die."""
+    return await asyncio.to_thread(_contended, parties.folder / "contention", size)
+
+
+def _contended(folder: Path, size: Size) -> list[Row]:
+    folder.mkdir()
+    _prepare(folder)
+    with ExitStack() as running:
+        workers = [running.enter_context(_worker(folder, str(n))) for n in range(PROCESSES)]
+        one = _rounds(workers, [f"CLR-{_ONE}-{n + 1:03d}" for n in range(PROCESSES)], workers[:1], size)
+        own = _rounds(workers, [f"CLR-{_OWN + n}-001" for n in range(PROCESSES)], workers, size)
+    lost = one.lost(folder), own.lost(folder)
+    after, waiting = _deaths(folder, size.deaths)
+    return [
+        one.row("one issue", "one process's loop, as the lock lets one write at a time", lost[0], size),
+        own.row("distinct issues", "8 processes' loops on 8 files", lost[1], size),
+        _recovered("the next process's attempt", after),
+        _recovered("its death, by a process that waits", waiting),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    ids: Sequence[str]
+    ours: Sequence[Turn]
+    floor: Sequence[Turn]
+
+    def lost(self, folder: Path) -> int:
+        """Changes that were said to be done and are not there."""
+        ledger = FileLedger(folder)
+        found = sum(asyncio.run(ledger.find(name, parse_id(name)[0])).revision - 1 for name in self.ids)
+        ledger.close()
+        return sum(turn.done for turn in self.ours) - found
+
+    def row(self, where: str, floor: str, lost: int, size: Size) -> Row:
+        mine, theirs = ([turn.done / size.seconds for turn in turns] for turns in (self.ours, self.floor))
+        del mine[0], theirs[0]  # warming up
+        ratios = [a / b for a, b in zip(mine, theirs, strict=True)]
+        timeouts = sum(turn.timeouts for turn in self.ours)
+        longest = max(turn.longest for turn in self.ours)
+        return Row(
+            f"{PROCESSES} processes change {where}, durable; {lost} lost, {timeouts} timeouts",
+            0.0 if lost or timeouts else median(ratios),
+            "{:.2f}×",
+            f"{median(mine):.0f}/s (ratio {spread(ratios)}), longest wait {longest * 1e3:.0f} ms",
+            f"{median(theirs):.0f}/s ({spread(theirs, '{:.0f}')}): fsynced replaces of as many bytes, {floor}",
+            goal=0.4,
+            better="more",
+        )
+
+
+def _rounds(workers: list[Worker], ids: Sequence[str], floor: list[Worker], size: Size) -> Rounds:
+    """Ours and the floor in turn; the first round of each only warms up, and counts for what must not be lost."""
+    ours, loops = [], []
+    for _ in range(size.rounds + 1):
+        loops.append(_turn(floor, [{"do": "replace", "id": name} for name in ids], size.seconds))
+        ours.append(_turn(workers, [{"do": "change", "id": name} for name in ids], size.seconds))
+    return Rounds(ids, ours, loops)
+
+
+def _turn(workers: list[Worker], commands: Sequence[dict[str, str]], seconds: float) -> Turn:
+    begin = time.monotonic() + _SOON  # the same clock in every process
+    for worker, command in zip(workers, commands, strict=False):
+        worker.tell(**command, begin=begin, end=begin + seconds)
+    return Turn.of([worker.told() for worker in workers])
+
+
+def _recovered(since: str, seconds: Sequence[float]) -> Row:
+    return Row(
+        f"a holder of ours is killed: from {since} until the lock is had",
+        median(seconds) * 1e3,
+        "{:.1f} ms",
+        f"{ms(seconds)}, of {len(seconds)}",
+        goal=50.0,
+    )
+
+
+def _deaths(folder: Path, times: int) -> tuple[list[float], list[float]]:
+    """Seconds to the lock from an attempt after a holder's death, and from the death for one that waits."""
+    after, waiting, name = [], [], f"CLR-{_ONE}-001"
+    with _worker(folder, "heir") as heir:
+        for _ in range(times):
+            with _holder(folder, name) as holder:
+                holder.kill()
+                heir.tell(do="take", id=name)
+                heir.told()
+                began, had = heir.told()["at"]
+                after.append(had - began)
+            with _holder(folder, name) as holder:
+                heir.tell(do="take", id=name)
+                heir.told()
+                time.sleep(0.3)  # it waits as one waits who has waited for some time
+                died = time.monotonic()
+                holder.kill()
+                waiting.append(heir.told()["at"][1] - died)
+    return after, waiting
+
+
+@contextmanager
+def _holder(folder: Path, name: str) -> Iterator[Worker]:
+    with _worker(folder, "holder") as holder:
+        holder.tell(do="hold", id=name)
+        holder.told()
+        yield holder
+
+
+@contextmanager
+def _worker(folder: Path, name: str) -> Iterator[Worker]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.bench.contention", str(folder), name],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT,
+    )  # fmt: skip
+    with process:
+        worker = Worker(process)
+        try:
+            worker.told()  # it is there, with everything imported
+            yield worker
+        finally:
+            process.kill()
+
+
+def _prepare(folder: Path) -> None:
+    """Ledgers of `PROCESSES` records each, so that both ways of writing have as many bytes to write."""
+
+    async def fill() -> None:
+        ledger = FileLedger(folder)
+        router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
+        for issue in (_ONE, *range(_OWN, _OWN + PROCESSES)):
+            await router.open_all(issue, [_ask(n) for n in range(PROCESSES)])
+        ledger.close()
+
+    asyncio.run(fill())
+
+
+def _ask(number: int) -> Ask:
+    return Ask(
+        agent_id="engineer",
+        question="Which of the two databases do we take for the ledger of payments?",
+        to="architect",
+        topic=f"database {number}",
+        blocking=True,
+        received_at=datetime.now(UTC),
+        via="python",
+    )
+
+
+class _Works:
+    """The other side of a `Worker`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._ledger = FileLedger(folder)
+        self._router = Router(self._ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
+
+    async def change(self, id: str, begin: float, end: float) -> dict[str, Any]:  # noqa: A002
+        """A decision like any other, which leaves the file as long as it was."""
+        done = timeouts = 0
+        longest = 0.0
+        await asyncio.sleep(begin - time.monotonic())
+        while (now := time.monotonic()) < end:
+            try:
+                await self._router.take(id, self._holder(done))
+                done += 1
+            except LockTimeout:
+                timeouts += 1
+            longest = max(longest, time.monotonic() - now)
+        return {"done": done, "timeouts": timeouts, "longest": longest}
+
+    def _holder(self, turn: int) -> Holder:
+        return Holder(user=f"U{turn % 10}", team="T1", at=datetime.now(UTC))
+
+    async def replace(self, id: str, begin: float, end: float) -> dict[str, Any]:  # noqa: A002
+        content = self._ledger.path(parse_id(id)[0]).read_bytes()
+        path = self._folder / f"floor-{self._name}.json"
+        done = 0
+        await asyncio.sleep(begin - time.monotonic())
+        while time.monotonic() < end:
+            replace(path, content)
+            done += 1
+        return {"done": done, "timeouts": 0, "longest": 0.0}
+
+    async def hold(self, id: str) -> dict[str, Any]:  # noqa: A002
+        """Takes the lock and keeps it until killed."""
+
+        def wait(_: object) -> None:
+            _say({})
+            sys.stdin.read()
+
+        await self._ledger.transact(parse_id(id)[0], wait)
+        return {}
+
+    async def take(self, id: str) -> dict[str, Any]:  # noqa: A002
+        """When it was tried, and when the lock was had."""
+        _say({})
+        began = time.monotonic()
+        had = await self._ledger.transact(parse_id(id)[0], lambda _: time.monotonic(), timeout=10.0)
+        return {"at": [began, had]}
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def main(folder: Path, name: str) -> None:
+    works = _Works(folder, name)
+    _say({})
+    for line in sys.stdin:
+        command = json.loads(line)
+        _say(asyncio.run(getattr(works, command.pop("do"))(**command)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
