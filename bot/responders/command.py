@@ -62,7 +62,7 @@ class CommandResponder:
         try:
             return Children(self._argv, self._cwd, read_environment() if self._env is None else self._env)
         except OSError as error:
-            what = error.filename if isinstance(error.filename, str) else self._argv[0]
+            what = self._argv[0] if self._cwd.is_dir() else self._cwd
             raise AgentError(f"{who} cannot be started: {what}: {error.strerror}") from error
         except ValueError as error:
             raise AgentError(

@@ -41,31 +41,31 @@ class HttpResponder:
     async def answer(self, inquiry: Inquiry) -> str:
         """As `Responder` says."""
         who, began = f"{inquiry.role} (http)", time.monotonic()
-        status: int | None = None
+        if self._token is not None and not self._token.get_secret_value().isprintable():
+            # Found here, where no library can quote it in its logs.
+            raise AgentError(f"{who} cannot be asked: its token has a line end or a control character in it")
         try:
-            async with asyncio.timeout(self._seconds), self._client() as client:
-                request = client.build_request("POST", self._url, content=json_body(inquiry.as_json()))
-                response = await client.send(request, stream=True)
-                status = response.status_code
-                try:
-                    _check(who, response)
-                    body = await _body(who, response)
-                finally:
-                    await response.aclose()
+            async with asyncio.timeout(self._seconds):
+                media_type, body = await self._exchange(who, inquiry)
         except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout):
             raise AgentError(f"{who} did not answer within {self._seconds:g} s") from None
         except NETWORK as error:
             raise AgentError(f"{who} cannot be asked: {words(error)}") from None
         finally:
             seconds = round(time.monotonic() - began, 3)
-            _log.info(
-                "an endpoint was asked",
-                id=inquiry.clarification,
-                role=inquiry.role,
-                seconds=seconds,
-                status=status,
-            )
-        return _answer(who, _media_type(response), body, inquiry)
+            _log.info("an endpoint was asked", id=inquiry.clarification, role=inquiry.role, seconds=seconds)
+        return _answer(who, media_type, body, inquiry)
+
+    async def _exchange(self, who: str, inquiry: Inquiry) -> tuple[str, bytes]:
+        """The media type and the body of a response that may be an answer."""
+        async with self._client() as client:
+            request = client.build_request("POST", self._url, content=json_body(inquiry.as_json()))
+            response = await client.send(request, stream=True)
+            try:
+                _check(who, response)
+                return _media_type(response), await _body(who, response)
+            finally:
+                await response.aclose()
 
     def _client(self) -> httpx.AsyncClient:
         """One for each question: they are rare, and nothing is left open between them."""
