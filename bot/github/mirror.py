@@ -65,7 +65,13 @@ class GithubMirror:
         self._turns = Turns(settings.comments_per_second, clock, seconds, rng)
         self._due: dict[int, float] = {}  # issue → not before
         self._failures: dict[int, int] = {}
+        self._visiting = False
         self._wake = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether GitHub shows what was noted, as far as it takes it."""
+        return not (self._due or self._visiting)
 
     def note(self, summary: Summary) -> None:
         """A clarification as it is now, after each change. Cheap; `run` does the rest."""
@@ -134,6 +140,7 @@ class GithubMirror:
                 await self._clock.sleep(_RETRY)
 
     async def _visit(self, visitor: Visitor, issue: int) -> None:
+        self._visiting = True
         try:
             done = await visitor.visit(issue)
         except NotNow as trouble:
@@ -149,6 +156,8 @@ class GithubMirror:
             self._failures.pop(issue, None)
             if not done:
                 self._due.setdefault(issue, -inf)
+        finally:
+            self._visiting = False
 
     def _patience(self, issue: int, trouble: NotNow) -> float:
         """Seconds until the issue's next turn. What is in everybody's way holds up every request anyway."""

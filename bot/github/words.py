@@ -54,7 +54,12 @@ def comment(record: Clarification, key: str, entry: Entry, mention: str | None =
         lines.append(f"Topic: {_span(record.topic, _TOPIC)}")
     if entry.type == "escalation" and mention:
         lines.append(f"{mention}: this needs a person.")
-    return _with_body("\n\n".join(lines), plain(entry.body).strip("\n") or _NO_TEXT)
+    return _with_body("\n\n".join(lines), _text(entry.body))
+
+
+def _text(body: str) -> str:
+    text = plain(body)
+    return text.strip("\n") if text.strip() else _NO_TEXT
 
 
 def _heading(record: Clarification, entry: Entry) -> str:

@@ -104,16 +104,19 @@ class Github:
         if parts[:3] != ["repos", "acme", "app"]:
             return self._said(404, {"message": "Not Found"})
         if parts[3:] == ["labels"]:
-            if body["name"] in self.known_labels:
-                return self._said(422, {"errors": [{"code": "already_exists"}]})
-            self.known_labels[body["name"]] = body
-            return self._said(201, body)
+            return self._created(body)
         issue = int(parts[4])
         if issue in self.missing:
             return self._said(404, {"message": "Not Found"})
         if parts[5] == "comments":
             return self._posted(issue, body) if request.method == "POST" else self._listed(request, issue)
         return self._labelled(request, issue, body)
+
+    def _created(self, body: Any) -> web.Response:
+        if body["name"] in self.known_labels:
+            return self._said(422, {"errors": [{"code": "already_exists"}]})
+        self.known_labels[body["name"]] = body
+        return self._said(201, body)
 
     def _posted(self, issue: int, body: Any) -> web.Response:
         if len(body["body"]) > 65_536:

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.github.words import LIMIT, comment, key_in, keys
+from bot.inert import size
+from core.clarification import Clarification
+
+AT = "2026-11-21T09:00:00.000Z"
+HOSTILE = "@acme/all #1 GH-1 acme/app#2 <b>x</b> <!-- y --> ![i](http://x/i.png) https://x.example fixes #3"
+
+
+def record(
+    body: str = "Which?", *, topic: str = "", who: str = "engineer", kind: str = "question"
+) -> Clarification:
+    return Clarification.model_validate(
+        {
+            "id": "CLR-42-001",
+            "issueNumber": 42,
+            "from": who,
+            "to": who,
+            "topic": topic,
+            "status": "pending",
+            "created": AT,
+            "thread": [{"round": 1, "from": who, "type": kind, "body": body, "timestamp": AT}],
+        }
+    )
+
+
+def shown(made: Clarification, mention: str | None = None) -> str:
+    ((key, entry),) = keys(made)
+    return comment(made, key, entry, mention)
+
+
+def outside(body: str) -> str:
+    """What is left of a comment without its marker, fenced blocks and code spans, read as GitHub's spec says."""
+    lines, fence, kept = body.split("\n"), "", []
+    assert key_in(body)
+    for text in lines[1:]:
+        opening = re.match(r"(`{3,})[^`]*$", text)
+        if fence:
+            fence = "" if re.fullmatch(rf" {{0,3}}`{{{len(fence)},}}\s*", text) else fence
+        elif opening:
+            fence = opening.group(1)
+        else:
+            kept.append(text)
+    assert not fence
+    return re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", "\n".join(kept))
+
+
+def test_comment_of_a_question_reads_well() -> None:
+    assert shown(record("Which\r\none?", topic="The db")).split("\n")[1:] == [
+        "",
+        "**Question** from `engineer` to `engineer` · `CLR-42-001`, round 1 of 5",
+        "",
+        "Topic: `The db`",
+        "",
+        "```text",
+        "Which",
+        "one?",
+        "```",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["question", "answer", "resolution", "escalation"])
+@pytest.mark.parametrize(
+    "extra", ["", "`", "\n```\n", "\n~~~\n", "\n`````\n@you", "``` ", "\r```\r", "\u2028````\u2028"]
+)
+def test_comment_leaves_nothing_of_agents_live(kind: str, extra: str) -> None:
+    text = f"{HOSTILE}{extra}{HOSTILE}"
+    left = outside(shown(record(text, topic=text, who=text, kind=kind)))
+
+    assert not re.search(r"[@#<>!\[\]`]|://", left)
+
+
+@given(st.text(alphabet=st.sampled_from("`~ \n\r\ta@<>#\\\u2028\x00\u202e"), max_size=60))
+def test_comment_is_inert_whatever_is_in_it(text: str) -> None:
+    left = outside(shown(record(text, topic=text, who=text)))
+
+    assert not re.search(r"[@<>#`\\\x00\u202e\r]", left)
+
+
+def test_comment_drops_control_characters() -> None:
+    assert not re.search(
+        "[\x00-\x09\x0b-\x1f\x7f\u202e]",
+        shown(record("a\x00b\x1b[31m\u202ec\x7f", topic="\x07t", who="\x08w")),
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["x" * 70_000, "`" * 70_000, "`" * 60_000, "𝔘" * 40_000, "```\n" * 20_000, "a`" * 40_000], ids=len
+)
+def test_comment_is_cut_where_it_must_be_and_says_so(text: str) -> None:
+    body = shown(record(text, topic=text, who=text))
+
+    assert size(body) <= LIMIT
+    assert ("_Cut: the beginning is shown" in body) == (size(text) > LIMIT)
+    assert not re.search("[`@]", outside(body))
+
+
+def test_comment_that_fits_is_whole() -> None:
+    text = "x" * 65_000
+    assert text in shown(record(text))
+
+
+def test_comment_of_an_escalation_mentions() -> None:
+    assert "@acme/on-call: this needs a person." in outside(
+        shown(record("Late.", kind="escalation"), "@acme/on-call")
+    )
+
+
+def test_comment_without_words_says_so() -> None:
+    assert "(no words)" in shown(record(" \n"))
+
+
+def test_key_is_found_in_its_comment_only_in_the_first_place() -> None:
+    ((key, _),) = keys(record())
+    body = shown(record())
+
+    assert key_in(body) == key
+    assert key_in(f"> {body}") is None
+    assert key_in(f"```text\n{body}") is None
+    assert key_in("") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"body": "Which one?"},
+        {"from": "x"},
+        {"round": 2},
+        {"type": "answer"},
+        {"timestamp": "2026-11-21T09:00:01Z"},
+    ],
+    ids=str,
+)
+def test_keys_differ_where_entries_do(change: dict[str, Any]) -> None:
+    made = record()
+    raw = made.model_dump(mode="json", by_alias=True)
+    raw["thread"].append(raw["thread"][0] | change)
+    first, second = (key for key, _ in keys(Clarification.model_validate(raw)))
+
+    assert first != second
+
+
+def test_keys_stay_when_entries_come_or_the_time_is_written_otherwise() -> None:
+    made = record()
+    raw = made.model_dump(mode="json", by_alias=True)
+    raw["thread"][0]["timestamp"] = "2026-11-21T10:00:00.000400+01:00"
+    raw["thread"].append(raw["thread"][0] | {"type": "answer"})
+    again = Clarification.model_validate(raw)
+
+    assert next(keys(again))[0] == next(keys(made))[0]
+    assert again.thread[0].timestamp == datetime(2026, 11, 21, 9, 0, 0, 400, tzinfo=UTC)
