@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from bot.audience import Audiences
 from bot.delivery.delivery import Delivery
 from bot.delivery.gateway import Gateway
 from bot.delivery.homes import HomeGateway, Homes
@@ -32,11 +33,12 @@ from bot.paging.duty import Duty
 from bot.paging.engine import Paging
 from bot.paging.outside import Outside
 from bot.paging.roster import Roster
-from bot.paging.targets import Session, Targets
+from bot.paging.targets import Targets
 from bot.permalinks import Permalinks
 from bot.ports import Incoming
 from bot.producers.config import ProducerConfig
 from bot.producers.hub import Producers
+from bot.protocol import AgentDesk
 from bot.render import Renderer
 from bot.sessions import Sessions
 from bot.settings import ProducerSettings, Settings
@@ -53,6 +55,7 @@ from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
+from core.workflow import Scopes
 
 
 class Assembly:
@@ -78,13 +81,17 @@ class Assembly:
         self.messages = Messages(store)
         self.permalinks = Permalinks(self.messages, partial(permalink, self.web))
         self.sessions = Sessions(store, self.index, clock)
-        self.rollups = Rollups(self.index)
+        self.audiences = Audiences(settings)
+        self.rollups = Rollups(self.index, self.audiences)
         self._build_paging()
         self._build_delivery(rng)
         self._build_home()
         self._build_intake()
         self._build_producers(rng)
         self._build_door(rng)
+        self.agents = AgentDesk(
+            settings=settings, store=store, router=self.router, ledger=self.ledger, clock=clock, rng=rng
+        )
 
     def _build_paging(self) -> None:
         settings, clock = self.settings, self.clock
@@ -98,7 +105,7 @@ class Assembly:
             records=self.ledger,
             index=self.index,
             renderer=self.renderer,
-            targets=Targets(settings, self.roster, self._session_of),
+            targets=Targets(settings, self.roster, self._summary_of),
             outside=outside,
             links=self.permalinks,
             router=self.router,
@@ -137,7 +144,7 @@ class Assembly:
                 self.messages,
                 self.rollups,
                 self.renderer,
-                settings.route_for,
+                self.audiences,
                 draw=self.paging.draw,
             ),
             pager=self.paging,
@@ -151,7 +158,7 @@ class Assembly:
             messages=self.messages,
             rollups=self.rollups,
             renderer=self.renderer,
-            route_for=settings.route_for,
+            audiences=self.audiences,
             notify=self.delivery.notify,
             clock=clock,
         )
@@ -159,7 +166,7 @@ class Assembly:
     def _build_home(self) -> None:
         policies = [policy.name for policy in self.settings.on_call]
         self.answers = Answers()
-        self.home_access = KeptAccess(self.settings.route_for, time.monotonic)
+        self.home_access = KeptAccess(self.audiences.route_of, time.monotonic)
         self.home = HomePublisher(
             gathering=Gathering(
                 index=self.index,
@@ -167,6 +174,7 @@ class Assembly:
                 fleet=fleet_of(self.sessions.facts),
                 duties=duties_of(self.roster, policies),
                 paged=self.paging.paged,
+                shows=self.audiences.shows,
             ),
             maker=Maker(access=self.home_access, questions=Questions(self.ledger), renderer=self.renderer),
             publish=HomeGateway(self.web).publish,
@@ -192,6 +200,7 @@ class Assembly:
         self.intake = Intake(
             inbox=SqliteInbox(self.store),
             router=self.router,
+            scopes=Scopes(self.settings.ledger.workflows),
             index=self.index,
             notifier=self.notifier,
             replies_settled=self.replies.settled,
@@ -252,6 +261,7 @@ class Assembly:
         self._tell(summary, record, ours=False)
 
     def _tell(self, summary: Summary, record: Clarification, *, ours: bool) -> None:
+        self.agents.note(self.index.get(summary.id, summary.issue), summary)
         self.watchman.note(summary)
         self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)
@@ -273,12 +283,8 @@ class Assembly:
     async def _refused(self, clarification: str) -> None:
         await self.delivery.page_refused(clarification)
 
-    def _session_of(self, clarification: str) -> Session | None:
-        """The session in whose thread a clarification is shown."""
-        known = self.index.get(clarification, parse_id(clarification)[0])
-        if known is None or known.producer is None or known.session_id is None:
-            return None
-        return known.producer, known.session_id
+    def _summary_of(self, clarification: str) -> Summary | None:
+        return self.index.get(clarification, parse_id(clarification)[0])
 
     def _producer(self, producer: ProducerSettings) -> ProducerConfig:
         secret = self.settings.producer_token(producer)

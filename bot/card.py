@@ -18,6 +18,7 @@ from bot.rounds import (
     default_words,
     escalation_reason,
     holder_words,
+    instead_words,
     reason_hides,
     reply_words,
     words,
@@ -29,6 +30,7 @@ BUTTON_CHOICES = 5
 BUTTON_LABEL = 30  # longer labels clip on screen
 _CONTEXT = 2000
 _SMALL = 500
+_NAMED = 40  # where two names share a heading
 _OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL))
 
 
@@ -61,7 +63,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     alert = tuple(Words(line, live) for line, live in _alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
     budget = Budget.beside(text)
-    budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent)
+    budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent, shown.target)
     budget.spend(
         *(option for select in selects for option, _ in select.options), *shown.labels[:BUTTON_CHOICES]
     )
@@ -102,7 +104,7 @@ def settled_card(shown: Round, text: str) -> Card:
         facts.append(Words(closed_words(shown, _SMALL)))
     facts += _closed_by(shown)
     budget = Budget.beside(text)
-    budget.spend(shown.agent, *(part.text for part in facts))
+    budget.spend(shown.agent, shown.target, *(part.text for part in facts))
     answer = f"Answer: {shown.answer_label}" if answered else ""
     question, answer = budget.fit([words(shown.question), answer])
     cut = budget.cut or (not answered and shown.asked.closed == "expired" and _is_cut_default(shown))
@@ -183,11 +185,14 @@ def _heading(shown: Round, verb: str) -> str:
         notes.append(shown.record.status)
     if shown.stage != "open":
         notes.append({"answered": "answered", "closed": "closed"}[shown.stage])
-    return " · ".join((f"{shown.agent} {verb}", inert.clip(shown.record.id, 40), *notes))
+    agent, target = inert.clip(shown.agent, _NAMED), inert.clip(shown.target, _NAMED)
+    said = f"{agent} {verb} {target}" if target else f"{shown.agent} {verb}"
+    return " · ".join((said, inert.clip(shown.record.id, 40), *notes))
 
 
 def _alerts(shown: Round, instead_of: str | None) -> list[tuple[str, bool]]:
     found = [(escalation_reason(shown, _SMALL), False), (holder_words(shown), True)]
+    found += [(line, False) for line in instead_words(shown, _SMALL)]
     if instead_of and inert.is_channel(instead_of):
         found.append((f"Posted here because {inert.channel(instead_of)} could not be used.", True))
     elif instead_of:

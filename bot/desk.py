@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from bot import phrases
+from bot.audience import Audience, Audiences, audience_of
 from bot.codec import Press
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.ports import Place, SlackMemory
@@ -22,7 +23,7 @@ from bot.submission import SubmissionErrors, read_submission
 from core import answers
 from core.clarification import Answer, Clarification, Decider, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError, NotOpen
+from core.errors import BadInput, ClarifyError, NotOpen
 from core.index import Summary
 from core.ledger import Raw
 
@@ -62,7 +63,7 @@ class Gatekeeper(Protocol):
     """Both raise SlackError where Slack does not tell who somebody is."""
 
     async def refusal(
-        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None: ...
     async def decided_by(self, person: Person) -> str: ...
 
@@ -86,6 +87,7 @@ class Desk:
         gate: Gatekeeper,
         modals: Modals,
         index: Open,
+        audiences: Audiences,
         clock: Clock,
         to_plain: Callable[[str], str],
         refresh: Callable[[str], None],
@@ -96,6 +98,7 @@ class Desk:
         self._gate = gate
         self._modals = modals
         self._index = index
+        self._audiences = audiences
         self._clock = clock
         self._to_plain = to_plain
         self._refresh = refresh
@@ -133,6 +136,10 @@ class Desk:
             reaction = await self.answer(press.clarification, read, person, place, at=now, round=press.round)
         except SubmissionErrors as error:
             return Reaction(errors=error.errors)
+        except BadInput as error:
+            if not values:
+                return Reaction(view=self.notice(explained(error, press.clarification).text or ""))
+            return Reaction(errors=dict.fromkeys(values, str(error)))
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             reaction = explained(error, press.clarification)
         if reaction.text is None:
@@ -158,8 +165,8 @@ class Desk:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
             SubmissionErrors: as `read` raised it.
         """
-        agent = await self._agent(clarification_id)
-        if (refused := await self._refused(clarification_id, agent, person, place)) is not None:
+        audience = await self._audience(clarification_id)
+        if (refused := await self._refused(clarification_id, audience, person, place)) is not None:
             return refused
         decider = Decider(await self._gate.decided_by(person), "slack", person.team, person.user)
         return Reaction(record=await self._router.answer(clarification_id, read, decider, at, round))
@@ -214,8 +221,7 @@ class Desk:
 
     async def _open_answer(self, press: Press, person: Person, place: Place) -> Reaction:
         record = await self.find(press.clarification)
-        agent = record.asked.agent_id or record.from_
-        if (refused := await self._refused(record.id, agent, person, place)) is not None:
+        if (refused := await self._refused(record.id, audience_of(record), person, place)) is not None:
             return refused
         if not record.is_open:
             return Reaction(phrases.closed(record))
@@ -224,15 +230,18 @@ class Desk:
         return Reaction(view=self._modals.answer_modal(record))
 
     async def _list(self, press: Press) -> View:
-        """A page of all that is open of the agent which the pressed question is of, most urgent first."""
-        agent = (await self.find(press.clarification)).asked.agent_id
+        """A page of all that is open of the agent which the pressed question is of, and shown in the same channel; most
+        urgent first.
+        """
+        group = self._audiences.group(await self.find(press.clarification))
+        shown = (each for each in self._index if each.is_open and self._audiences.shows(each))
         mine = sorted(
-            (each for each in self._index if each.is_open and each.agent_id == agent),
+            (each for each in shown if self._audiences.group(each) == group),
             key=lambda each: (each.expires_at or _NEVER, each.created),
         )
         page = min(max(1, press.number()), max(1, -(-len(mine) // PAGE_SIZE)))
-        shown = mine[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-        records = [await self._records.find(each.id, each.issue) for each in shown]
+        turned_to = mine[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        records = [await self._records.find(each.id, each.issue) for each in turned_to]
         return self._modals.rollup_modal(records, page, len(mine))
 
     async def find(self, clarification_id: str) -> Clarification:
@@ -243,18 +252,15 @@ class Desk:
         """
         return await self._records.find(clarification_id, parse_id(clarification_id)[0])
 
-    async def _agent(self, clarification_id: str) -> str:
-        """Whose question it is: of what is open that is known without reading its ledger."""
+    async def _audience(self, clarification_id: str) -> Audience:
+        """Whom it is put to: of what is open that is known without reading its ledger."""
         known = self._index.get(clarification_id, parse_id(clarification_id)[0])
-        if known is not None and known.agent_id is not None:
-            return known.agent_id
-        record = await self.find(clarification_id)
-        return record.asked.agent_id or record.from_
+        return audience_of(known if known is not None else await self.find(clarification_id))
 
     async def _refused(
-        self, clarification_id: str, agent: str, person: Person, place: Place
+        self, clarification_id: str, audience: Audience, person: Person, place: Place
     ) -> Reaction | None:
-        refusal = await self._gate.refusal(person, place.channel, agent, clarification_id)
+        refusal = await self._gate.refusal(person, place.channel, audience, clarification_id)
         if refusal is None:
             return None
         _log.warning(

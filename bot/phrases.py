@@ -47,7 +47,7 @@ def closed(record: Clarification) -> str:
     }.get(record.asked.closed or "")
     if why:
         return f"{_id(record)} takes no answer any more: {why}."
-    return f"{_id(record)} takes no answer any more: it is {record.status}."
+    return f"{_id(record)} takes no answer any more: it is {record.status}{_closed_by(shown)}."
 
 
 def not_allowed(why: str, answerers: Sequence[str]) -> str:

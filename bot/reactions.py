@@ -62,7 +62,9 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text = phrases.closed(error.record)
         case AnswerRejected() | TooLong():
             text = inert.escape(str(error))
-        case NotFound() | BadInput():
+        case BadInput():
+            text = inert.escape(inert.clip(str(error), 600))
+        case NotFound():
             text = phrases.unknown_clarification(clarification_id)
         case LockTimeout():
             text, recorded = phrases.BUSY, False

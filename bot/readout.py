@@ -13,6 +13,7 @@ from bot.rounds import (
     default_words,
     escalation_reason,
     holder_words,
+    instead_words,
     reply_words,
     sentence,
     words,
@@ -22,16 +23,19 @@ from core import answers
 PIECE = 3900
 POINTER = "This is only the beginning; the whole follows in the thread."
 _DEFAULT_LIMIT = 300
+_INSTEAD_LIMIT = 500
 _NO_LIMIT = 10**9
 
 
 def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
     """Text and `more` of a question that waits for its answer; `pointer` says where the whole is."""
-    head = inert.fallback(_head(shown), 400)
+    head = inert.fallback(_head(shown), 500)
     body = inert.fallback(_body(shown), _NO_LIMIT)
     tail = inert.fallback(
         "\n".join(filter(None, (_deadline(shown, _DEFAULT_LIMIT), answers.hint(shown.asked)))), 900
     )
+    for line in instead_words(shown, _INSTEAD_LIMIT):
+        tail = f"{tail}\n{inert.fallback(sentence(line), 2 * _INSTEAD_LIMIT)}"
     if held := holder_words(shown):
         tail = f"{tail}\n{sentence(held)}"
     whole = f"{head} {body}\n{tail}"
@@ -44,7 +48,7 @@ def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...
 
 def settled_text(shown: Round) -> str:
     """Text of a question that takes no answer any more. Who answered is the only live part."""
-    asked = inert.fallback(f"{shown.agent} asked ({shown.record.id}): {words(shown.question)}", 1500)
+    asked = inert.fallback(f"{_says(shown, 'asked')} ({shown.record.id}): {words(shown.question)}", 1500)
     if shown.stage == "closed":
         return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}{_closed_by(shown)}"
     who = inert.mention(shown.slack_user) if shown.slack_user else inert.fallback(shown.answered_by, 300)
@@ -63,7 +67,11 @@ def whole_pieces(shown: Round) -> list[str]:
 def _head(shown: Round) -> str:
     again = f", round {shown.number}" if shown.number > 1 else ""
     urgent = escalation_reason(shown, 200)
-    return f"{urgent + ' ' if urgent else ''}{shown.agent} asks ({shown.record.id}{again}):"
+    return f"{urgent + ' ' if urgent else ''}{_says(shown, 'asks')} ({shown.record.id}{again}):"
+
+
+def _says(shown: Round, verb: str) -> str:
+    return f"{shown.agent} {verb} {shown.target}" if shown.target else f"{shown.agent} {verb}"
 
 
 def _body(shown: Round) -> str:

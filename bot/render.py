@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -69,6 +69,7 @@ class Renderer:
         round: int | None = None,  # noqa: A002 - the protocol's word
         verbosity: Verbosity = "normal",
         posted_to_fallback: str | None = None,
+        asks_an_agent: bool = False,
     ) -> Message:
         """The card of one round: the current one, or an earlier one, which is always closed.
 
@@ -77,11 +78,12 @@ class Renderer:
             round: from 1; None is the current one.
             verbosity: of the route.
             posted_to_fallback: the channel id that this card was meant for, where it could not be used.
+            asks_an_agent: an agent is asked for the answer, too.
 
         Raises:
             RenderError: the result breaks a limit of Slack's: a fault of ours.
         """
-        shown = round_of(record, round)
+        shown = replace(round_of(record, round), asks_an_agent=asks_an_agent)
         if shown.stage == "open":
             text, more = open_text(shown)
             card = open_card(shown, verbosity, text, posted_to_fallback)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from bot import phrases
+from bot.audience import Audiences
 from bot.desk import Desk, Person, Reaction, Records, explained
 from bot.errors import SlackError
 from bot.ports import PageThreads, Place, SlackMemory, Thread
@@ -78,6 +79,7 @@ class ThreadReplies:
         memory: SlackMemory,
         page_threads: PageThreads,
         which: Asks,
+        audiences: Audiences,
         clock: Clock,
     ) -> None:
         self._desk = desk
@@ -85,6 +87,7 @@ class ThreadReplies:
         self._memory = memory
         self._page_threads = page_threads
         self._which = which
+        self._audiences = audiences
         self._clock = clock
 
     async def take(self, reply: Reply) -> Words:
@@ -119,7 +122,7 @@ class ThreadReplies:
         """What was asked in the thread, or is what the page that begins it is about."""
         thread = await self._memory.thread_at(reply.channel, reply.thread_ts)
         if thread is not None:
-            return await self._of_session(thread)
+            return await asked_in(thread, self._records, self._audiences)
         paged = await self._page_threads.clarifications_at(reply.channel, reply.thread_ts)
         return [await self._desk.find(each) for each in paged]
 
@@ -201,15 +204,15 @@ class ThreadReplies:
         """So that a later edit or deletion is seen to concern an answer."""
         await self._memory.keep_text(_answer_key(reply.channel, reply.ts), {"clarification": record.id})
 
-    async def _of_session(self, thread: Thread) -> list[Clarification]:
-        records = [
-            record for item in await self._records.read(thread.issue) if (record := parse(item)) is not None
-        ]
-        return [
-            record
-            for record in records
-            if record.asked.producer == thread.producer and record.asked.session_id == thread.session_id
-        ]
+
+async def asked_in(thread: Thread, records: Records, audiences: Audiences) -> list[Clarification]:
+    """What was asked in a thread.
+
+    Raises:
+        LedgerUnreadable, LockTimeout: it cannot be known now.
+    """
+    found = [record for item in await records.read(thread.issue) if (record := parse(item)) is not None]
+    return [record for record in found if audiences.is_asked_in(thread, record)]
 
 
 def moment(ts: str) -> datetime:

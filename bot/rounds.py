@@ -13,6 +13,8 @@ from typing import Literal
 from bot import inert
 from core import answers
 from core.clarification import Aaep, Clarification, Entry, EntryType, Why
+from core.deadlock import HUMAN, agent_key
+from core.transitions import US
 
 Stage = Literal["open", "answered", "closed"]
 Verbosity = Literal["terse", "normal", "detailed"]
@@ -43,12 +45,16 @@ _ESCALATED_FOR: dict[Why, str] = {
 }
 # Of these the card shows all but the reason anyway: the question, the topic, the options.
 _TOLD_BY_CARD: frozenset[Why] = frozenset({"stale", "by hand"})
+_BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`record` seen at round `number`; `asked` and `question` are those of that round."""
+    """`record` seen at round `number`; `asked` and `question` are those of that round.
+
+    `asks_an_agent`: whoever it is put to is asked too, by a command or an endpoint.
+    """
 
     record: Clarification
     number: int
@@ -56,12 +62,19 @@ class Round:
     question: str
     answer: Entry | None
     stage: Stage
+    asks_an_agent: bool = False
 
     @property
     def agent(self) -> str:
         """The agent's name on one line, as plain text."""
         named = self.asked.agent_name or self.asked.agent_id or self.record.from_
         return inert.clip(inert.line(named) or "An agent", NAME_LIMIT)
+
+    @property
+    def target(self) -> str:
+        """Whom it is put to, on one line, as plain text; empty where that is just people."""
+        to = inert.line(self.record.to)
+        return "" if agent_key(to) == HUMAN else inert.clip(to, NAME_LIMIT)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -104,9 +117,11 @@ class Round:
     @property
     def answered_by(self) -> str:
         """Who answered, as plain text."""
-        return inert.clip(
-            inert.line(self.asked.decided_by or (self.answer.from_ if self.answer else "")) or "somebody", 256
-        )
+        by = self.asked.decided_by
+        if not by and self.answer is not None and self.answer.from_:
+            # Other implementations know agents by their bare role.
+            by = self.answer.from_ if ":" in self.answer.from_ else f"agent:{self.answer.from_}"
+        return inert.clip(inert.line(by or "") or "somebody", 256)
 
     @property
     def slack_user(self) -> str | None:
@@ -116,9 +131,10 @@ class Round:
 
     @property
     def closed_by(self) -> Entry | None:
-        """The words with which somebody closed it by hand, if it was so."""
-        by_hand = self.is_current and self.asked.closed == "by hand"
-        return _last(self.record, "resolution", self.record.round) if by_hand else None
+        """The words with which somebody closed it by hand, here or through another implementation, if it was so."""
+        by_hand = self.is_current and self.asked.closed in _BY_SOMEBODY and self.stage == "closed"
+        entry = _last(self.record, "resolution", self.record.round) if by_hand else None
+        return entry if entry is not None and entry.from_ != US else None
 
     @property
     def closer(self) -> str | None:
@@ -229,6 +245,18 @@ def has_one_side(shown: Round) -> bool:
     """Whether an escalation's words, after the reason, only repeat what is shown of the question anyway."""
     answered = any(entry.type == "answer" for entry in shown.record.thread)
     return shown.asked.escalated_for in _TOLD_BY_CARD and not answered
+
+
+def instead_words(shown: Round, limit: int) -> list[str]:
+    """Why people are asked what is put to an agent, and who is asked besides them: none, one or two sentences."""
+    if shown.stage != "open" or not shown.target:
+        return []
+    said = []
+    if why := inert.line(shown.asked.held_back or ""):
+        said.append(inert.clip(f"Shown to people because: {why}", limit))
+    if shown.asks_an_agent:
+        said.append(f"{shown.target} (an agent) was asked too; the first answer counts.")
+    return said
 
 
 def holder_words(shown: Round) -> str:

@@ -14,6 +14,8 @@ from core.clarification import DONE, Clarification, ReplyState, Status, Why
 from core.ledger import Raw, digest, dump, parse
 
 TOPIC_LIMIT = 200
+OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
+Session = tuple[str, str]  # producer, session id
 _WHEN_CREATED = datetime.min.replace(tzinfo=UTC)
 
 
@@ -68,6 +70,14 @@ class Summary:
         )
 
 
+def session_of(seen: Summary | Clarification) -> Session:
+    """The producer's session that asked; without one the question stands for itself, under its own id."""
+    asked = seen if isinstance(seen, Summary) else seen.asked
+    if asked.producer is None or asked.session_id is None:
+        return OWN_THREAD, seen.id
+    return asked.producer, asked.session_id
+
+
 def summarize(record: Clarification) -> Summary:
     asked = record.asked
     return Summary(
@@ -105,7 +115,7 @@ class Index:
 
     def __init__(self) -> None:
         self._by_issue: dict[int, dict[str, Summary]] = {}
-        self._by_session: dict[tuple[str | None, str], dict[str, Summary]] = {}
+        self._by_session: dict[Session, dict[str, Summary]] = {}
 
     def update(self, issue: int, items: list[Raw]) -> list[Summary]:
         """Take in a ledger as it is now; returns the summaries of all its readable records."""
@@ -122,20 +132,18 @@ class Index:
             self._forget(summary)
             return
         self._by_issue.setdefault(summary.issue, {})[summary.id] = summary
-        if summary.session_id is not None:
-            self._by_session.setdefault((summary.producer, summary.session_id), {})[summary.id] = summary
+        self._by_session.setdefault(session_of(summary), {})[summary.id] = summary
 
     def _forget(self, summary: Summary) -> None:
         kept = self._by_issue.get(summary.issue, {})
         kept.pop(summary.id, None)
         if not kept:
             self._by_issue.pop(summary.issue, None)
-        if summary.session_id is not None:
-            session = (summary.producer, summary.session_id)
-            of_session = self._by_session.get(session, {})
-            of_session.pop(summary.id, None)
-            if not of_session:
-                self._by_session.pop(session, None)
+        session = session_of(summary)
+        of_session = self._by_session.get(session, {})
+        of_session.pop(summary.id, None)
+        if not of_session:
+            self._by_session.pop(session, None)
 
     def __iter__(self) -> Iterator[Summary]:
         for kept in list(self._by_issue.values()):
@@ -144,7 +152,7 @@ class Index:
     def get(self, clarification_id: str, issue: int) -> Summary | None:
         return self._by_issue.get(issue, {}).get(clarification_id)
 
-    def of_session(self, producer: str | None, session_id: str) -> list[Summary]:
-        """What a session still needs, the oldest first."""
+    def of_session(self, producer: str, session_id: str) -> list[Summary]:
+        """What a session (see `session_of`) still needs, the oldest first."""
         found = self._by_session.get((producer, session_id), {}).values()
         return sorted(found, key=lambda summary: (summary.created, summary.id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bot.audience import Audience, Audiences, audience_of
 from bot.commands.ports import Doorkeeper, Paged, Roster
 from bot.desk import Person, Refusal
 from bot.settings import RouteSettings, Settings
@@ -14,17 +15,17 @@ from core.index import Summary
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """What a person may do, by agents: answer their questions, or only see them."""
+    """What a person may do, by audiences: answer the questions that are put to them, or only see them."""
 
     user: str
-    answers: frozenset[str]
-    sees: frozenset[str]
+    answers: frozenset[Audience]
+    sees: frozenset[Audience]
 
-    def may_answer(self, agent: str) -> bool:
-        return agent in self.answers
+    def may_answer(self, audience: Audience) -> bool:
+        return audience in self.answers
 
-    def may_see(self, agent: str) -> bool:
-        return agent in self.answers or agent in self.sees
+    def may_see(self, audience: Audience) -> bool:
+        return audience in self.answers or audience in self.sees
 
 
 class Access:
@@ -35,14 +36,15 @@ class Access:
         self._roster = roster
         self._paged = paged
         self._settings = settings
+        self._audiences = Audiences(settings)
 
-    async def circle(self, person: Person, agents: Iterable[str]) -> Circle:
-        """What `person` may do with questions of `agents`. Asks Slack once per route, not once per agent."""
-        by_route: dict[RouteSettings, list[str]] = {}
-        for agent in agents:
-            by_route.setdefault(self._settings.route_for(agent), []).append(agent)
-        answers: set[str] = set()
-        sees: set[str] = set()
+    async def circle(self, person: Person, audiences: Iterable[Audience]) -> Circle:
+        """What `person` may do with questions of `audiences`. Asks Slack once per route, not once per audience."""
+        by_route: dict[RouteSettings, list[Audience]] = {}
+        for audience in audiences:
+            by_route.setdefault(self._audiences.route_of(audience), []).append(audience)
+        answers: set[Audience] = set()
+        sees: set[Audience] = set()
         for route, named in by_route.items():
             if await self._refusal(person, route, named[0]) is None:
                 answers.update(named)
@@ -54,8 +56,8 @@ class Access:
         """Why `person` may not change this clarification; None if they may."""
         if record.status == "escalated" and person.user in self._paged.paged(record.id):
             return None
-        agent = agent_of(record)
-        return await self._refusal(person, self._settings.route_for(agent), agent)
+        audience = audience_of(record)
+        return await self._refusal(person, self._audiences.route_of(audience), audience)
 
     async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
         """Why `person` may not change who is on call by a policy; None if they may.
@@ -80,14 +82,8 @@ class Access:
             return True
         return summary.status == "escalated" and user in self._paged.paged(summary.id)
 
-    async def _refusal(self, person: Person, route: RouteSettings, agent: str) -> Refusal | None:
-        refused = await self._gate.refusal(person, route.channel, agent)
+    async def _refusal(self, person: Person, route: RouteSettings, audience: Audience) -> Refusal | None:
+        refused = await self._gate.refusal(person, route.channel, audience)
         if refused is None or route.on_call is None:
             return refused
         return None if person.user in await self._roster.on_call(route.on_call) else refused
-
-
-def agent_of(known: Clarification | Summary) -> str:
-    """The agent whose route a clarification goes by."""
-    agent = known.agent_id if isinstance(known, Summary) else known.asked.agent_id
-    return agent or known.from_

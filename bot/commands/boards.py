@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from bot import inert, listing
-from bot.commands.access import Access, agent_of
+from bot.audience import Audience, audience_of
+from bot.commands.access import Access
 from bot.commands.grammar import Board
 from bot.desk import Open, Person
 from bot.listing import Listing
@@ -44,11 +45,11 @@ class AgentBoards:
     async def _seen(self, person: Person) -> tuple[list[Summary], list[SessionFact]]:
         summaries = [each for each in self._index if each.is_open]
         sessions = await self._sessions()
-        agents = {agent_of(each) for each in summaries} | {fact.agent_id for fact in sessions}
-        circle = await self._access.circle(person, agents)
+        asked = {audience_of(each) for each in summaries}
+        circle = await self._access.circle(person, asked | {Audience(fact.agent_id) for fact in sessions})
         return (
-            [each for each in summaries if circle.may_see(agent_of(each))],
-            [fact for fact in sessions if circle.may_see(fact.agent_id)],
+            [each for each in summaries if circle.may_see(audience_of(each))],
+            [fact for fact in sessions if circle.may_see(Audience(fact.agent_id))],
         )
 
 

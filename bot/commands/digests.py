@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bot import inert, listing
-from bot.commands.access import Access, Circle, agent_of
+from bot.audience import Audience, audience_of
+from bot.commands.access import Access, Circle
 from bot.commands.durations import spoken
 from bot.commands.grammar import Digest
 from bot.commands.ports import Ledgers
@@ -41,7 +42,7 @@ class LedgerDigests:
             SlackError: Slack does not tell what the person may see.
         """
         builder = DigestBuilder(self._clock.now() - command.span)
-        known: dict[str, bool] = {}
+        known: dict[Audience, bool] = {}
         unread = 0
         issues = await asyncio.to_thread(lambda: list(self._records.issues()))
         for start in range(0, len(issues), _AT_ONCE):
@@ -60,12 +61,12 @@ class LedgerDigests:
             _log.warning("a ledger is left out of a digest: %s", error)
             return None
 
-    async def _may_see(self, record: Clarification, person: Person, known: dict[str, bool]) -> bool:
-        agent = agent_of(record)
-        if agent not in known:
-            circle: Circle = await self._access.circle(person, [agent])
-            known[agent] = circle.may_see(agent)
-        return known[agent]
+    async def _may_see(self, record: Clarification, person: Person, known: dict[Audience, bool]) -> bool:
+        audience = audience_of(record)
+        if audience not in known:
+            circle: Circle = await self._access.circle(person, [audience])
+            known[audience] = circle.may_see(audience)
+        return known[audience]
 
 
 def _lines(figures: Figures, unread: int) -> list[str]:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from bot import listing
-from bot.commands.access import Access, Circle, agent_of
+from bot.audience import Audience, Audiences, audience_of
+from bot.commands.access import Access, Circle
 from bot.commands.grammar import List, One
 from bot.commands.ports import Ledgers, Links
 from bot.desk import Open, Person
@@ -42,7 +43,7 @@ class Lists:
         self._records = records
         self._access = access
         self._links = links
-        self._settings = settings
+        self._audiences = Audiences(settings)
         self._clock = clock
 
     async def show(self, command: List, person: Person, place: Place, page: int = 1) -> Listing:
@@ -75,7 +76,7 @@ class Lists:
             NotFound: there is none, or none that this person could see.
         """
         record = await self._records.find(command.id, parse_id(command.id)[0])
-        circle = await self._access.circle(person, [agent_of(record)])
+        circle = await self._access.circle(person, [audience_of(record)])
         if not self._may_see(record, circle):
             raise NotFound(command.id)
         rows = await self._rows([record], circle)
@@ -89,7 +90,7 @@ class Lists:
         """Those that a person could see; how many cannot be read, so that nobody sees them."""
         items = await self._records.read(issue)
         records = [record for item in items if (record := parse(item)) is not None]
-        circle = await self._access.circle(person, {agent_of(record) for record in records})
+        circle = await self._access.circle(person, {audience_of(record) for record in records})
         found = [record for record in records if self._may_see(record, circle)]
         found.sort(key=lambda record: record.asked_last, reverse=True)
         found.sort(key=lambda record: (not record.is_open, _time_left(record) if record.is_open else _NEVER))
@@ -101,7 +102,7 @@ class Lists:
         if not found:
             nothing = f"There is nothing of issue {command.issue} that you could see."
             return listing.said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
-        circle = await self._access.circle(person, {agent_of(record) for record in found})
+        circle = await self._access.circle(person, {audience_of(record) for record in found})
         page = listing.page_of(page, len(found))
         rows = await self._rows(found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE], circle)
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
@@ -110,34 +111,36 @@ class Lists:
     async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Circle]:
         """What is to be listed, most urgent first; how many of it wait for the person: those come first."""
         summaries = [each for each in self._index if each.is_open]
-        circle = await self._access.circle(person, {agent_of(each) for each in summaries})
-        here = {agent for agent in circle.answers | circle.sees if self._is_shown_in(agent, place)}
+        circle = await self._access.circle(person, {audience_of(each) for each in summaries})
+        here = {each for each in circle.answers | circle.sees if self._is_shown_in(each, place)}
         mine: list[_Ranked] = []
         others: list[_Ranked] = []
         now = self._clock.now()
         for number, each in enumerate(summaries):
-            agent, held = agent_of(each), self._access.is_held_by(person.user, each)
+            audience, held = audience_of(each), self._access.is_held_by(person.user, each)
             ranked = (_ends(each), each.created.timestamp(), number)  # numbers sort faster than moments
             if command.kind == "stale":
-                if _is_stale(each, now) and (held or circle.may_see(agent)):
+                if _is_stale(each, now) and (held or circle.may_see(audience)):
                     mine.append(ranked)
-            elif held or (circle.may_answer(agent) and _wants_people(each)):
+            elif held or (circle.may_answer(audience) and self._audiences.shows(each)):
                 mine.append(ranked)
-            elif command.kind == "waiting" and agent in here:
+            elif command.kind == "waiting" and audience in here:
                 others.append(ranked)
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
         found = [summaries[number] for _, _, number in (*sorted(mine), *sorted(others))]
         return found, len(mine), circle
 
-    def _is_shown_in(self, agent: str, place: Place) -> bool:
-        return self._settings.route_for(agent).channel == place.channel
+    def _is_shown_in(self, audience: Audience, place: Place) -> bool:
+        return self._audiences.route_of(audience).channel == place.channel
 
     def _may_see(self, record: Clarification, circle: Circle) -> bool:
         asked = record.asked
         holders = {holder.user for holder in (asked.taken_by, asked.handed_to) if holder}
         return (
-            circle.may_see(agent_of(record)) or circle.user in holders or self._paged_for(record, circle.user)
+            circle.may_see(audience_of(record))
+            or circle.user in holders
+            or self._paged_for(record, circle.user)
         )
 
     def _paged_for(self, record: Clarification, user: str) -> bool:
@@ -164,15 +167,10 @@ class Lists:
         ]
 
     def _offer(self, record: Clarification, circle: Circle, link: str | None) -> Offer:
-        may = circle.may_answer(agent_of(record)) or self._paged_for(record, circle.user)
+        may = circle.may_answer(audience_of(record)) or self._paged_for(record, circle.user)
         taken = record.asked.taken_by
         free = record.status == "escalated" and (taken is None or taken.user != circle.user)
         return Offer(answer=may, take=may and free, link=link)
-
-
-def _wants_people(summary: Summary) -> bool:
-    """Whether it is shown to people: an agent's own, or one that agents did not settle."""
-    return summary.producer is not None or summary.status == "escalated"
 
 
 def _is_stale(summary: Summary, now: datetime) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from bot.audience import Audience
 from bot.desk import Answering, Gatekeeper, Person, Records, Refusal
 from bot.ports import Place
 from bot.settings import RouteSettings
@@ -57,8 +58,8 @@ class Ledgers(Records, Protocol):
 class Doorkeeper(Gatekeeper, Protocol):
     """`bot.slack.gate.Gate`. Raises SlackError where Slack does not tell."""
 
-    async def sees(self, person: Person, agent_id: str) -> bool:
-        """Whether the person is in the channel where an agent's questions are shown."""
+    async def sees(self, person: Person, audience: Audience) -> bool:
+        """Whether the person is in the channel where questions of this audience are shown."""
         ...
 
     async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:

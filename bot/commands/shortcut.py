@@ -8,17 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from bot import phrases
+from bot.audience import Audiences
 from bot.commands.ports import Ledgers, Said
 from bot.desk import Desk, Person, explained
 from bot.errors import SlackError, StorageUnavailable
 from bot.listing import Listing, said
 from bot.ports import Place, SlackMemory, Thread
 from bot.render import Message
+from bot.replies import asked_in
 from core import answers
 from core.clarification import Answer, Clarification
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError
-from core.ledger import parse
 
 _MOST_ASKED_ABOUT = 100
 NO_THREAD = (
@@ -41,6 +42,7 @@ class UseAsAnswer:
         memory: SlackMemory,
         which: Callable[[list[Clarification], str], tuple[str, list[dict[str, Any]]]],
         layout: Callable[[Listing], Message],
+        audiences: Audiences,
         clock: Clock,
     ) -> None:
         self._desk = desk
@@ -48,6 +50,7 @@ class UseAsAnswer:
         self._memory = memory
         self._which = which
         self._layout = layout
+        self._audiences = audiences
         self._clock = clock
 
     async def use(self, text: str, ts: str, person: Person, place: Place, *, by_person: bool = True) -> Said:
@@ -68,7 +71,8 @@ class UseAsAnswer:
             return self._words(reaction.text or "", recorded=reaction.recorded)
 
     async def _in(self, thread: Thread, text: str, ts: str, person: Person, place: Place) -> Said:
-        waiting = [record for record in await self._of_session(thread) if record.is_open]
+        asked = await asked_in(thread, self._records, self._audiences)
+        waiting = [record for record in asked if record.is_open]
         if not waiting:
             return self.nothing_open()
         if len(waiting) > 1:
@@ -122,13 +126,6 @@ class UseAsAnswer:
         await self._memory.keep_text(text_id, kept)
         asked, blocks = self._which(waiting[:_MOST_ASKED_ABOUT], text_id)
         return Said(asked, blocks)
-
-    async def _of_session(self, thread: Thread) -> list[Clarification]:
-        records = [
-            each for item in await self._records.read(thread.issue) if (each := parse(item)) is not None
-        ]
-        session = (thread.producer, thread.session_id)
-        return [each for each in records if (each.asked.producer, each.asked.session_id) == session]
 
     def _words(self, text: str, *, recorded: bool = True) -> Said:
         message = self._layout(said(text))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import structlog
 
+from bot.audience import Audiences, Group
 from bot.delivery.fallback import Fallback
 from bot.delivery.gateway import Gateway
 from bot.delivery.lanes import Lanes, Priority
@@ -21,14 +22,14 @@ from bot.delivery.pages import Page, Paging
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.sequels import Sequels, live_blocks
-from bot.delivery.wishes import Wish, Wishes
+from bot.delivery.wishes import Wish, Wishes, rolled_up
 from bot.errors import StorageUnavailable
 from bot.ports import Place
 from bot.settings.model import Settings
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError
-from core.index import Index, Summary
+from core.index import OWN_THREAD, Index, Summary
 from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
@@ -54,6 +55,7 @@ class Delivery:
         rng: random.Random,
     ) -> None:
         self._settings = settings
+        self._audiences = Audiences(settings)
         self._index = index
         self._ledger = ledger
         self._messages = messages
@@ -118,7 +120,7 @@ class Delivery:
                 self._changed.put_nowait(summary)
         for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
-                self._rollups.begin(row.body["agent"], row.key)
+                self._rollups.begin(rolled_up(row), row.key)
             self.send(row.target, row.key, post=row.ts is None)
         await self._page_refused_again()
 
@@ -155,9 +157,10 @@ class Delivery:
                 self.lanes.put(row.channel or row.target, row.key, (DEAD_CONTROLS, 0.0), post=False)
 
     async def _sort(self, summaries: Iterable[Summary]) -> None:
-        """Put each changed clarification's card, and its agent's roll-up card, into their lanes."""
-        mine = [summary for summary in summaries if summary.producer is not None]
-        fresh = [self._card(summary) for summary in mine if _card_key(summary) not in self._known]
+        """Put each changed clarification's card, and the roll-up card of its like, into their lanes."""
+        mine = [summary for summary in summaries if self._concerns(summary)]
+        wanted = (each for each in mine if _card_key(each) not in self._known)
+        fresh = [self._card(summary) for summary in wanted if self._audiences.shows(summary)]
         if fresh:
             await self._messages.want(fresh)
             self._known.update(card.key for card in fresh)
@@ -169,22 +172,25 @@ class Delivery:
         for row in await self._messages.cards_of(shown):
             priority = _priority(shown[row.clarification or ""], row)
             self.lanes.put(row.channel or row.target, row.key, priority, post=row.ts is None)
-        for agent in {summary.agent_id or "" for summary in mine}:
-            await self._roll_up(agent)
+        for group in {self._rollups.group(summary) for summary in mine}:
+            await self._roll_up(group)
         self._known.difference_update(_card_key(s) for s in mine if not s.needs_something)
 
-    async def _roll_up(self, agent: str) -> None:
+    def _concerns(self, summary: Summary) -> bool:
+        """Whether people see it, or may have seen it: what is closed may have had a card."""
+        return not summary.is_open or _card_key(summary) in self._known or self._audiences.shows(summary)
+
+    async def _roll_up(self, group: Group) -> None:
         """Give a free place to the next held question; show or refresh the roll-up card of the others."""
-        if (summary := self._rollups.next_card(agent)) is not None:
+        if (summary := self._rollups.next_card(group)) is not None:
             self._rollups.may_have_card(summary.id)
             self._changed.put_nowait(summary)
-        held, key = self._rollups.held(agent), self._rollups.key_of(agent)
+        held, key = self._rollups.held(group), self._rollups.key_of(group)
         if held and key is None:
-            key = f"rollup:{agent}:{held[0].id}"
-            self._rollups.begin(agent, key)
-            target = self._settings.route_for(agent).channel
+            key = f"rollup:{group.agent}:{held[0].id}"
+            self._rollups.begin(group, key)
             await self._messages.want(
-                [Fresh(key=key, kind="rollup", target=target, body={"agent": agent}, wanted="rollup")]
+                [Fresh(key=key, kind="rollup", target=group.channel, body=group._asdict(), wanted="rollup")]
             )
         if key is None:
             return
@@ -192,17 +198,19 @@ class Delivery:
         if row is not None:
             self.lanes.put(row.channel or row.target, key, (CARD, 0.0), post=row.ts is None)
         if not held:
-            self._rollups.end(agent)
+            self._rollups.end(group)
 
     def _card(self, summary: Summary) -> Fresh:
+        producer, session_id = self._audiences.thread(summary)
         return Fresh(
             key=_card_key(summary),
             kind="card",
-            target=self._settings.route_for(summary.agent_id or "").channel,
+            target=self._audiences.route(summary).channel,
             clarification=summary.id,
             round=summary.round,
-            producer=summary.producer,
-            session_id=summary.session_id,
+            producer=producer,
+            session_id=session_id,
+            asker=self._rollups.group(summary).agent if producer == OWN_THREAD else None,
         )
 
     def send(self, target: str, key: str, *, post: bool = True) -> None:

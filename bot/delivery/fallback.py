@@ -82,4 +82,4 @@ class Fallback:
         except ClarifyError as error:
             _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
             return None, None
-        return record, record.asked.agent_id
+        return record, record.asked.agent_id or record.from_

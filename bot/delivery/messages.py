@@ -11,6 +11,8 @@ from typing import Any
 from bot.delivery.inflight import InFlight
 from bot.delivery.store import Store
 from bot.ports import Thread
+from core.clarification import parse_id
+from core.index import OWN_THREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A message to be shown from now on. `body` None: its words come from the ledger."""
+    """A message to be shown from now on. `body` None: its words come from the ledger.
+
+    `asker`: of a question with a thread of its own, the agent that asks: its session is there with the first message.
+    """
 
     key: str
     kind: str
@@ -48,6 +53,7 @@ class Fresh:
     session_id: str | None = None
     body: dict[str, Any] | None = None
     wanted: str | None = None
+    asker: str | None = None
 
 
 class Messages:
@@ -167,6 +173,16 @@ class Messages:
         )
         return found is not None
 
+    async def card_to_come(self, session_id: str) -> bool:
+        """Whether the card that begins a question's own thread is yet to be posted."""
+        found = await self._store.read_one(
+            """select 1 from messages where producer = ? and session_id = ? and kind = 'card' and ts is null
+               and failed is null""",
+            OWN_THREAD,
+            session_id,
+        )
+        return found is not None
+
     async def taken_places(self, channel: str, clarification: str | None) -> set[str]:
         """The ts of messages of a clarification that are accounted for."""
         rows = await self._store.read(
@@ -179,6 +195,16 @@ class Messages:
 
 def put(db: sqlite3.Connection, fresh: Iterable[Fresh]) -> None:
     """`Messages.want` within a transaction of somebody else's."""
+    fresh = list(fresh)
+    db.executemany(
+        """insert into sessions (producer, session_id, agent_id, issue) values (?, ?, ?, ?)
+           on conflict do nothing""",
+        [
+            (f.producer, f.session_id, f.asker, parse_id(f.clarification)[0])
+            for f in fresh
+            if f.asker is not None and f.clarification is not None
+        ],
+    )
     db.executemany(
         """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted)
            values (?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -100,7 +100,7 @@ class Messenger:
             found = await self._look_up(row, wish)
             if found is not None:
                 return found
-        elif wish.opens_thread and await self._messages.someone_else_opens(row):
+        elif wish.waits or (wish.opens_thread and await self._messages.someone_else_opens(row)):
             return Again(_LOOK_AGAIN)
         if wish.unwanted:
             return await self._drop(row)

@@ -11,15 +11,15 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from bot.audience import Audiences
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
 from bot.render import Message, Renderer
-from bot.settings import RouteSettings
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout
-from core.index import Summary
+from core.index import OWN_THREAD, Summary, summarize
 
 _log = structlog.get_logger("clarify.nudges")
 _RETRY = 0.5  # seconds
@@ -48,7 +48,7 @@ class Nudges:
         messages: Messages,
         rollups: Rollups,
         renderer: Renderer,
-        route_for: Callable[[str], RouteSettings],
+        audiences: Audiences,
         notify: Callable[[Fresh], Awaitable[None]],
         clock: Clock,
     ) -> None:
@@ -56,7 +56,7 @@ class Nudges:
         self._messages = messages
         self._rollups = rollups
         self._renderer = renderer
-        self._route_for = route_for
+        self._audiences = audiences
         self._notify = notify
         self._clock = clock
         self._queue: asyncio.Queue[_Owed] = asyncio.Queue()
@@ -64,11 +64,11 @@ class Nudges:
 
     def note(self, seen: Summary | Clarification) -> None:
         """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
-        if not _is_owed(seen):
+        known = seen if isinstance(seen, Summary) else summarize(seen)
+        if not self._is_owed(known):
             self._known.pop(seen.id, None)
             return
-        issue = seen.issue if isinstance(seen, Summary) else seen.issue_number
-        owed = _Owed(seen.id, issue, seen.round, seen.nudges)
+        owed = _Owed(known.id, known.issue, known.round, known.nudges)
         if self._known.get(seen.id) != owed:
             self._known[seen.id] = owed
             self._queue.put_nowait(owed)
@@ -97,7 +97,7 @@ class Nudges:
 
     async def _say(self, owed: _Owed) -> None:
         record = await self._records.find(owed.clarification, owed.issue)
-        if not _is_owed(record) or (record.round, record.nudges) != (owed.round, owed.nudges):
+        if not self._is_owed(summarize(record)) or (record.round, record.nudges) != (owed.round, owed.nudges):
             return
         fresh = await self._shared(record) if await self._is_held(record) else self._own(record)
         if await self._messages.get(fresh.key) is None:
@@ -105,13 +105,13 @@ class Nudges:
 
     async def _is_held(self, record: Clarification) -> bool:
         """Whether it has no card of its own but a place in its agent's roll-up card."""
-        if self._rollups.key_of(record.asked.agent_id or "") is None:
+        if self._rollups.key_of(self._rollups.group(record)) is None:
             return False
         cards = await self._messages.cards_of([record.id])
         return not any(card.ts or card.intent_at for card in cards)
 
     def _own(self, record: Clarification) -> Fresh:
-        route = self._route_for(record.asked.agent_id or "")
+        route, (producer, session_id) = self._audiences.route(record), self._audiences.thread(record)
         message = self._renderer.nudge(record, route.answerers)
         # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
         body = _body(message) | {"opens_thread": True}
@@ -121,35 +121,37 @@ class Nudges:
             target=route.channel,
             clarification=record.id,
             round=record.round,
-            producer=record.asked.producer,
-            session_id=record.asked.session_id,
+            producer=producer,
+            session_id=session_id,
             body=body,
             wanted="nudge",
+            asker=self._rollups.group(record).agent if producer == OWN_THREAD else None,
         )
 
     async def _shared(self, record: Clarification) -> Fresh:
         """One nudge for all questions of a roll-up card, in that card's thread."""
-        agent = record.asked.agent_id or ""
-        rollup = self._rollups.key_of(agent) or ""
+        group = self._rollups.group(record)
+        rollup = self._rollups.key_of(group) or ""
         row = await self._messages.get(rollup)
-        route = self._route_for(agent)
-        held = self._rollups.held(agent)
+        route = self._audiences.route(record)
+        held = self._rollups.held(group)
         oldest = min((each.expires_at for each in held if each.expires_at), default=None)
-        name = record.asked.agent_name or agent
+        name = record.asked.agent_name or group.agent
         message = self._renderer.rollup_nudge(name, max(1, len(held)), oldest, route.answerers)
         return Fresh(
             key=f"nudge:{rollup}:{record.nudges}",
             kind="nudge",
             target=(row.channel if row else None) or route.channel,
-            body=_body(message) | {"thread_ts": row.ts if row else None, "agent": agent},
+            body=_body(message) | {"thread_ts": row.ts if row else None, "agent": group.agent},
             wanted="nudge",
         )
 
-
-def _is_owed(seen: Summary | Clarification) -> bool:
-    """Nudged, and nothing has come of it yet. Without a producer there is no thread to say it in."""
-    producer = seen.producer if isinstance(seen, Summary) else seen.asked.producer
-    return bool(seen.nudges and seen.is_open and seen.status != "escalated" and producer)
+    def _is_owed(self, seen: Summary) -> bool:
+        """Nudged, and nothing has come of it yet. What people are not shown they are not reminded of: whatever is
+        asked instead is asked again.
+        """
+        waits = seen.is_open and seen.status != "escalated"
+        return bool(seen.nudges and waits and self._audiences.shows(seen))
 
 
 def _body(message: Message) -> dict[str, object]:

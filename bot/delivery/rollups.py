@@ -1,74 +1,94 @@
 """Floods: an agent with more open questions in a channel than people can look at gets one roll-up card.
 
-In memory: derived from the index and from which cards are posted. An agent has one route, so one channel.
+In memory: derived from the index and from which cards are posted. What an agent asks people of other channels counts
+there.
 """
 
 from __future__ import annotations
 
+from bot.audience import Audiences, Group
+from core.clarification import Clarification, parse_id
 from core.index import Index, Summary
 
 LIMIT = 20
 
 
 class Rollups:
-    """Which open questions have a card of their own, per agent: at most `limit`, the first come."""
+    """Which open questions have a card of their own, per agent and channel: at most `limit`, the first come."""
 
-    def __init__(self, index: Index, limit: int = LIMIT) -> None:
+    def __init__(self, index: Index, audiences: Audiences, limit: int = LIMIT) -> None:
         self._index = index
+        self._audiences = audiences
         self._limit = limit
-        self._open: dict[str, dict[str, Summary]] = {}
-        self._cards: dict[str, set[str]] = {}
-        self._keys: dict[str, str] = {}
+        self._group: dict[str, Group] = {}  # of what is open
+        self._open: dict[Group, dict[str, Summary]] = {}
+        self._cards: dict[Group, set[str]] = {}
+        self._keys: dict[Group, str] = {}
+
+    def group(self, seen: Summary | Clarification) -> Group:
+        """With which others a question shares the room for cards."""
+        return self._audiences.group(seen)
 
     def update(self, summary: Summary) -> None:
         """Take in a clarification as it is now."""
-        agent = summary.agent_id or ""
-        if summary.is_open:
-            self._open.setdefault(agent, {})[summary.id] = summary
-            return
-        self._cards.get(agent, set()).discard(summary.id)
-        known = self._open.get(agent, {})
+        group = self.group(summary)
+        shown = summary.is_open and self._audiences.shows(summary)
+        before = self._group.pop(summary.id, group)
+        if not shown or before != group:  # another round may be put to others
+            self._leave(before, summary)
+        if shown:
+            self._group[summary.id] = group
+            self._open.setdefault(group, {})[summary.id] = summary
+
+    def _leave(self, group: Group, summary: Summary) -> None:
+        self._cards.get(group, set()).discard(summary.id)
+        known = self._open.get(group, {})
         known.pop(summary.id, None)
         if not known:
-            self._open.pop(agent, None)
-            self._cards.pop(agent, None)
+            self._open.pop(group, None)
+            self._cards.pop(group, None)
 
     def has_card(self, summary: Summary) -> None:
         """Its card is posted, or may be."""
         if summary.is_open:
-            self._cards.setdefault(summary.agent_id or "", set()).add(summary.id)
+            self._cards.setdefault(self.group(summary), set()).add(summary.id)
 
     def may_have_card(self, clarification: str) -> bool:
         """Whether it gets a card of its own; if so, a place among the cards is taken."""
-        summary = self._index.get(clarification, int(clarification.split("-")[1]))
+        summary = self._index.get(clarification, parse_id(clarification)[0])
         if summary is None or not summary.is_open:
             return True
-        cards = self._cards.setdefault(summary.agent_id or "", set())
+        cards = self._cards.setdefault(self.group(summary), set())
         if clarification not in cards and len(cards) >= self._limit:
             return False
         cards.add(clarification)
         return True
 
-    def held(self, agent: str) -> list[Summary]:
+    def has_place(self, clarification: str) -> bool:
+        """Whether it has a place among the cards, posted or not."""
+        group = self._group.get(clarification)
+        return group is not None and clarification in self._cards.get(group, ())
+
+    def held(self, group: Group) -> list[Summary]:
         """The open questions without a card of their own, the oldest first."""
-        cards = self._cards.get(agent, set())
-        held = [s for s in self._open.get(agent, {}).values() if s.id not in cards]
+        cards = self._cards.get(group, set())
+        held = [s for s in self._open.get(group, {}).values() if s.id not in cards]
         return sorted(held, key=lambda s: (s.created, s.id)) if len(cards) >= self._limit else []
 
-    def next_card(self, agent: str) -> Summary | None:
+    def next_card(self, group: Group) -> Summary | None:
         """The question that gets the free place of a card that is not open any more."""
-        cards = self._cards.get(agent, set())
+        cards = self._cards.get(group, set())
         if len(cards) >= self._limit:
             return None
-        held = [s for s in self._open.get(agent, {}).values() if s.id not in cards]
+        held = [s for s in self._open.get(group, {}).values() if s.id not in cards]
         return min(held, key=lambda s: (s.created, s.id), default=None)
 
-    def key_of(self, agent: str) -> str | None:
-        """The message key of the agent's roll-up card, while it has one."""
-        return self._keys.get(agent)
+    def key_of(self, group: Group) -> str | None:
+        """The message key of the group's roll-up card, while it has one."""
+        return self._keys.get(group)
 
-    def begin(self, agent: str, key: str) -> None:
-        self._keys[agent] = key
+    def begin(self, group: Group, key: str) -> None:
+        self._keys[group] = key
 
-    def end(self, agent: str) -> None:
-        self._keys.pop(agent, None)
+    def end(self, group: Group) -> None:
+        self._keys.pop(group, None)

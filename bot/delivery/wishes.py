@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bot.audience import Audiences, Group
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn
 from bot.delivery.rollups import Rollups
@@ -19,12 +20,12 @@ from bot.rounds import Verbosity
 from bot.settings.model import RouteSettings
 from core.clarification import DONE, Clarification, parse_id
 from core.errors import NotFound
+from core.index import OWN_THREAD
 from core.ledger import FileLedger, digest, dump
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
 PAGE_EVENT = "clarify_page"
-RouteFor = Callable[[str], RouteSettings]
 Draw = Callable[[Row], Awaitable[Drawn | None]]
 
 
@@ -33,7 +34,7 @@ class Wish:
     """What a message should be. `matches` finds it again among a channel's messages; `needed`: somebody has
     to see it, so it is posted again if it was deleted. `unwanted`: not worth a post any more; what is there is
     brought up to date all the same. `about`: of a page, the key of the card whose whole text its `more` is, or
-    another name for what it tells.
+    another name for what it tells. `waits`: it belongs into the thread that a card begins which is yet to be posted.
     """
 
     message: Message
@@ -48,6 +49,7 @@ class Wish:
     needed: bool = False
     unwanted: bool = False
     about: str | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class Wishes:
         messages: Messages,
         rollups: Rollups,
         renderer: Renderer,
-        route_for: RouteFor,
+        audiences: Audiences,
         *,
         draw: Draw | None = None,
     ) -> None:
@@ -72,7 +74,7 @@ class Wishes:
         self._messages = messages
         self._rollups = rollups
         self._renderer = renderer
-        self._route_for = route_for
+        self._audiences = audiences
         self._draw = draw
 
     async def of(self, row: Row) -> Wish | Hold:
@@ -97,11 +99,15 @@ class Wishes:
             return Hold("its record is gone from the ledger")
         if row.ts is None and record.is_open and not self._rollups.may_have_card(record.id):
             return Hold("shown in the roll-up card")
-        route = self._route_for(record.asked.agent_id or record.from_)
+        route = self._audiences.route(record)
         channel, thread_ts = await self._place(row, record)
         elsewhere = route.channel if row.target != route.channel else None
         message = self._renderer.card(
-            record, round=row.round, verbosity=_verbosity(route), posted_to_fallback=elsewhere
+            record,
+            round=row.round,
+            verbosity=_verbosity(route),
+            posted_to_fallback=elsewhere,
+            asks_an_agent=self._audiences.asks_an_agent(record),
         )
         return Wish(
             message=message,
@@ -127,30 +133,31 @@ class Wishes:
             thread = await self._messages.thread_of(row.producer or "", row.session_id)
             if thread is not None:
                 return thread.channel, thread.ts
-        key = None if record.is_open else self._rollups.key_of(record.asked.agent_id or "")
+        key = None if record.is_open else self._rollups.key_of(self._rollups.group(record))
         rollup = await self._messages.get(key) if key else None
         if rollup is not None and rollup.ts is not None and rollup.channel is not None:
             return rollup.channel, rollup.ts
         return row.target, None
 
     async def _rollup(self, row: Row) -> Wish | Hold:
-        agent = (row.body or {})["agent"]
-        held = self._rollups.held(agent)
+        group = rolled_up(row)
+        held = self._rollups.held(group)
         if not held and row.ts is None:
             return Hold("nothing to roll up")
         records = [await self._ledger.find(summary.id, summary.issue) for summary in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
-        message = self._renderer.rollup(records, len(held), oldest, agent)
+        message = self._renderer.rollup(records, len(held), oldest, group.agent)
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
     async def _page(self, row: Row) -> Wish | Hold:
         drawn = await self._draw(row) if self._draw is not None else None
         if drawn is None:
             return Hold("its page is not known")
-        channel, thread_ts = row.channel or row.target, row.thread_ts
+        channel, thread_ts, waits = row.channel or row.target, row.thread_ts, False
         if row.ts is None:
             thread = await self._messages.thread_of(row.producer or "", row.session_id or "")
             channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
+            waits = thread is None and await self._is_before_its_card(row)
         metadata = {"event_type": PAGE_EVENT, "event_payload": {"key": row.key}}
         return Wish(
             drawn.message,
@@ -164,6 +171,16 @@ class Wishes:
             needed=drawn.needed,
             unwanted=not drawn.needed,
             about=drawn.about,
+            waits=waits,
+        )
+
+    async def _is_before_its_card(self, row: Row) -> bool:
+        """What agents ask each other may be shown to people and paged at the same moment: the thread comes first."""
+        return (
+            row.producer == OWN_THREAD
+            and row.session_id is not None
+            and self._rollups.has_place(row.session_id)
+            and await self._messages.card_to_come(row.session_id)
         )
 
     async def _told(self, row: Row) -> Wish | Hold:
@@ -190,6 +207,12 @@ class Wishes:
             opens_thread=opens,
             needed=bool(body.get("needed")),
         )
+
+
+def rolled_up(row: Row) -> Group:
+    """Whose questions a roll-up card holds."""
+    body = row.body or {}
+    return Group(body["agent"], body.get("channel") or row.target)
 
 
 def _own(row: Row, message: Message, shown: str, *, final: bool, channel: str, **more: Any) -> Wish:

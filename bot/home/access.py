@@ -10,6 +10,7 @@ from typing import Protocol
 
 import structlog
 
+from bot.audience import Audience
 from bot.desk import Person, Refusal
 from bot.errors import SlackError
 from bot.home.facts import Admitted
@@ -23,7 +24,7 @@ _MOST_KEPT = 20_000
 class Gatekeeper(Protocol):
     """Raises SlackError where Slack does not tell who somebody is: `bot.slack.gate.Gate`."""
 
-    async def refusal(self, person: Person, channel: str, agent_id: str) -> Refusal | None: ...
+    async def refusal(self, person: Person, channel: str, audience: Audience) -> Refusal | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class _Verdict:
 class KeptAccess:
     """One decision per person and route. `seconds` is a monotonic clock. To be made where a loop runs."""
 
-    def __init__(self, route_for: Callable[[str], RouteSettings], seconds: Callable[[], float]) -> None:
-        self._route_for = route_for
+    def __init__(self, route_of: Callable[[Audience], RouteSettings], seconds: Callable[[], float]) -> None:
+        self._route_of = route_of
         self._seconds = seconds
         self._gate: asyncio.Future[Gatekeeper] = asyncio.get_running_loop().create_future()
-        self._routes: dict[str, Hashable] = {}
+        self._routes: dict[Audience, Hashable] = {}
         self._kept: dict[tuple[str, str, Hashable], _Verdict] = {}
 
     def use(self, gate: Gatekeeper) -> None:
@@ -49,12 +50,12 @@ class KeptAccess:
         if not self._gate.done():
             self._gate.set_result(gate)
 
-    async def admitted(self, person: Person, agents: Collection[str]) -> Admitted:
+    async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
         """See `bot.home.ports.Access`."""
-        by_route: dict[Hashable, list[str]] = defaultdict(list)
-        for agent in agents:
-            by_route[self._route(agent)].append(agent)
-        allowed: list[str] = []
+        by_route: dict[Hashable, list[Audience]] = defaultdict(list)
+        for audience in audiences:
+            by_route[self._route(audience)].append(audience)
+        allowed: list[Audience] = []
         unsure = False
         for route, of_route in by_route.items():
             may = await self._may(person, route, of_route[0])
@@ -62,28 +63,28 @@ class KeptAccess:
             allowed += of_route if may else ()
         return Admitted(frozenset(allowed), unsure)
 
-    def _route(self, agent: str) -> Hashable:
-        """What the decision depends on: agents of one route share it."""
-        if agent not in self._routes:
+    def _route(self, audience: Audience) -> Hashable:
+        """What the decision depends on: audiences of one route share it."""
+        if audience not in self._routes:
             if len(self._routes) >= _MOST_KEPT:
                 self._routes.clear()
-            route = self._route_for(agent)
-            self._routes[agent] = (route.channel, route.answerers)
-        return self._routes[agent]
+            route = self._route_of(audience)
+            self._routes[audience] = (route.channel, route.answerers)
+        return self._routes[audience]
 
-    async def _may(self, person: Person, route: Hashable, agent: str) -> bool | None:
+    async def _may(self, person: Person, route: Hashable, audience: Audience) -> bool | None:
         key = (person.team, person.user, route)
         kept = self._kept.get(key)
         if kept is None or kept.until <= self._seconds():
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            kept = self._kept[key] = await self._verdict(person, agent, kept)
+            kept = self._kept[key] = await self._verdict(person, audience, kept)
         return kept.may
 
-    async def _verdict(self, person: Person, agent: str, before: _Verdict | None) -> _Verdict:
+    async def _verdict(self, person: Person, audience: Audience, before: _Verdict | None) -> _Verdict:
         gate = await asyncio.shield(self._gate)
         try:
-            refusal = await gate.refusal(person, self._route_for(agent).channel, agent)
+            refusal = await gate.refusal(person, self._route_of(audience).channel, audience)
         except SlackError as error:
             _log.warning("Slack does not tell what somebody may answer", user=person.user, reason=str(error))
             return _Verdict(before.may if before else None, self._seconds() + _AGAIN)

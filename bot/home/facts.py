@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from bot.audience import Audience
+
 AgentStatus = Literal["idle", "working", "clarifying", "blocked"]
 
 
@@ -30,6 +32,10 @@ class AgentLine:
     def agent(self) -> str:
         return self.id or self.name
 
+    @property
+    def audience(self) -> Audience:
+        return Audience(self.agent)
+
 
 @dataclass(frozen=True, slots=True)
 class ReadyLine:
@@ -43,6 +49,10 @@ class ReadyLine:
     @property
     def agent(self) -> str:
         return self.id or self.name
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(self.agent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +75,9 @@ class DutyLine:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The agents whose questions somebody may answer. `unsure`: Slack did not tell for all of them."""
+    """The audiences whose questions somebody may answer. `unsure`: Slack did not tell for all of them."""
 
-    agents: frozenset[str]
+    audiences: frozenset[Audience]
     unsure: bool = False
 
 

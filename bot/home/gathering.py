@@ -10,9 +10,10 @@ from typing import Any
 
 import structlog
 
+from bot.audience import audience_of
 from bot.errors import StorageUnavailable
 from bot.home.facts import Fleet
-from bot.home.model import Answered, Snapshot, agent_of, by_time_left, is_for_people
+from bot.home.model import Answered, Snapshot, by_time_left
 from bot.home.ports import Duties, Open, Paged, Records, SeeFleet
 from bot.rounds import round_of
 from core.clarification import Clarification
@@ -75,10 +76,12 @@ def answered(record: Clarification) -> Answered | None:
         shown = round_of(record, record.round - 1)
     if shown.stage != "answered" or shown.answered_at is None:
         return None
+    agent, to = audience_of(record)
     return Answered(
         clarification=record.id,
         round=shown.number,
-        agent=shown.asked.agent_id or record.from_,
+        agent=agent,
+        to=to,
         question=shown.question[:_KEPT_WORDS],
         answer=shown.answer_label[:_KEPT_WORDS],
         at=shown.answered_at,
@@ -119,7 +122,7 @@ class Questions:
 
 
 class Gathering:
-    """Takes snapshots. `offload` runs long work elsewhere: a thread."""
+    """Takes snapshots. `shows` says whether people are asked; `offload` runs long work elsewhere: a thread."""
 
     def __init__(
         self,
@@ -129,6 +132,7 @@ class Gathering:
         fleet: SeeFleet,
         duties: Duties,
         paged: Paged,
+        shows: Callable[[Summary], bool],
         offload: Offload = asyncio.to_thread,
     ) -> None:
         self._index = index
@@ -136,6 +140,7 @@ class Gathering:
         self._fleet = fleet
         self._duties = duties
         self._paged = paged
+        self._shows = shows
         self._offload = offload
         self._last_fleet = Fleet()
 
@@ -144,17 +149,17 @@ class Gathering:
         known = await self._known()
         duties = await self._duties()
         fleet = await self._fleet_of(known)
-        questions: list[Summary] = await self._offload(_for_people, known)
+        questions: list[Summary] = await self._offload(self._for_people, known)
         answers = self._answers.newest()
         return Snapshot(
             number=number,
             questions=questions,
-            agents=frozenset(
+            audiences=frozenset(
                 {
-                    *map(agent_of, known),
-                    *(each.agent for each in answers),
-                    *(each.agent for each in fleet.agents),
-                    *(each.agent for each in fleet.ready),
+                    *map(audience_of, known),
+                    *(each.audience for each in answers),
+                    *(each.audience for each in fleet.agents),
+                    *(each.audience for each in fleet.ready),
                 }
             ),
             paged=await self._paged_of(questions),
@@ -188,9 +193,8 @@ class Gathering:
             _log.warning("the agents' sessions cannot be read", reason=str(error))
         return self._last_fleet
 
-
-def _for_people(known: Sequence[Summary]) -> list[Summary]:
-    return by_time_left([each for each in known if is_for_people(each)])
+    def _for_people(self, known: Sequence[Summary]) -> list[Summary]:
+        return by_time_left([each for each in known if each.is_open and self._shows(each)])
 
 
 def _written_last(ledger: FileLedger, most: int) -> list[int]:

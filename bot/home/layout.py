@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bot import inert
+from bot.audience import audience_of
 from bot.home.codec import HomePress, HomeVerb, Section, action_id
 from bot.home.facts import AgentLine, DutyLine, ReadyLine
-from bot.home.model import Answered, Chosen, Page, agent_of
+from bot.home.model import Answered, Chosen, Page
 from bot.parts import ANSWER, NEXT, PREVIOUS, VIEW_FULL, Button, Words
 from bot.rounds import BLANK, NAME_LIMIT
 from core.index import Summary
@@ -110,7 +111,7 @@ def _questions(section: Section, page: Page[Summary], user: str, words: Mapping[
 def _question(question: Summary, n: int, user: str, words: Mapping[str, str]) -> Row:
     said = inert.line(words.get(question.id) or question.topic) or BLANK
     again = f", round {question.round}" if question.round > 1 else ""
-    facts = [Words(f"{_id(question.id)} · {_name(agent_of(question))}{again}")]
+    facts = [Words(f"{_id(question.id)} · {_name(audience_of(question).agent)}{again}")]
     until = f"Answer by {inert.date(question.expires_at)}" if question.expires_at else "No time limit"
     facts.append(Words(until, live=True))
     if state := _state(question, user):

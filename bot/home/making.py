@@ -45,7 +45,7 @@ class Maker:
             RenderError: it breaks a limit of Slack's: a fault of ours.
         """
         person = Person(viewer.team, viewer.user)
-        admitted = await self._access.admitted(person, snapshot.agents)
+        admitted = await self._access.admitted(person, snapshot.audiences)
         shown: Chosen = await self._offload(chosen, snapshot, viewer.user, admitted, viewer.pages)
         words = await self._questions.words(shown.questions)
         tab: Tab = await self._offload(self._rendered, shown, words)

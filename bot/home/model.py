@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from bot.audience import Audience, audience_of
 from bot.home.codec import Section
 from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet, ReadyLine
+from core.deadlock import HUMAN
 from core.index import Summary
 
 _T = TypeVar("_T")
@@ -26,7 +28,7 @@ PAGE_SIZES: Mapping[Section, int] = {
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer that was given. `user` where it was given in Slack; `by` is its name in any case."""
+    """An answer that was given. `user` where it was given in Slack; `by` is its name in any case. `to`: see `Audience`."""
 
     clarification: str
     round: int
@@ -36,6 +38,11 @@ class Answered:
     at: datetime
     by: str
     user: str | None = None
+    to: str = HUMAN
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(self.agent, self.to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +51,12 @@ class Snapshot:
 
     `questions`: what people can answer, those with the least time left first. `paged`: whom the pages of
     escalated ones were sent to. `answers`: the newest first. `number` grows with each snapshot of newer facts.
-    `agents`: those of whom it has to be known whether somebody may answer them.
+    `audiences`: those of which it has to be known whether somebody is among them.
     """
 
     number: int
     questions: Sequence[Summary] = ()
-    agents: frozenset[str] = frozenset()
+    audiences: frozenset[Audience] = frozenset()
     paged: Mapping[str, frozenset[str]] = field(default_factory=dict)
     fleet: Fleet = field(default_factory=Fleet)
     duties: tuple[DutyLine, ...] = ()
@@ -88,16 +95,6 @@ class Chosen:
         return tuple({each.id: each for each in (*self.inbox.items, *self.taken.items)}.values())
 
 
-def agent_of(question: Summary) -> str:
-    """The agent by which it is decided who may answer."""
-    return question.agent_id or question.from_
-
-
-def is_for_people(question: Summary) -> bool:
-    """Whether people can answer it: agents that ask each other are left alone until it is escalated."""
-    return question.is_open and (question.producer is not None or question.status == "escalated")
-
-
 def by_time_left(questions: Collection[Summary]) -> list[Summary]:
     """Those that run out first come first, those that never do last, older ones before younger ones."""
     items = list(questions)
@@ -112,11 +109,11 @@ def by_time_left(questions: Collection[Summary]) -> list[Summary]:
 def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str, int]) -> Chosen:
     """What `user` sees of the facts, on the pages that they turned to; a page that is gone becomes the last one."""
     inbox = [each for each in snapshot.questions if _waits_for(user, each, snapshot, admitted)]
-    answers = [each for each in snapshot.answers if each.agent in admitted.agents or each.user == user]
+    answers = [each for each in snapshot.answers if each.audience in admitted.audiences or each.user == user]
     everything = _sees_everything(user, snapshot)
-    stranger = not (admitted.agents or admitted.unsure or inbox or everything)
-    agents = [each for each in snapshot.fleet.agents if everything or each.agent in admitted.agents]
-    ready = [each for each in snapshot.fleet.ready if everything or each.agent in admitted.agents]
+    stranger = not (admitted.audiences or admitted.unsure or inbox or everything)
+    agents = [each for each in snapshot.fleet.agents if everything or each.audience in admitted.audiences]
+    ready = [each for each in snapshot.fleet.ready if everything or each.audience in admitted.audiences]
 
     def page(section: Section, items: Sequence[_T]) -> Page[_T]:
         return _page(items, pages.get(section, 1), PAGE_SIZES[section])
@@ -137,7 +134,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
 def _waits_for(user: str, question: Summary, snapshot: Snapshot, admitted: Admitted) -> bool:
     """Whether they may answer it, or it is theirs by being on call."""
     return (
-        agent_of(question) in admitted.agents
+        audience_of(question) in admitted.audiences
         or user in (question.taken_by, question.handed_to)
         or user in snapshot.paged.get(question.id, ())
     )

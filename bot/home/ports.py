@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bot.audience import Audience
 from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.desk import Person
 from bot.home.facts import Admitted, DutyLine, Fleet, Viewer
@@ -39,8 +40,8 @@ Paged = Callable[[str], frozenset[str]]
 
 
 class Access(Protocol):
-    async def admitted(self, person: Person, agents: Collection[str]) -> Admitted:
-        """Of `agents` those whose questions `person` may answer, on kept facts. Never raises."""
+    async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
+        """Of `audiences` those whose questions `person` may answer, on kept facts. Never raises."""
         ...
 
 

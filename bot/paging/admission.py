@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from bot.audience import Audience, Audiences, audience_of
 from bot.desk import Person, Refusal
 from bot.errors import SlackUnreachableError
 from bot.paging.board import Board
 from bot.paging.model import Incident
-from bot.paging.ports import Crew, Gate
+from bot.paging.ports import Crew, Gate, Known
 from bot.settings.model import Settings
+from core.clarification import parse_id
 
 _PATIENCE = 0.8  # seconds: Slack waits three for the whole
 _WHY = "you are not among those who are on call here, nor among those who answer"
@@ -19,8 +21,12 @@ _WHY = "you are not among those who are on call here, nor among those who answer
 class Admission:
     """`gate()` is the one that knows our workspace; None: Slack did not tell yet."""
 
-    def __init__(self, settings: Settings, board: Board, crew: Crew, gate: Callable[[], Gate | None]) -> None:
+    def __init__(
+        self, settings: Settings, board: Board, crew: Crew, gate: Callable[[], Gate | None], index: Known
+    ) -> None:
         self._settings = settings
+        self._audiences = Audiences(settings)
+        self._index = index
         self._board = board
         self._crew = crew
         self._gate = gate
@@ -52,13 +58,13 @@ class Admission:
     ) -> tuple[list[Incident], Refusal | None]:
         may: list[Incident] = []
         refusal: Refusal | None = None
-        known: dict[tuple[str | None, str | None], Refusal | None] = {}
+        known: dict[tuple[str | None, Audience], Refusal | None] = {}
         for each in incidents:
             held = self._board.get(each.id)
             if held is not None and person.user in held.paged:
                 may.append(each)
                 continue
-            key = (each.policy, each.agent_id)
+            key = (each.policy, self._audience(each))
             if key not in known:
                 known[key] = await self._refusal(each, person)
             if known[key] is None:
@@ -76,9 +82,16 @@ class Admission:
                 return None
             if policy.group is not None and person.user in await self._crew.members(policy.group):
                 return None
-        route = self._settings.route_for(incident.agent_id or "")
-        refused = await self._known_gate().refusal(person, route.channel, incident.agent_id or "")
+        audience = self._audience(incident)
+        channel = self._audiences.route_of(audience).channel
+        refused = await self._known_gate().refusal(person, channel, audience)
         return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
+
+    def _audience(self, incident: Incident) -> Audience:
+        """Whom the question is put to, where it is about one that still waits; else the agent's own people."""
+        about = incident.clarification
+        known = None if about is None else self._index.get(about, parse_id(about)[0])
+        return Audience(incident.agent_id or "") if known is None else audience_of(known)
 
     def _known_gate(self) -> Gate:
         gate = self._gate()

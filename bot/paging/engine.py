@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bot.audience import Audiences
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn, Page
 from bot.delivery.store import Store
@@ -103,10 +104,10 @@ class Paging:
             loop=self.loop,
             router=router,
             records=records,
-            admission=Admission(settings, self.loop.board, crew, lambda: self._gate),
+            admission=Admission(settings, self.loop.board, crew, lambda: self._gate, index),
             modals=renderer,
             hand_modal=renderer,
-            announcer=Announcer(index, messages, outlet),
+            announcer=Announcer(index, messages, outlet, Audiences(settings)),
             clock=clock,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from bot.audience import Audience
 from bot.desk import Person, Refusal
 from bot.paging.codec import PagePress
 from bot.paging.model import Incident
@@ -86,9 +87,9 @@ class Gate(Protocol):
     """Both raise SlackError when Slack does not tell."""
 
     async def refusal(
-        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None:
-        """Why a person may not answer an agent; None if they may."""
+        """Why a person may not answer what is put to an audience; None if they may."""
         ...
 
     async def full_member(self, user: str) -> bool: ...

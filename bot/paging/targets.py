@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from bot.audience import Audiences
 from bot.settings import RouteSettings, Settings
+from core.index import Session, Summary
 
 LAST_RESORT = "last resort"
-Session = tuple[str, str]  # producer, session id
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,13 @@ class About(Protocol):
 
 
 class Targets:
-    """`session_of(clarification)`: the session in whose thread it is shown; None: it is in no thread."""
+    """`known(clarification)`: it as it is now; None: it is in no thread any more."""
 
-    def __init__(self, settings: Settings, crew: Crew, session_of: Callable[[str], Session | None]) -> None:
+    def __init__(self, settings: Settings, crew: Crew, known: Callable[[str], Summary | None]) -> None:
         self._settings = settings
+        self._audiences = Audiences(settings)
         self._crew = crew
-        self._session_of = session_of
+        self._known = known
 
     async def addresses(
         self, notify: str, policy: str | None, incident: About, holder: str | None
@@ -82,7 +84,8 @@ class Targets:
 
     def _thread(self, incident: About, people: tuple[str, ...]) -> tuple[Address, ...]:
         route = self._route(incident)
-        session = None if incident.clarification is None else self._session_of(incident.clarification)
+        about = self._about(incident)
+        session = None if about is None else self._audiences.thread(about)
         return () if route is None else (Address("slack", route.channel, session, people),)
 
     def _last_resort(
@@ -94,11 +97,17 @@ class Targets:
         return (*held, *(() if place is None else (Address("slack", place, None, people),)))
 
     def _route(self, incident: About) -> RouteSettings | None:
-        """Without an agent (an unreadable ledger, the bot's own trouble) the default one."""
+        """Where the question is shown; without an agent (an unreadable ledger, the bot's own trouble) the default one."""
+        about = self._about(incident)
         try:
+            if about is not None:
+                return self._audiences.route(about)
             return self._settings.route_for(incident.agent_id or "")
         except LookupError:
             return None
+
+    def _about(self, incident: About) -> Summary | None:
+        return None if incident.clarification is None else self._known(incident.clarification)
 
 
 def _direct(users: Iterable[str]) -> tuple[Address, ...]:

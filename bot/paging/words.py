@@ -8,6 +8,7 @@ from datetime import datetime
 import structlog
 
 from bot import inert
+from bot.audience import Audiences
 from bot.errors import StorageUnavailable
 from bot.paging.model import Incident
 from bot.paging.ports import Known, Outlet, Threads
@@ -20,8 +21,9 @@ _log = structlog.get_logger("clarify.paging")
 class Announcer:
     """Says in the threads of sessions who has their questions in hand."""
 
-    def __init__(self, index: Known, threads: Threads, outlet: Outlet) -> None:
+    def __init__(self, index: Known, threads: Threads, outlet: Outlet, audiences: Audiences) -> None:
         self._index = index
+        self._audiences = audiences
         self._threads = threads
         self._outlet = outlet
 
@@ -33,8 +35,8 @@ class Announcer:
         for each in incidents:
             clarification = each.clarification or ""
             known = self._index.get(clarification, parse_id(clarification)[0])
-            if known is not None and known.producer is not None and known.session_id is not None:
-                sessions.setdefault((known.producer, known.session_id), []).append(each)
+            if known is not None:
+                sessions.setdefault(self._audiences.thread(known), []).append(each)
         for (producer, session), mine in sessions.items():
             key = f"{verb}:{mine[0].id}:{int(at.timestamp() * 1000)}"
             try:

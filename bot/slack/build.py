@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bot.audience import Audiences
 from bot.commands.access import Access
 from bot.commands.boards import AgentBoards
 from bot.commands.changes import Changes
@@ -32,6 +33,7 @@ class Parts:
 
     def __init__(self, ports: Ports, gate: Gate, later: Later, bot_user: str, team: str) -> None:
         self._ports = ports
+        self._audiences = Audiences(ports.settings)
         self.gate = gate
         self.access = Access(gate, HurriedRoster(ports.roster), ports.paging, ports.settings)
         self.desk = self._desk()
@@ -42,6 +44,7 @@ class Parts:
             memory=ports.memory,
             which=self._which,
             layout=ports.renderer.command_answer,
+            audiences=self._audiences,
             clock=ports.clock,
         )
         self.intake = self._intake(later, bot_user, team)
@@ -68,6 +71,7 @@ class Parts:
             gate=self.gate,
             modals=ports.renderer,
             index=ports.index,
+            audiences=self._audiences,
             clock=ports.clock,
             to_plain=lambda text: mrkdwn.plain(text, ports.people.known_name),
             refresh=ports.refresh,
@@ -121,6 +125,7 @@ class Parts:
             memory=ports.memory,
             page_threads=ports.page_threads,
             which=self._which,
+            audiences=self._audiences,
             clock=ports.clock,
         )
         asides = Asides(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from bot.audience import Audience
 from bot.desk import Person, Refusal
 from bot.errors import SlackRefusedError
 from bot.settings import RouteSettings, Settings
@@ -51,15 +52,15 @@ class Gate:
         self._paged = paged
 
     async def refusal(
-        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None:
-        """Why `person` may not answer this agent's question in `channel`; None if they may.
+        """Why `person` may not answer a question of this audience in `channel`; None if they may.
 
         A refusal on kept facts is checked once more on fresh ones.
         """
         if clarification is not None and person.user in self._paged(clarification):
             return None
-        route = self._settings.route_for(agent_id)
+        route = self._settings.route_for(*audience)
         where = (
             channel if channel in {route.channel, self._settings.slack.fallback_channel} else route.channel
         )
@@ -69,10 +70,10 @@ class Gate:
         """Why `person` may not answer where `route` goes; None if they may."""
         return await within(self._refusal(person, route, route.channel))
 
-    async def sees(self, person: Person, agent_id: str) -> bool:
-        """Whether `person` is in the channel where an agent's questions are shown."""
+    async def sees(self, person: Person, audience: Audience) -> bool:
+        """Whether `person` is in the channel where questions of this audience are shown."""
         try:
-            members = await within(self._people.members(self._settings.route_for(agent_id).channel))
+            members = await within(self._people.members(self._settings.route_for(*audience).channel))
         except SlackRefusedError:
             return False  # the channel is gone, or the bot is not in it
         return person.user in members

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bot.audience import Audience
 from bot.delivery.gateway import Draft
 from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
 from bot.desk import Person, Refusal
@@ -226,7 +227,7 @@ class Gate:
         self._outer = outer
 
     async def refusal(
-        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None:
         return None
 

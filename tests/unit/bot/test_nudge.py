@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from bot.audience import Group
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.nudges import Nudges
 from bot.delivery.rollups import Rollups
@@ -27,6 +28,7 @@ from core.index import Index, summarize
 from core.ledger import Book, FileLedger
 from core.transitions import answered, escalated, nudged
 from tests.clocks import ManualClock, until
+from tests.unit.bot.audiences import audiences
 from tests.unit.bot.judges import judge_message, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, open_records, record_of
 
@@ -123,7 +125,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.messages = Messages(self.store)
-        self.rollups = Rollups(Index())
+        self.audiences = audiences(route=RouteSettings(channel="C0GOOD", answerers=self.answerers))
+        self.rollups = Rollups(Index(), self.audiences)
         self.nudges = self.started()
 
     def started(self) -> Nudges:
@@ -132,13 +135,10 @@ class World:
             messages=self.messages,
             rollups=self.rollups,
             renderer=RENDERER,
-            route_for=self.route_for,
+            audiences=self.audiences,
             notify=self.notify,
             clock=self.clock,
         )
-
-    def route_for(self, agent_id: str) -> RouteSettings:
-        return RouteSettings(channel="C0GOOD", answerers=self.answerers)
 
     async def notify(self, fresh: Fresh) -> None:
         if self.failing:
@@ -153,7 +153,7 @@ class World:
     async def wish(self, key: str) -> Wish:
         row = await self.messages.get(key)
         assert row is not None
-        wish = await Wishes(self.ledger, self.messages, self.rollups, RENDERER, self.route_for).of(row)
+        wish = await Wishes(self.ledger, self.messages, self.rollups, RENDERER, self.audiences).of(row)
         assert isinstance(wish, Wish)
         return wish
 
@@ -316,7 +316,7 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: World) -> None:
     """Forty questions of one agent, twenty with a card: each of those is nudged, the others together."""
     records = [again(numbered(n)) for n in range(1, 41)]
     index = Index()
-    world.rollups = Rollups(index)
+    world.rollups = Rollups(index, world.audiences)
     world.nudges = world.started()
     for record in records:
         index.put(summarize(record))
@@ -328,7 +328,7 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: World) -> None:
     )
     for record in carded:
         await world.messages.intend(f"card:{record.id}:1", "C0GOOD", None, 1.0)
-    world.rollups.begin("retirement-planner", "rollup:retirement-planner:CLR-42-021")
+    world.rollups.begin(Group("retirement-planner", "C0GOOD"), "rollup:retirement-planner:CLR-42-021")
     key = "rollup:retirement-planner:CLR-42-021"
     await world.messages.want(
         [Fresh(key, "rollup", "C0GOOD", body={"agent": "retirement-planner"}, wanted="r")]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bot.audience import Audience
 from bot.commands.access import Access
 from bot.commands.grammar import List, ListKind
 from bot.commands.lists import Lists
@@ -33,7 +34,7 @@ class Gate:
         self.asked = 0
 
     async def refusal(
-        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None:
         self.asked += 1
         return None
@@ -44,7 +45,7 @@ class Gate:
     async def decided_by(self, person: Person) -> str:
         return "user:ade"
 
-    async def sees(self, person: Person, agent_id: str) -> bool:
+    async def sees(self, person: Person, audience: Audience) -> bool:
         return True
 
     async def full_member(self, user: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bot.audience import Audiences
 from bot.delivery.gateway import Draft
 from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Fresh, Messages, Row
@@ -135,7 +136,8 @@ def renderer() -> Renderer:
 @pytest.fixture
 async def world(store: Store, clock: ManualClock, tmp_path: Path, renderer: Renderer) -> AsyncIterator[World]:
     ledger, index = FileLedger(tmp_path), Index()
-    rollups = Rollups(index)
+    audiences = Audiences(settings(tmp_path))
+    rollups = Rollups(index, audiences)
     messages, slack = Messages(store), Slack(clock)
     router = Router(ledger, clock, SLA, lambda record: index.put(summarize(record)))
     unplaceable: list[tuple[str, str]] = []
@@ -155,7 +157,7 @@ async def world(store: Store, clock: ManualClock, tmp_path: Path, renderer: Rend
     messenger = Messenger(
         gateway=slack,  # type: ignore[arg-type]
         messages=messages,
-        wishes=Wishes(ledger, messages, rollups, renderer, settings(tmp_path).route_for),
+        wishes=Wishes(ledger, messages, rollups, renderer, audiences),
         clock=clock,
         unplaceable=elsewhere,
         landed=landed,

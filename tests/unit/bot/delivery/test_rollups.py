@@ -6,21 +6,23 @@ from datetime import timedelta
 
 import pytest
 
+from bot.audience import Group
 from bot.delivery.rollups import LIMIT, Rollups
 from core.clarification import Answer
 from core.index import Index, Summary, summarize
 from core.transitions import answered
+from tests.unit.bot.audiences import audiences
 from tests.unit.core.records import ADE, NOW, record
 
-AGENT = "retirement-planner"
+AGENT = Group("retirement-planner", "C0GOOD")
 
 
 class World:
     def __init__(self) -> None:
         self.index = Index()
-        self.rollups = Rollups(self.index)
+        self.rollups = Rollups(self.index, audiences())
 
-    def ask(self, seq: int, agent: str = AGENT) -> Summary:
+    def ask(self, seq: int, agent: str = AGENT.agent) -> Summary:
         made = record(seq=seq, agent_id=agent).model_copy(update={"created": NOW + timedelta(seconds=seq)})
         return self.take(summarize(made))
 
@@ -81,7 +83,7 @@ def test_agents_do_not_take_each_others_places(world: World) -> None:
     world.carded(20)
     world.ask(21, agent="other")
     assert world.rollups.may_have_card("CLR-42-021")
-    assert world.rollups.held("other") == []
+    assert world.rollups.held(Group("other", "C0GOOD")) == []
 
 
 def test_after_a_restart_those_with_cards_keep_their_places(world: World) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from bot.audience import Audience
 from bot.delivery.outcomes import Outcome, Sent
 from bot.desk import Person
 from bot.home.facts import Admitted, DutyLine, Fleet
@@ -72,10 +73,10 @@ class Everybody:
         self.refused: set[str] = set()
         self.unsure: set[str] = set()
 
-    async def admitted(self, person: Person, agents: Collection[str]) -> Admitted:
+    async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
         if person.user in self.unsure:
             return Admitted(frozenset(), unsure=True)
-        return Admitted(frozenset() if person.user in self.refused else frozenset(agents))
+        return Admitted(frozenset() if person.user in self.refused else frozenset(audiences))
 
 
 class Slack:
@@ -152,6 +153,7 @@ class World:
                 fleet=self._fleet,
                 duties=self._duties,
                 paged=lambda clarification: self.paged.get(clarification, frozenset()),
+                shows=lambda _: True,
                 offload=inline,
             ),
             maker=Maker(access=self.access, questions=KnownQuestions(), renderer=Renderer(), offload=inline),

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 
+from bot.audience import Audience
 from bot.desk import Person, Refusal
 from bot.errors import SlackUnreachableError
 from bot.home.access import KeptAccess
@@ -24,7 +25,7 @@ class Gate:
         self.asked: Counter[str] = Counter()
         self.away = False
 
-    async def refusal(self, person: Person, channel: str, agent_id: str) -> Refusal | None:
+    async def refusal(self, person: Person, channel: str, audience: Audience) -> Refusal | None:
         self.asked[channel] += 1
         if self.away:
             raise SlackUnreachableError("timeout")
@@ -36,12 +37,12 @@ class Party:
         self.now = 0.0
         self.gate = Gate()
         self.access = KeptAccess(
-            lambda agent: PLANNERS if fnmatchcase(agent, "plan-*") else OTHERS, lambda: self.now
+            lambda each: PLANNERS if fnmatchcase(each.agent, "plan-*") else OTHERS, lambda: self.now
         )
         self.access.use(self.gate)
 
     async def admitted(self) -> Admitted:
-        return await self.access.admitted(ADE, ["plan-a", "plan-b", "ops"])
+        return await self.access.admitted(ADE, [Audience("plan-a"), Audience("plan-b"), Audience("ops")])
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ async def party() -> Party:
     return Party()
 
 
-MAY = Admitted(frozenset({"plan-a", "plan-b"}))
+MAY = Admitted(frozenset({Audience("plan-a"), Audience("plan-b")}))
 
 
 async def test_access_is_asked_once_for_each_route_and_kept(party: Party) -> None:
@@ -88,9 +89,9 @@ async def test_access_that_is_not_known_is_not_given_and_said(party: Party) -> N
 
 async def test_access_waits_until_there_is_a_gate() -> None:
     access = KeptAccess(lambda _: PLANNERS, lambda: 0.0)
-    asking = asyncio.create_task(access.admitted(ADE, ["plan-a"]))
+    asking = asyncio.create_task(access.admitted(ADE, [Audience("plan-a")]))
     await asyncio.sleep(0)
     assert not asking.done()
     access.use(Gate())
 
-    assert await asking == Admitted(frozenset({"plan-a"}))
+    assert await asking == Admitted(frozenset({Audience("plan-a")}))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from bot.audience import Audience
 from bot.home.facts import AgentLine, DutyLine, ReadyLine
 from bot.home.gathering import Answers, Gathering, Questions, answered
 from bot.home.sources import duties_of, fleet_of
@@ -112,6 +113,7 @@ async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_wa
         fleet=fleet_of(no_sessions),
         duties=no_duties,
         paged=lambda clarification: frozenset({f"U0{clarification[-1]}"}),
+        shows=lambda each: each.producer is not None,
     )
 
     snapshot = await gathering.snapshot(7)
@@ -119,9 +121,11 @@ async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_wa
     assert snapshot.number == 7
     assert [each.id[-1] for each in snapshot.questions] == ["4", "3"]
     assert snapshot.paged == {"CLR-42-004": {"U04"}}
-    assert snapshot.agents == {"planner", "engineer"}
+    assert snapshot.audiences == {Audience("planner"), Audience("engineer")}
     assert [each.name for each in snapshot.fleet.agents] == ["engineer", "planner"]
-    assert {each.agent for each in snapshot.fleet.agents} <= snapshot.agents  # it is asked who may see them
+    assert {
+        each.audience for each in snapshot.fleet.agents
+    } <= snapshot.audiences  # it is asked who may see them
 
 
 async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for() -> None:
@@ -198,7 +202,12 @@ async def test_snapshot_of_ten_thousand_lets_others_have_their_turn() -> None:
         return frozenset({"U0ADE"})
 
     gathering = Gathering(
-        index=Watched(), answers=Answers(), fleet=fleet_of(no_sessions), duties=no_duties, paged=paged
+        index=Watched(),
+        answers=Answers(),
+        fleet=fleet_of(no_sessions),
+        duties=no_duties,
+        paged=paged,
+        shows=lambda _: True,
     )
 
     async def others() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.audience import Audience
 from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.delivery.store import Store
@@ -95,7 +96,7 @@ async def test_publish_is_called_once_and_its_outcome_told(
     if fault:
         ws.faults.add("views.publish", fault)
     gateway = HomeGateway(AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]))
-    shown = chosen(Snapshot(1, [summary()]), ADE, Admitted(frozenset({"planner"})), {})
+    shown = chosen(Snapshot(1, [summary()]), ADE, Admitted(frozenset({Audience("planner")})), {})
     view = Renderer().home(home(shown, {}))
 
     outcome = await gateway.publish(ADE, view)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bot.audience import Audience
 from bot.home.codec import HomePress
 from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet, ReadyLine
 from bot.home.layout import STRANGER, UNSURE, home
@@ -18,7 +19,7 @@ from tests.clocks import START
 from tests.unit.bot.home.parties import ADE, BEA, summary, words
 from tests.unit.bot.judges import NEVER, labels, walk
 
-PLANNER = Admitted(frozenset({"planner"}))
+PLANNER = Admitted(frozenset({Audience("planner")}))
 HOSTILE = "<!channel> *now* <@U0GOOD> <https://evil.example|x> \u202e`code`\x00" + "𝔔" * 5000
 _LIVE = re.compile(r"<@U0[A-Z0-9]+>|<!date\^\d+\^[^|]*\|[^<>]*>")
 
@@ -73,7 +74,9 @@ def full(text: str) -> Snapshot:
 
 @pytest.mark.parametrize("text", ["Deploy?", HOSTILE, "", " \n "], ids=["plain", "hostile", "empty", "blank"])
 def test_tab_with_more_than_fits_is_taken_by_slack(renderer: Renderer, text: str) -> None:
-    made = view(renderer, full(text), said=text, admitted=Admitted(frozenset({"planner"}), unsure=True))
+    made = view(
+        renderer, full(text), said=text, admitted=Admitted(frozenset({Audience("planner")}), unsure=True)
+    )
 
     judge(made)
     assert len(made["blocks"]) <= 100
@@ -178,7 +181,9 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
         duties=(DutyLine("platform", (BEA,), "rotation"), DutyLine("night", ())),
         answers=(Answered("CLR-1-002", 1, "planner", "Port?", "8080", START, "user:slack/T/U", BEA),),
     )
-    everybody = Admitted(frozenset({"architect", "engineer", "reviewer", "planner"}))
+    everybody = Admitted(
+        frozenset({Audience("architect"), Audience("engineer"), Audience("reviewer"), Audience("planner")})
+    )
     said = words(view(renderer, snapshot, admitted=everybody)).splitlines()
 
     assert "architect: clarifying (CLR-1-001)" in said

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from bot.audience import Audience
 from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet, ReadyLine
-from bot.home.model import Answered, Chosen, Snapshot, by_time_left, chosen, is_for_people
+from bot.home.model import Answered, Chosen, Snapshot, by_time_left, chosen
 from tests.clocks import START
 from tests.unit.bot.home.parties import ADE, BEA, summary
 
-PLANNER = Admitted(frozenset({"planner"}))
+PLANNER = Admitted(frozenset({Audience("planner")}))
 NOBODYS = Admitted(frozenset())
 
 
@@ -41,6 +42,8 @@ def test_questions_with_the_least_time_left_come_first_and_those_without_a_limit
     [
         ({}, True),
         ({"agent_id": "reviewer", "from_": "reviewer"}, False),
+        ({"to": "architect"}, False),  # put to others
+        ({"to": "architect", "held_back": True}, True),
         ({"agent_id": None, "from_": "planner"}, True),
         ({"agent_id": "reviewer", "taken_by": ADE}, True),
         ({"agent_id": "reviewer", "handed_to": ADE}, True),
@@ -56,20 +59,6 @@ def test_inbox_holds_what_somebody_may_answer_or_is_theirs_on_call(
     shown = seen(questions=[question], paged={"CLR-42-007": frozenset({ADE})})
 
     assert ids(shown) == ([question.id] if theirs else [])
-
-
-@pytest.mark.parametrize(
-    ("more", "for_people"),
-    [
-        ({}, True),
-        ({"status": "stale"}, True),
-        ({"status": "answered"}, False),
-        ({"producer": None, "to": "architect"}, False),
-        ({"producer": None, "to": "architect", "status": "escalated"}, True),
-    ],
-)
-def test_question_is_for_people(more: dict[str, Any], for_people: bool) -> None:
-    assert is_for_people(summary(**more)) is for_people
 
 
 def test_taken_holds_what_somebody_took_and_nobody_elses() -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from bot.audience import Audience, Audiences
 from bot.delivery.delivery import Delivery
 from bot.delivery.gateway import Draft
 from bot.delivery.messages import Messages
@@ -116,7 +117,7 @@ class Gate:
     error: Exception | None = None
 
     async def refusal(
-        self, person: Person, channel: str, agent_id: str, clarification: str | None = None
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None:
         if self.error is not None:
             raise self.error
@@ -258,7 +259,8 @@ class World:
         self.index = Index()
         self.router = Router(self.ledger, self.clock, SLA, self._changed)
         self.messages = Messages(self.store)
-        rollups, rng = Rollups(self.index), random.Random(1)  # noqa: S311 - jitter
+        audiences = Audiences(self.settings)
+        rollups, rng = Rollups(self.index, audiences), random.Random(1)  # noqa: S311 - jitter
         self.paging = Paging(
             settings=self.settings,
             store=self.store,
@@ -282,9 +284,7 @@ class World:
             messages=self.messages,
             gateway=self.slack,  # type: ignore[arg-type]
             rollups=rollups,
-            wishes=Wishes(
-                self.ledger, self.messages, rollups, RENDERER, self.settings.route_for, draw=self.paging.draw
-            ),
+            wishes=Wishes(self.ledger, self.messages, rollups, RENDERER, audiences, draw=self.paging.draw),
             pager=self.paging,
             replies=ReplyDelivery(
                 router=self.router,

@@ -8,6 +8,8 @@ import pytest
 
 from bot.paging.targets import LAST_RESORT, Address, Targets
 from bot.workspace.seed import AGENTS, FALLBACK
+from core.index import Summary
+from tests.unit.bot.home.parties import summary
 from tests.unit.bot.paging.crew_parties import BASE, settings
 
 SESSION = ("planner", "sess_1")
@@ -36,8 +38,8 @@ class Crew:
         return tuple(user for user in users if user not in self.gone)
 
 
-def session_of(clarification: str) -> tuple[str, str] | None:
-    return SESSION if clarification == "CLR-42-001" else None
+def known(clarification: str) -> Summary | None:
+    return summary(agent_id="planner-1") if clarification == "CLR-42-001" else None
 
 
 def slack(target: str, thread: tuple[str, str] | None = None, mentions: str = "") -> Address:
@@ -70,13 +72,13 @@ async def test_addresses_table(
 ) -> None:
     crew = Crew()
     crew.gone = {"U0GONE"}
-    targets = Targets(settings(tmp_path, ON_CALL, base=BASE + ROUTES), crew, session_of)
+    targets = Targets(settings(tmp_path, ON_CALL, base=BASE + ROUTES), crew, known)
 
     assert await targets.addresses(notify, "platform", incident, holder) == tuple(expected)
 
 
 async def test_addresses_nobody_on_call_is_no_address(tmp_path: Path) -> None:
-    targets = Targets(settings(tmp_path, ON_CALL), Crew(), session_of)
+    targets = Targets(settings(tmp_path, ON_CALL), Crew(), known)
 
     assert await targets.addresses("dm", None, ABOUT, None) == ()
     assert await targets.addresses("dm", "gone", ABOUT, None) == ()
@@ -84,6 +86,6 @@ async def test_addresses_nobody_on_call_is_no_address(tmp_path: Path) -> None:
 
 async def test_addresses_last_resort_without_fallback_channel_is_the_routes(tmp_path: Path) -> None:
     base = BASE.replace(f'fallback_channel = "{FALLBACK}"', "")
-    targets = Targets(settings(tmp_path, base=base + ROUTES), Crew(), session_of)
+    targets = Targets(settings(tmp_path, base=base + ROUTES), Crew(), known)
 
     assert await targets.addresses(LAST_RESORT, None, OTHER, None) == (slack("C0DEPLOY"),)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bot.audience import Audiences
 from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.store import Store
 from bot.home.access import KeptAccess
@@ -45,7 +46,7 @@ class AtHome:
         self.ws = ws
         self.answers = Answers()
         self.bot = Bot(ws, folder / "ledgers", configured, store)
-        access = KeptAccess(configured.route_for, time.monotonic)
+        access = KeptAccess(Audiences(configured).route_of, time.monotonic)
         access.use(self.bot.gate)
         self.home = HomePublisher(
             gathering=Gathering(
@@ -54,6 +55,7 @@ class AtHome:
                 fleet=fleet_of(no_sessions),
                 duties=noor_is_on_call,
                 paged=lambda _: frozenset(),
+                shows=Audiences(configured).shows,
             ),
             maker=Maker(access=access, questions=Questions(self.bot.ledger), renderer=self.bot.renderer),
             publish=HomeGateway(self.bot.web).publish,

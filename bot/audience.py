@@ -1,0 +1,130 @@
+"""Whom a question is put to: who answers it, where it is shown, whether it has a card. Decided by the settings. Pure.
+
+An agent may ask a role. Where people answer for that role the question goes to them; of a command or an endpoint
+people see only what others do not settle, and every question of a producer's event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, Protocol
+
+from bot.settings import RouteSettings
+from core.clarification import Clarification
+from core.deadlock import HUMAN, agent_key
+from core.index import OWN_THREAD, Session, Summary, session_of
+
+Kind = Literal["command", "http", "people"]
+Seen = Summary | Clarification
+_MOST_KEPT = 20_000
+
+
+class Audience(NamedTuple):
+    """By what it is decided who answers: the agent that asks, and whom it asks."""
+
+    agent: str
+    to: str = HUMAN
+
+
+class Group(NamedTuple):
+    """An agent's questions in one channel: they share its room for cards, and a roll-up card beyond that."""
+
+    agent: str
+    channel: str
+
+
+class Answers(Protocol):
+    """How a role answers: `bot.settings.ResponderSettings`."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+
+class Routes(Protocol):
+    """Where questions go: `bot.settings.Settings`."""
+
+    @property
+    def responders(self) -> Mapping[str, Answers]: ...
+    def route_for(self, agent_id: str, to: str = HUMAN) -> RouteSettings: ...
+
+
+class At(Protocol):
+    """A thread and the session that it belongs to: `bot.ports.Thread`."""
+
+    @property
+    def producer(self) -> str: ...
+    @property
+    def session_id(self) -> str: ...
+
+
+def audience_of(seen: Seen) -> Audience:
+    """One whose target may not be asked is put to the people of the agent that asks."""
+    if isinstance(seen, Summary):
+        agent, held_back = seen.agent_id, seen.held_back
+    else:
+        agent, held_back = seen.asked.agent_id, seen.asked.held_back is not None
+    return Audience(agent or seen.from_, HUMAN if held_back else seen.to)
+
+
+def shows_card(summary: Summary, responders: Mapping[str, Kind]) -> bool:
+    """Whether people have to see it: `responders` say how roles answer, by `agent_key`.
+
+    Always for a producer's event. What agents ask each other, while it is open: where people are asked, where nobody
+    else is, and once it is escalated. A role that is not configured is left to its own implementation, unless it was
+    us who were told to ask it.
+    """
+    if summary.producer is not None:
+        return True
+    if not summary.is_open:
+        return False
+    if summary.status == "escalated" or summary.held_back:
+        return True
+    to = agent_key(summary.to)
+    kind = responders.get(to)
+    return kind == "people" or (summary.via is not None and (kind is None or to == HUMAN))
+
+
+class Audiences:
+    """The same decisions for the settings of this bot."""
+
+    def __init__(self, settings: Routes) -> None:
+        self._settings = settings
+        self._kinds = {agent_key(role): each.kind for role, each in settings.responders.items()}
+        self._kept: dict[Audience, RouteSettings] = {}
+
+    def route_of(self, audience: Audience) -> RouteSettings:
+        """The route of an audience, kept: of thousands of questions only a few differ."""
+        route = self._kept.get(audience)
+        if route is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.clear()
+            route = self._kept[audience] = self._settings.route_for(audience.agent, audience.to)
+        return route
+
+    def route(self, seen: Seen) -> RouteSettings:
+        """Where a question goes, and who answers it there."""
+        return self.route_of(audience_of(seen))
+
+    def group(self, seen: Seen) -> Group:
+        """With which others a question shares a channel's room."""
+        return Group(audience_of(seen).agent, self.route(seen).channel)
+
+    def thread(self, seen: Seen) -> Session:
+        """The session in whose thread a question is shown: one of its own where its session is shown elsewhere."""
+        own = self.route_of(Audience(audience_of(seen).agent))
+        return session_of(seen) if self.route(seen).channel == own.channel else (OWN_THREAD, seen.id)
+
+    def is_asked_in(self, thread: At, record: Clarification) -> bool:
+        """Whether a question is asked in the thread."""
+        if thread.producer == OWN_THREAD:
+            return record.id == thread.session_id
+        return self.thread(record) == (thread.producer, thread.session_id)
+
+    def shows(self, summary: Summary) -> bool:
+        """Whether people have to see its card."""
+        return shows_card(summary, self._kinds)
+
+    def asks_an_agent(self, record: Clarification) -> bool:
+        """Whether a command or an endpoint is asked for an answer now, besides whoever sees the card."""
+        waits = record.status in {"pending", "stale"} and record.asked.held_back is None
+        return waits and self._kinds.get(agent_key(record.to)) in {"command", "http"}
