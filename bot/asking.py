@@ -1,10 +1,21 @@
-"""Events of the inbox as the router takes them. Pure."""
+"""Events of the inbox as the router takes them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Protocol
+
 from bot.delivery.inbox import Item
 from core.clarification import Ask
-from core.errors import ClarifyError
+from core.deadlock import HUMAN, agent_key
+from core.errors import ClarifyError, ScopeViolation
+from core.workflow import Limits
+
+
+class Scopes(Protocol):
+    """What workflows let agents ask: `core.workflow.Scopes`."""
+
+    def check(self, asker: str, target: str, *, blocking: bool) -> Limits: ...
 
 
 def runs(items: list[Item]) -> list[list[Item]]:
@@ -46,7 +57,26 @@ def ask(item: Item) -> Ask:
         default_response=question.default_response,
         summary_terse=event.text("summary_terse"),
         summary_detailed=event.text("summary_detailed"),
-        to=to if isinstance(to, str) and to else "human",
+        to=to if isinstance(to, str) and to.strip() else HUMAN,
         topic=topic if isinstance(topic, str) and topic else None,
         blocking=agentx.get("blocking") is not False,
     )
+
+
+def between_agents(asking: Ask) -> bool:
+    """Whether it is put to another agent, not to people."""
+    return agent_key(asking.to) != HUMAN
+
+
+def within(asking: Ask, scopes: Scopes) -> Ask:
+    """A question with the limits of the workflow that lets it be asked. Blocking: workflows are files.
+
+    An event is never refused: one that no workflow allows is held back from its target and put to people.
+    """
+    if not between_agents(asking):
+        return asking
+    try:
+        limits = scopes.check(asking.agent_id, asking.to, blocking=asking.blocking)
+    except ScopeViolation as error:
+        return replace(asking, held_back=str(error))
+    return replace(asking, max_rounds=limits.max_rounds, sla=limits.sla)

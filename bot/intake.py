@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from bot.asking import ask, runs
+from bot.asking import Scopes, ask, between_agents, runs, within
 from bot.delivery.inbox import Item, SqliteInbox
 from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
@@ -18,7 +18,8 @@ from core import aaep
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.index import Index
-from core.router import Router, SessionNews, concerns
+from core.router import Router
+from core.sessions import SessionNews, concerns
 
 _log = structlog.get_logger("clarify.intake")
 _RETRY = 0.5
@@ -42,6 +43,7 @@ class Intake:
         *,
         inbox: SqliteInbox,
         router: Router,
+        scopes: Scopes,
         index: Index,
         notifier: Notifier,
         replies_settled: Callable[[list[str], float], Awaitable[None]],
@@ -51,6 +53,7 @@ class Intake:
         """`passed` is told what came, durable or not: a trigger of the monitor, and news of who is at work."""
         self._inbox = inbox
         self._router = router
+        self._scopes = scopes
         self._index = index
         self._notifier = notifier
         self._replies_settled = replies_settled
@@ -230,7 +233,10 @@ class Intake:
         if issue is None:
             return run
         await self._answers_told(run[0])
-        opened = await self._router.open_all(issue, [ask(item) for item in run])
+        asks = [ask(item) for item in run]
+        if any(between_agents(each) for each in asks):  # workflows are files
+            asks = await asyncio.to_thread(lambda: [within(each, self._scopes) for each in asks])
+        opened = await self._router.open_all(issue, asks)
         for item, each in zip(run, opened, strict=True):
             _log.info("clarification", id=each.record.id, how=each.how, event_id=item.event.event_id)
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]

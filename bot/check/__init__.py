@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from bot.check import local, producers, slack
+from bot.check import agents, local, producers, slack
 from bot.check.findings import Finding
 from bot.settings import Settings
 
@@ -18,4 +18,6 @@ async def check_all(settings: Settings) -> AsyncIterator[Finding]:
     async for finding in slack.probe(settings):
         yield finding
     async for finding in producers.probe(settings):
+        yield finding
+    async for finding in agents.probe(settings):
         yield finding

@@ -73,6 +73,8 @@ def _named(settings: Settings) -> list[tuple[str, str]]:
         named.append((f"routes[{index}].channel", route.channel))
         people = (*route.answerer_users, *route.answerer_groups)
         named += [(f"routes[{index}].answerers", name) for name in people]
+    for role, responder in settings.responders.items():
+        named += [(f"responders.{role}.people", name) for name in responder.people or ()]
     for index, on_call in enumerate(settings.on_call):
         key = "rotation.users" if on_call.rotation else "users"
         named += [(f"on_call[{index}].{key}", name) for name in on_call.named_users]

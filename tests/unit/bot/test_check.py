@@ -405,3 +405,39 @@ async def test_check_command_exit_code(
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.rstrip().endswith(summary)
     assert BOT_TOKEN not in done.stdout
+
+
+async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure, tmp_path: Path) -> None:
+    async def repository(request: web.Request) -> web.Response:
+        allowed = request.headers.get("Authorization") == "Bearer sesame"
+        return web.json_response({}, status=200 if allowed and request.path == "/repos/o/here" else 404)
+
+    async with server(repository) as url:
+        toml = f"""
+            [responders.architect]
+            command = "no-such-program --quick"
+            [responders.reviewer]
+            command = ["{sys.executable}", "-V"]
+            [responders.product-manager]
+            people = ["{GONE}", "{AGENTS}"]
+            [github]
+            repo = "o/{{name}}"
+            token_env = "TOKEN"
+            api_url = "{url}"
+            """
+        settings = configure(toml.format(name="gone"))
+        (settings.ledger.workflows / "feature.toml").write_text('[[steps]]\nagent = "x"\ncan_clarify = "y"')
+        assert await wrong(settings) == [
+            f"responders.product-manager.people: {GONE} (Gone) is deactivated",
+            (
+                "ledger.workflows: feature.toml: step 1: can_clarify: expected a list of roles, "
+                '["architect"]; the step is left out.'
+            ),
+            "responders.architect.command: no-such-program is no program that can be run",
+            "github.repo: GitHub answers 404 for o/gone",
+        ]
+        (settings.ledger.workflows / "feature.toml").write_text('[[steps]]\nagent = "x"\ncan_clarify = ["y"]')
+        fine = [finding async for finding in check_all(configure(toml.format(name="here")))]
+        told = [f"{finding.subject}: {finding.text}" for finding in fine if finding.ok]
+        assert "github.repo: o/here can be read with TOKEN" in told
+        assert f"ledger.workflows: 1 file in {settings.ledger.workflows}" in told

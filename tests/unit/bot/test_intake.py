@@ -20,6 +20,7 @@ from core.errors import LedgerUnreadable
 from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.router import Router
+from core.workflow import Scopes
 from tests.clocks import START, ManualClock, until
 from tests.unit.bot.delivery.events import incoming, other, raw
 from tests.unit.core.records import ADE, SLA
@@ -79,6 +80,11 @@ class World:
         async with asyncio.timeout(10):
             await self.intake.drained()
 
+    def workflow(self, text: str) -> None:
+        folder = self.ledger.directory / "workflows"
+        folder.mkdir(exist_ok=True)
+        (folder / "feature.toml").write_text(text)
+
     async def records(self, issue: int = ISSUE) -> list[tuple[str, str]]:
         return [(item["id"], item["status"]) for item in await self.ledger.read(issue)]
 
@@ -98,6 +104,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     intake = Intake(
         inbox=inbox,
         router=router,
+        scopes=Scopes(tmp_path / "workflows"),
         index=index,
         notifier=notifier,  # type: ignore[arg-type]
         replies_settled=settled,
@@ -287,3 +294,58 @@ async def test_events_of_a_session_keep_their_order(world: World) -> None:
         await world.put(other("session.errored", event_id=name))
     await world.worked_off()
     assert world.notifier.events == names
+
+
+def to(target: str, **more: Any) -> dict[str, Any]:
+    return {"extensions": {"agentx": {"issue": ISSUE, "to": target, **more}}}
+
+
+async def test_question_to_an_agent_gets_the_limits_of_its_workflow(world: World) -> None:
+    world.workflow(
+        '[[steps]]\nagent = "planner"\ncan_clarify = ["architect"]\n'
+        "clarify_max_rounds = 2\nclarify_sla_minutes = 3\n"
+    )
+    await world.put(raw(**to("architect")))
+    await world.worked_off()
+    record = await world.ledger.find("CLR-42-001", ISSUE)
+    assert (record.to, record.max_rounds, record.asked.held_back) == ("architect", 2, None)
+    assert record.stale_after is not None
+    assert record.stale_after <= record.created + timedelta(minutes=3)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "asked", "reason"),
+    [
+        ("", to("architect"), "no workflow lets it ask anybody"),
+        (
+            '[[steps]]\nagent = "planner"\ncan_clarify = ["reviewer"]',
+            to("architect"),
+            "its workflow allows reviewer",
+        ),
+        (
+            '[[steps]]\nagent = "planner"\ncan_clarify = ["architect"]\nclarify_blocking_allowed = false',
+            to("architect"),
+            "does not let it wait",
+        ),
+    ],
+)
+async def test_question_that_no_workflow_allows_is_kept_for_people_with_the_reason(
+    world: World, workflow: str, asked: dict[str, Any], reason: str
+) -> None:
+    world.workflow(workflow)
+    await world.put(raw(**asked))
+    await world.worked_off()
+    record = await world.ledger.find("CLR-42-001", ISSUE)
+    assert (record.status, record.to) == ("pending", "architect")
+    assert record.asked.held_back is not None
+    assert reason in record.asked.held_back
+
+
+async def test_question_that_does_not_wait_needs_no_right_to(world: World) -> None:
+    world.workflow(
+        '[[steps]]\nagent = "planner"\ncan_clarify = ["architect"]\nclarify_blocking_allowed = false'
+    )
+    await world.put(raw(**to("architect", blocking=False)))
+    await world.worked_off()
+    record = await world.ledger.find("CLR-42-001", ISSUE)
+    assert (record.blocking, record.asked.held_back, record.max_rounds) == (False, None, 6)
