@@ -81,7 +81,7 @@ class StatusKeeper:
             parts.append(_part(summary.from_, BLOCKED, summary, summary.to))
         if summary.status in _UNANSWERED and agent_key(summary.to) in self._people:
             parts.append(_part(summary.to, CLARIFYING, summary, summary.from_))
-        self._put((summary.id, 0), tuple(part for part in parts if _is_agent(part.agent)))
+        self._put((summary.id, 0), tuple(parts))
         if not summary.is_open:
             # Whoever wrote that they wait, or answer: another process of ours, or one before us.
             for agent in (summary.from_, summary.to):
@@ -109,7 +109,6 @@ class StatusKeeper:
                 if not retry:
                     _log.warning("what agents do is written later: %s", error)
                 retry = min(retry * 2, _LONGEST_RETRY) or _FIRST_RETRY
-                self._wake.set()
             await self._clock.sleep(retry or _BETWEEN)
 
     async def settle(self) -> None:

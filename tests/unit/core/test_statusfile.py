@@ -256,6 +256,17 @@ async def test_torn_file_is_read_again_under_the_lock(file: StatusFile, path: Pa
     assert list(path.parent.glob("*.unreadable*")) == []
 
 
+async def test_torn_file_that_says_it_already_is_not_written_again(file: StatusFile, path: Path) -> None:
+    put(path, json.dumps({"engineer": BLOCKED}).encode())
+    with rival(path, "tear") as writer:
+        write = asyncio.create_task(file.update({"engineer": WAITS}))
+        await until((path.parent / ".clarify" / "agent-status.lock").exists)
+        inode, _ = state(path)
+        go_on(writer)
+        await write
+    assert state(path)[0] == inode
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b'{"engineer": {"sta', b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'"' + b"x" * 5000],
