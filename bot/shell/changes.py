@@ -20,7 +20,12 @@ NameArgument = Annotated[
     str | None,
     typer.Argument(metavar="ID|ISSUE", help="CLR-42-001, or 42 where only one of issue 42 is open."),
 ]
-TextArgument = Annotated[str | None, typer.Argument(metavar="TEXT", help="`-` reads it from standard input.")]
+TextArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TEXT", help="`-` reads it from standard input; `--` goes before one that begins with a dash."
+    ),
+]
 ReasonArgument = Annotated[
     str | None, typer.Argument(metavar="REASON", help="Why; `-` reads it from standard input.")
 ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from bot.commands.grammar import id_of
 from bot.shell.desk import Shell
+from bot.shell.shelf import ledgers
 from core.clarification import OPEN, Clarification, parse_id
 from core.errors import BadInput, ClarifyError, NotFound
 from core.ledger import FileLedger, Raw, parse
@@ -24,14 +25,22 @@ def issue_of(name: str) -> int | None:
 
 
 async def by_id(shell: Shell, name: str) -> Clarification:
-    """One clarification.
+    """One clarification, wherever it is kept.
 
     Raises:
         BadInput: not the form of an id.
         NotFound: no such record.
     """
     found = id_of(name) or name.strip()
-    return await shell.ledger.find(found, parse_id(found)[0])
+    issue, _ = parse_id(found)
+    try:
+        return await shell.ledger.find(found, issue)
+    except NotFound:
+        async for kept in ledgers(shell.ledger, issue=issue):
+            for record in kept.records:
+                if record.id == found:
+                    return record
+        raise
 
 
 async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
@@ -73,16 +82,13 @@ async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarif
 
 async def everywhere(
     shell: Shell, wanted: Callable[[Raw], bool], issue: int | None = None
-) -> list[Clarification]:
+) -> tuple[list[Clarification], Sequence[str]]:
     """The records of all ledgers, or of one issue, that `wanted` takes as they stand in the file.
 
-    What cannot be read is told on stderr, and does not hide the rest.
+    What cannot be read does not hide the rest: it is told in words.
     """
     issues = None if issue is None else [issue]
-    records, troubles = await asyncio.to_thread(_read, shell.ledger, issues, wanted)
-    for trouble in troubles:
-        shell.out.note(trouble)
-    return records
+    return await asyncio.to_thread(_read, shell.ledger, issues, wanted)
 
 
 def is_open(item: Raw) -> bool:

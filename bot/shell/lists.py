@@ -12,6 +12,8 @@ from bot.shell.options import ConfigOption, DurationOption, JsonOption, StatusNa
 from bot.shell.running import run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from bot.shell.desk import Shell
     from core.clarification import Clarification
     from core.ledger import Raw
@@ -52,7 +54,8 @@ def list_(
                 and (to is None or agent_key(str(item.get("to"))) == agent_key(to))
             )
 
-        _tell(shell, await everywhere(shell, wanted, issue), "Nothing of that kind is there.")
+        found, troubles = await everywhere(shell, wanted, issue)
+        _tell(shell, found, troubles, "Nothing of that kind is there.")
 
     run(work, config, json)
 
@@ -64,8 +67,9 @@ def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
         from bot.shell.finding import everywhere, is_open
 
         now = shell.clock.now()
-        found = [record for record in await everywhere(shell, is_open) if _is_late(record, now)]
-        _tell(shell, found, "Nothing is stale: no open question is overdue, was reminded of or escalated.")
+        found, troubles = await everywhere(shell, is_open)
+        late = [record for record in found if _is_late(record, now)]
+        _tell(shell, late, troubles, "Nothing is stale: no open question is overdue or escalated.")
 
     run(work, config, json)
 
@@ -107,11 +111,16 @@ def show(
     run(work, config, json)
 
 
-def _tell(shell: Shell, records: list[Clarification], empty: str) -> None:
+def _tell(shell: Shell, records: list[Clarification], troubles: Sequence[str], empty: str) -> None:
+    """Print them; where something cannot be read all is not well, and the list may lack something."""
     from bot.shell.records import record_json, table
 
     records.sort(key=_urgency)
     shell.out.show([record_json(each) for each in records], table(records, shell.clock.now(), empty))
+    for trouble in troubles:
+        shell.out.note(f"clarify: {trouble}")
+    if troubles:
+        raise typer.Exit(1)
 
 
 def _urgency(record: Clarification) -> tuple[bool, bool, datetime, datetime, str]:

@@ -44,7 +44,7 @@ class Output:
     def show(self, data: object, *parts: Part) -> None:
         """Print `data` with --json, else `parts`: tables, lines, or cells where a pipe gets other words."""
         if self.json:
-            self._write(self._stdout, to_json(data, indent=2))
+            self._write_json(data, indent=2)
         elif self.terminal:
             console = self._console()
             for part in parts:
@@ -59,7 +59,7 @@ class Output:
 
     def json_line(self, data: object) -> None:
         """`data` as JSON on one line of stdout."""
-        self._write(self._stdout, to_json(data))
+        self._write_json(data)
 
     def note(self, text: str) -> None:
         """What a person may want to know besides: on stderr."""
@@ -68,7 +68,7 @@ class Output:
     def failed(self, code: str, message: str) -> None:
         """Say what went wrong: in words on stderr, and with --json as an object on stdout too."""
         if self.json:
-            self._write(self._stdout, to_json({"error": {"code": code, "message": message}}, indent=2))
+            self._write_json({"error": {"code": code, "message": message}}, indent=2)
         self.note(f"clarify: {code}: {message}")
 
     def _plain(self, part: Part) -> None:
@@ -95,6 +95,14 @@ class Output:
         coding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(coding, "replace").decode(coding) + "\n")
         stream.flush()
+
+    def _write_json(self, data: object, indent: int | None = None) -> None:
+        text = to_json(data, indent)
+        try:
+            text.encode(getattr(self._stdout, "encoding", None) or "utf-8")
+        except UnicodeEncodeError:
+            text = jsonlib.dumps(data, indent=indent)
+        self._write(self._stdout, text)
 
 
 def to_json(data: object, indent: int | None = None) -> str:

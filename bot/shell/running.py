@@ -88,7 +88,10 @@ async def _supervised(
     work: Callable[[Shell], Awaitable[object]], config: Path | None, out: Output
 ) -> int | None:
     """Do the work; a signal cancels it, so that what it started is stopped too. Returns the signal's number."""
-    from bot.shell.desk import open_shell  # noqa: PLC0415 - heavy: not for --help
+    from bot.logs import configure_logging  # noqa: PLC0415 - heavy: not for --help
+    from bot.shell.desk import open_shell  # noqa: PLC0415
+
+    configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
 
     async def session() -> None:
         async with open_shell(config, out=out) as shell:
