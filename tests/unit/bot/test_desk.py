@@ -17,6 +17,7 @@ from core.errors import (
     LockTimeout,
     NotFound,
     Superseded,
+    TooLong,
 )
 from core.transitions import abandoned, answered
 from tests.unit.bot.strategies import record_of
@@ -37,10 +38,11 @@ def by_ade(record: Clarification) -> Clarification:
         (Superseded(record_of()), [phrases.STALE_CARD], True),
         (AnswerRejected("Reply with <yes> or no."), ["Reply with &lt;yes&gt; or no."], True),
         (NotFound("CLR-42-001"), ["no clarification CLR-42-001"], True),
-        (BadInput("no id"), ["no clarification CLR-42-001"], True),
+        (BadInput("At most <2000> characters."), ["At most &lt;2000&gt; characters."], True),
         (LockTimeout(42, 2.0, "somebody"), ["try again", "Nothing was changed"], False),
         (LedgerUnwritable(42, "the disk is full"), ["could not be stored"], False),
         (StorageUnavailable(), ["could not be stored"], False),
+        (TooLong("answer", 2001, 2000), ["2001 characters", "at most 2000"], True),
         (SlackUnreachableError("users.info: TimeoutError"), [PEOPLE_UNKNOWN], False),
     ],
 )

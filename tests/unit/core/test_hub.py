@@ -8,8 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -35,10 +34,9 @@ from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
 from tests.clocks import ManualClock
+from tests.unit.core.holding import rival_holds
 from tests.unit.core.records import NOW, SLA, ask
 
-ROOT = Path(__file__).parents[3]
-RIVAL = Path(__file__).with_name("rival.py")
 ID = "CLR-42-001"
 ARCHITECT = Decider("agent:architect", "python")
 PERSON = Decider("user:os/ade@host", "shell")
@@ -84,23 +82,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     hub = Hub(router=router, ledger=ledger, scopes=scopes, clock=clock)
     yield World(hub, ledger, clock, tmp_path / "workflows", changed)
     ledger.close()
-
-
-@contextmanager
-def rival_holds(folder: Path, issue: int = 42) -> Iterator[None]:
-    """Another implementation, in another process, holds the ledger."""
-    holder = subprocess.Popen(
-        [sys.executable, str(RIVAL), "hold", str(folder), str(issue)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        yield
-    finally:
-        holder.communicate(timeout=10)
 
 
 async def to_last_round(world: World) -> None:

@@ -17,12 +17,23 @@ import pytest
 from core import aaep
 from core.aaep import Choice
 from core.answers import from_free_text, from_text
-from core.clarification import Answer, Clarification, ReplyState
-from core.errors import AlreadyAnswered, AnswerRejected, BadInput, Closed, NotFound, Superseded
+from core.clarification import Answer, Ask, Clarification, ReplyState
+from core.errors import (
+    AlreadyAnswered,
+    AnswerRejected,
+    BadInput,
+    Closed,
+    LockTimeout,
+    NotAnswered,
+    NotFound,
+    Superseded,
+    TooLong,
+)
 from core.ledger import FileLedger, dump
 from core.router import Router, SessionNews, after_event
 from core.transitions import abandoned, answered, reply_settled, went_on
 from tests.clocks import ManualClock
+from tests.unit.core.holding import rival_holds
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
 
 YES = Answer("yes", "Yes")
@@ -454,3 +465,87 @@ async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
     assert items[:2] == [foreign, "junk"]
     answered_one = await hub.router.answer("CLR-42-001", lambda _: from_free_text("fine"), ADE, NOW)
     assert (answered_one.status, answered_one.asked.reply) == ("answered", None)
+
+
+# between agents
+
+
+def request(**more: Any) -> Ask:
+    """A question of one agent to another: no producer waits for its answer."""
+    fields: dict[str, Any] = {"agent_id": "engineer", "to": "architect", "topic": "storage", "via": "python"}
+    nobody = ("producer", "session_id", "event_id", "reply_token", "asked_at", "expires_at")
+    return ask(**dict.fromkeys(nobody), **(fields | more))
+
+
+async def test_follow_up_is_the_next_round_for_whoever_asked(hub: Hub) -> None:
+    await hub.router.open(42, request(max_rounds=3))
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    with pytest.raises(BadInput, match="another agent"):
+        await hub.router.follow_up("CLR-42-001", request(agent_id="reviewer"))
+    again = await hub.router.follow_up("CLR-42-001", request(agent_id=" Engineer", question="And then?"))
+    assert (again.how, again.record.round, again.record.max_rounds) == ("follow_up", 2, 3)
+    assert again.record == await hub.get() == hub.changed[-1]
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        ("pending", NotAnswered),
+        ("stale", NotAnswered),
+        ("escalated", NotAnswered),
+        ("resolved", Closed),
+        ("abandoned", Closed),
+    ],
+)
+async def test_follow_up_of_what_is_not_answered_changes_nothing(
+    hub: Hub, status: str, error: type[Exception]
+) -> None:
+    await hub.router.open(42, request())
+    await hub.write_as_another(lambda raw: raw.update(status=status))
+    with pytest.raises(error) as caught:
+        await hub.router.follow_up("CLR-42-001", request())
+    assert getattr(caught.value, "record", None) == await hub.get()
+    assert ((await hub.get()).status, len(hub.changed)) == (status, 1)
+
+
+async def test_follow_up_takes_the_place_of_no_reply(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    with pytest.raises(BadInput, match="only its events"):
+        await hub.router.follow_up("CLR-42-001", request(agent_id="retirement-planner"))
+    assert (await hub.get()).asked.reply == "sending"
+
+
+async def test_follow_up_of_what_another_implementation_asked(hub: Hub) -> None:
+    await hub.router.open(42, request())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.write_as_another(lambda raw: raw.pop("aaep"))
+    again = await hub.router.follow_up("CLR-42-001", request(question="And then?"))
+    assert (again.record.round, again.record.question) == (2, "And then?")
+
+
+@pytest.mark.parametrize("length", [2000, 2001])
+async def test_answer_between_agents_has_2000_characters_at_most(hub: Hub, length: int) -> None:
+    text = "x" * length
+    await hub.router.open(42, request())
+    await hub.router.open(42, ask())
+    assert (await hub.router.answer("CLR-42-002", give(Answer(text, text)), ADE, NOW)).status == "answered"
+    answering = hub.router.answer("CLR-42-001", give(Answer(text, text)), ADE, NOW)
+    if length <= 2000:
+        assert (await answering).status == "answered"
+        return
+    with pytest.raises(TooLong, match="2001 characters; at most 2000"):
+        await answering
+    assert (await hub.get()).status == "pending"
+
+
+async def test_patience_is_how_long_a_ledger_may_be_held(hub: Hub) -> None:
+    impatient = Router(hub.ledger, hub.clock, SLA, hub.changed.append, patience=0.05)
+    with rival_holds(hub.ledger.directory):
+        with pytest.raises(LockTimeout, match=r"0\.1 s|0\.0 s"):
+            await impatient.open(42, request())
+        patient = asyncio.create_task(
+            Router(hub.ledger, hub.clock, SLA, hub.changed.append, patience=20).open(43, request())
+        )
+        assert (await patient).record.id == "CLR-43-001"
+    assert hub.changed == [(await patient).record]

@@ -20,7 +20,16 @@ from core.answers import from_text
 from core.attention import Call, due_call, next_call
 from core.book import decode, encode
 from core.clarification import TRANSITIONS, Answer, Clarification, Holder
-from core.errors import AlreadyAnswered, AnswerRejected, BadInput, Closed, LockTimeout, NotFound, NotOpen
+from core.errors import (
+    AlreadyAnswered,
+    AnswerRejected,
+    BadInput,
+    Closed,
+    LockTimeout,
+    NotFound,
+    NotOpen,
+    TooLong,
+)
 from core.ledger import LOCK_TIMEOUT, Book, FileLedger, Raw, dump, parse
 from core.router import Router, SessionNews
 from tests.clocks import ManualClock
@@ -254,6 +263,24 @@ async def test_resolve_with_what_does_not_fit_changes_nothing(hub: Hub) -> None:
     with pytest.raises(AnswerRejected):
         await hub.router.resolve(ID, lambda found: from_text(found.asked, "soon"), "soon", ADE, NOW)
     assert (await hub.get()).status == "pending"
+
+
+@pytest.mark.parametrize("answered_before", [False, True])
+async def test_resolution_between_agents_has_2000_characters_at_most(hub: Hub, answered_before: bool) -> None:
+    hub.write(record().model_copy(update={"aaep": None}))
+    if answered_before:
+        await hub.router.answer(ID, yes, ADE, NOW)
+    before = await hub.get()
+    with pytest.raises(TooLong, match="resolution" if answered_before else "answer"):
+        await hub.router.resolve(ID, yes, "x" * 2001, ADE, NOW)
+    assert await hub.get() == before
+    assert (await hub.router.resolve(ID, yes, "x" * 2000, ADE, NOW)).status == "resolved"
+
+
+async def test_resolution_of_a_producers_question_may_be_longer(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer(ID, yes, ADE, NOW)
+    assert (await hub.router.resolve(ID, yes, "x" * 2001, ADE, NOW)).thread[-1].body == "x" * 2001
 
 
 async def test_abandon_by_hand_says_who(hub: Hub) -> None:
