@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from bot.audience import Group
+from bot.audience import Audiences, Group
 from bot.delivery.rollups import LIMIT, Rollups
+from bot.settings import ResponderSettings, RouteSettings
 from core.clarification import Answer
 from core.index import Index, Summary, summarize
 from core.transitions import answered
@@ -18,12 +20,14 @@ AGENT = Group("retirement-planner", "C0GOOD")
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, put_to: Audiences | None = None) -> None:
         self.index = Index()
-        self.rollups = Rollups(self.index, audiences())
+        self.rollups = Rollups(self.index, put_to or audiences())
 
-    def ask(self, seq: int, agent: str = AGENT.agent) -> Summary:
-        made = record(seq=seq, agent_id=agent).model_copy(update={"created": NOW + timedelta(seconds=seq)})
+    def ask(self, seq: int, agent: str = AGENT.agent, **more: Any) -> Summary:
+        made = record(seq=seq, agent_id=agent, **more).model_copy(
+            update={"created": NOW + timedelta(seconds=seq)}
+        )
         return self.take(summarize(made))
 
     def answer(self, seq: int) -> Summary:
@@ -84,6 +88,41 @@ def test_agents_do_not_take_each_others_places(world: World) -> None:
     world.ask(21, agent="other")
     assert world.rollups.may_have_card("CLR-42-021")
     assert world.rollups.held(Group("other", "C0GOOD")) == []
+
+
+def test_what_is_put_to_people_elsewhere_has_the_room_there() -> None:
+    there = RouteSettings(channel="C0THERE")
+    world = World(audiences(people={"architect": there}))
+    for seq in range(1, 21):
+        world.ask(seq)
+    world.carded(20)
+    world.ask(21, to="architect")
+    assert world.rollups.may_have_card("CLR-42-021")
+    world.ask(22, to="reviewer")  # nobody answers for that role: it is shown with the agent's own
+    assert [each.id for each in world.rollups.held(AGENT)] == ["CLR-42-022"]
+
+
+def test_next_round_that_is_put_to_others_gives_its_place_back() -> None:
+    world = World(audiences(people={"architect": RouteSettings(channel="C0THERE")}))
+    for seq in range(1, 22):
+        world.ask(seq)
+    world.carded(21)
+    world.ask(1, to="architect")
+    promoted = world.rollups.next_card(AGENT)
+    assert promoted is not None
+    assert promoted.id == "CLR-42-021"
+    assert world.rollups.may_have_card("CLR-42-001")
+    assert world.rollups.has_place("CLR-42-001")
+    assert not world.rollups.has_place("CLR-42-021")
+
+
+def test_what_is_not_shown_takes_no_place() -> None:
+    world = World(audiences(responders={"security": ResponderSettings(command=("true",))}))
+    own: dict[str, Any] = {"producer": None, "session_id": None, "reply_token": None, "via": "shell"}
+    for seq in range(1, 41):
+        world.ask(seq, to="security", **own)
+    assert (world.rollups.held(AGENT), world.rollups.next_card(AGENT)) == ([], None)
+    assert not world.rollups.has_place("CLR-42-001")
 
 
 def test_after_a_restart_those_with_cards_keep_their_places(world: World) -> None:

@@ -1,0 +1,333 @@
+"""What agents ask each other, in Slack: cards for the people of a role, in threads of their own, whoever wrote them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE_AS_ANSWER
+from bot.workspace.state import Channel, Message
+from core.clarification import Answer, Ask, Clarification, Decider
+from core.clock import SystemClock
+from core.ledger import FileLedger
+from core.router import Router
+from tests.scenario.harness import Scene, config, controls, said
+
+ARCHITECTS = "C0ARCHITECTS"
+ROLES = f"""
+[responders.architect]
+people = ["{ARCHITECTS}", "{ADE}"]
+
+[responders.security]
+command = ["false"]
+"""
+SHELL = Decider("user:os/root@build-7", "shell")
+
+
+class Elsewhere:
+    """Another process: its own locks, the same files."""
+
+    def __init__(self, stage: Scene) -> None:
+        self.ledger = FileLedger(stage.folder / "ledgers")
+        self.router = Router(self.ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
+
+    async def asks(
+        self, question: str = "Which database?", to: str = "architect", **more: Any
+    ) -> Clarification:
+        fields: dict[str, Any] = {"topic": "storage", "blocking": True, "via": "shell"}
+        asking = Ask(
+            agent_id="engineer",
+            question=question,
+            to=to,
+            received_at=datetime.now(UTC),
+            **(fields | more),
+        )
+        return (await self.router.open(42, asking)).record
+
+    async def answers(self, asked: Clarification, text: str = "SQLite", by: Decider = SHELL) -> Clarification:
+        return await self.router.answer(asked.id, lambda _: Answer(text, text), by, datetime.now(UTC))
+
+
+@contextmanager
+def elsewhere(stage: Scene) -> Iterator[Elsewhere]:
+    (stage.folder / "ledgers").mkdir(exist_ok=True)
+    made = Elsewhere(stage)
+    try:
+        yield made
+    finally:
+        made.ledger.close()
+
+
+@pytest.fixture
+def stage(stage: Scene) -> Scene:
+    members = [FOLAKE, ADE, GIO, BOT_USER]
+    stage.workspace.add_channel(Channel(ARCHITECTS, "architects", members, created=1))
+    return stage
+
+
+def configured(stage: Scene, more: str = ROLES) -> str:
+    return config(stage.producer.url, more=more)
+
+
+async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_alone(stage: Scene) -> None:
+    async with stage.bot(configured(stage)):
+        with elsewhere(stage) as other:
+            asked = await other.asks()
+            card = await stage.card("Which database?", ARCHITECTS)
+            assert said(card).count("engineer asks architect") == 2  # also where only the text is read
+            assert controls(card) == ["Answer…"]
+
+            await stage.workspace.post(FOLAKE, ARCHITECTS, "PostgreSQL", thread_ts=card.ts)
+            assert f"<@{ADE}>" in (await stage.whisper(FOLAKE, "cannot answer")).text
+            await stage.workspace.click(FOLAKE, ARCHITECTS, card.ts, label="Answer…")
+            await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
+            assert stage.record(42)["status"] == "pending"
+
+            await stage.workspace.click(ADE, ARCHITECTS, card.ts, label="Answer…")
+            await stage.modal(ADE)
+            assert (await stage.workspace.submit_view(ADE, {"Your answer": "SQLite"})).ok
+            settled = await stage.now_says(card, f"Answered by <@{ADE}>")
+            assert not controls(settled)
+            assert (await other.ledger.find(asked.id, 42)).asked.label == "SQLite"
+    assert not stage.cards(AGENTS)
+
+
+async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_it(stage: Scene) -> None:
+    async with stage.bot(configured(stage)):
+        with elsewhere(stage) as other:
+            asked = await other.asks()
+            first = await stage.card("Which database?", ARCHITECTS)
+            await stage.workspace.post(ADE, ARCHITECTS, "SQLite", thread_ts=first.ts)
+            await stage.now_says(first, "Answer: SQLite")
+            again = await other.asks("Which version of it?")
+            assert (again.id, again.round) == (asked.id, 2)
+            second = await stage.card("Which version of it?", ARCHITECTS)
+            assert (second.thread_ts, second.broadcast) == (first.ts, True)
+
+            message = await stage.workspace.post(ADE, ARCHITECTS, "Three", thread_ts=first.ts)
+            await stage.now_says(second, "Answer: Three")
+            assert message is not None
+            await other.asks("Really?")
+            await stage.card("Really?", ARCHITECTS)
+            outcome = await stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, ARCHITECTS)
+            assert outcome.ok
+            await stage.until(lambda: stage.record(42)["status"] == "answered")
+    assert len(stage.cards(ARCHITECTS)) == 3
+
+
+async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(stage: Scene) -> None:
+    with elsewhere(stage) as other:
+        async with stage.bot(configured(stage)):
+            await other.asks()
+            card = await stage.card("Which database?", ARCHITECTS)
+            unasked = await other.asks("And the cache?", topic="cache")
+            cache = await stage.card("And the cache?", ARCHITECTS)
+        await stage.workspace.post(ADE, ARCHITECTS, "SQLite", thread_ts=card.ts)
+        await other.answers(unasked, "none")
+        await other.asks("While nobody looked?", topic="other")
+        async with stage.bot(configured(stage)):
+            await stage.now_says(card, "Answer: SQLite")
+            await stage.now_says(cache, "Answer: none")
+            await stage.card("While nobody looked?", ARCHITECTS)
+        async with stage.bot(configured(stage)):
+            pass
+    assert len(stage.cards(ARCHITECTS)) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("answer", ("Answered by user:os/root@build-7", "Answer: SQLite")),
+        ("agent", ("Answered by agent:architect", "Answer: SQLite")),
+        ("abandon", ("Closed by hand", "By user:os/root@build-7")),
+        ("escalate", ("Escalated. AGENT_ERROR: architect did not answer within 2 s.",)),
+    ],
+)
+async def test_what_another_process_did_is_shown_on_the_card(
+    stage: Scene, change: str, words: tuple[str, ...]
+) -> None:
+    async with stage.bot(configured(stage)):
+        with elsewhere(stage) as other:
+            asked = await other.asks()
+            card = await stage.card("Which database?", ARCHITECTS)
+            reason = "AGENT_ERROR: architect did not answer within 2 s."
+            do: dict[str, Callable[[], Awaitable[Clarification]]] = {
+                "answer": lambda: other.answers(asked),
+                "agent": lambda: other.answers(asked, by=Decider("agent:architect", "responder")),
+                "abandon": lambda: other.router.abandon(asked.id, SHELL),
+                "escalate": lambda: other.router.escalate(
+                    asked.id, "agent failed", f"{reason}\nTopic: storage"
+                ),
+            }
+            await do[change]()
+            shown = await stage.now_says(card, words[0])
+            for word in words:
+                assert word.removeprefix("Answered by ") in shown.text or word in said(shown)
+            assert bool(controls(shown)) is (change == "escalate")
+
+
+async def test_resolved_by_another_implementation_says_who(stage: Scene) -> None:
+    async with stage.bot(configured(stage)):
+        with elsewhere(stage) as other:
+            await other.asks()
+            card = await stage.card("Which database?", ARCHITECTS)
+
+            def resolve(record: dict[str, Any]) -> None:
+                at = "2026-11-21T10:00:00.000Z"
+                words = {
+                    "round": 1,
+                    "from": "lead",
+                    "type": "resolution",
+                    "body": "No database.",
+                    "timestamp": at,
+                }
+                record.update(status="resolved", resolvedAt=at)
+                record["thread"].append(words)
+
+            foreign(stage, resolve)
+            shown = await stage.now_says(card, "No database.")
+            assert "By lead" in said(shown)
+            assert not controls(shown)
+
+
+def foreign(stage: Scene, change: Callable[[dict[str, Any]], None], issue: int = 42) -> None:
+    """Another implementation writes: it replaces the file."""
+    path = stage.folder / "ledgers" / f"issue-{issue}.json"
+    ledger = json.loads(path.read_text())
+    change(ledger["clarifications"][0])
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(ledger))
+    fresh.replace(path)
+
+
+def written(stage: Scene, **more: Any) -> None:
+    """A ledger as another implementation begins it."""
+    at = "2026-11-21T10:00:00.000Z"
+    record = {
+        "id": "CLR-43-001",
+        "issueNumber": 43,
+        "from": "engineer",
+        "to": "reviewer",
+        "topic": "naming",
+        "blocking": True,
+        "status": "pending",
+        "round": 1,
+        "maxRounds": 5,
+        "created": at,
+        "staleAfter": None,
+        "resolvedAt": None,
+        "thread": [
+            {"round": 1, "from": "engineer", "type": "question", "body": "Tabs or spaces?", "timestamp": at}
+        ],
+    }
+    path = stage.folder / "ledgers" / "issue-43.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"issueNumber": 43, "clarifications": [record | more]}))
+
+
+async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_and_page_share_a_thread(
+    stage: Scene,
+) -> None:
+    more = (
+        ROLES
+        + '\n[[on_call]]\nname = "night"\nusers = ["U0ONCALL"]\nsteps = [{after = "0s", notify = ["thread"]}]\n'
+    )
+    text = configured(stage, more).replace('on_call = "platform"', 'on_call = "night"')
+    written(stage)
+    async with stage.bot(text):
+        with elsewhere(stage) as other:
+            await other.asks("Shown already?", to="human")
+            await stage.card("Shown already?")
+        assert len(stage.cards()) == 1
+        foreign(stage, lambda record: record.update(status="escalated"), 43)
+        card = await stage.card("Tabs or spaces?")
+        assert "engineer asks reviewer" in card.text
+        page = await stage.until(lambda: next(iter(pages(stage)), None))
+        assert page.thread_ts == card.ts
+        await stage.workspace.post(FOLAKE, AGENTS, "Spaces", thread_ts=card.ts)
+        await stage.now_says(card, "Answer: Spaces")
+        assert stage.record(43)["status"] == "resolved"
+    assert len(stage.cards()) == 2
+
+
+def pages(stage: Scene) -> list[Message]:
+    found = stage.workspace.messages(AGENTS)
+    return [each for each in found if (each.metadata or {}).get("event_type") == "clarify_page"]
+
+
+async def test_event_that_no_workflow_allows_is_shown_to_the_agents_own_people_with_the_reason(
+    stage: Scene,
+) -> None:
+    async with stage.bot(configured(stage)):
+        card = await stage.ask(question="May I?", extensions={"agentx": {"to": "architect", "issue": 42}})
+        for shown in (card.text, json.dumps(card.blocks, ensure_ascii=False)):
+            assert "Planner asks architect" in shown
+            assert "Shown to people because: planner-agent may not ask architect" in shown
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+    assert not stage.cards(ARCHITECTS)
+
+
+async def test_event_to_a_role_of_people_has_a_thread_of_its_own_in_their_channel(stage: Scene) -> None:
+    allowed(stage)
+    async with stage.bot(configured(stage)):
+        to = {"agentx": {"to": "architect", "issue": 42}}
+        here = await stage.ask("rpl_1", question="In general?", extensions={"agentx": {"issue": 42}})
+        await stage.producer.emit(
+            {
+                "type": "aaep:agent.awaiting.clarification",
+                "session_id": "sess_one",
+                "urgency": "critical",
+                "question": "In particular?",
+                "reply_token": "rpl_2",
+                "accepted_response_kinds": ["yes_no"],
+                "extensions": to,
+            }
+        )
+        there = await stage.card("In particular?", ARCHITECTS)
+        assert (here.thread_ts, there.thread_ts) == (None, None)
+
+        await stage.workspace.click(FOLAKE, ARCHITECTS, there.ts, label="Yes")
+        await stage.whisper(FOLAKE, "cannot answer")
+        await stage.workspace.post(ADE, ARCHITECTS, "yes", thread_ts=there.ts)
+        assert (await stage.reply("rpl_2"))["response"] is True
+        await stage.workspace.post(FOLAKE, AGENTS, "no", thread_ts=here.ts)  # the only one asked there
+        assert (await stage.reply("rpl_1"))["response"] is False
+
+
+def allowed(stage: Scene) -> None:
+    """A workflow that lets the producer's agent ask."""
+    folder = stage.folder / ".agentx" / "workflows"
+    folder.mkdir(parents=True)
+    steps = '[[steps]]\nagent = "planner-agent"\ncan_clarify = ["architect", "security"]\n'
+    (folder / "feature.toml").write_text(steps)
+
+
+async def test_answer_that_is_too_long_is_said_in_words(stage: Scene) -> None:
+    async with stage.bot(configured(stage)):
+        with elsewhere(stage) as other:
+            await other.asks()
+            card = await stage.card("Which database?", ARCHITECTS)
+            await stage.workspace.post(ADE, ARCHITECTS, "x" * 2001, thread_ts=card.ts)
+            assert "2000" in (await stage.whisper(ADE, "2001")).text
+            await stage.workspace.click(ADE, ARCHITECTS, card.ts, label="Answer…")
+            await stage.modal(ADE)
+            outcome = await stage.workspace.submit_view(ADE, {"Your answer": "x" * 2001})
+            assert "2000" in " ".join(outcome.errors.values())
+            assert stage.record(42)["status"] == "pending"
+
+
+async def test_list_names_it_to_its_own_people_only(stage: Scene) -> None:
+    async with stage.bot(configured(stage)):
+        with elsewhere(stage) as other:
+            asked = await other.asks()
+            await stage.card("Which database?", ARCHITECTS)
+            await stage.workspace.command(ADE, FALLBACK, "/clarify", "mine")
+            await stage.whisper(ADE, asked.id)
+            await stage.workspace.command(FOLAKE, FALLBACK, "/clarify", "mine")
+            await stage.whisper(FOLAKE, "Nothing waits for you")
