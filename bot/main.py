@@ -87,6 +87,7 @@ class Bot(Assembly):
         await self.paging.restore()
         await self.sessions.restore()
         await self.home.restore()
+        await self.agents.restore(found.summaries)
         for summary in found.summaries:
             self.nudges.note(summary)
         self._spawn(self.delivery.run(), "delivery")
@@ -97,6 +98,7 @@ class Bot(Assembly):
         self._spawn_heartbeat()
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
+        self._spawn(self.agents.run(), "agents")
         self._spawn(self._open_slack(), "slack")
         self._spawn(self._run_monitor(), "monitor")
         await self.producers.start()

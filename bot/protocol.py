@@ -1,0 +1,88 @@
+"""Agents that ask agents: the parts that answer, tell and show it beside Slack, noted of every record together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+
+from bot.delivery.store import Store
+from bot.github.mirror import GithubMirror
+from bot.lifecycle import log_lifecycle
+from bot.responders.build import responders_of
+from bot.settings import Settings
+from core.bus import Bus, lifecycle
+from core.clock import Clock
+from core.dispatch import Dispatcher
+from core.index import Summary
+from core.ledger import FileLedger
+from core.router import Router
+from core.status import StatusFile, StatusKeeper
+
+
+class AgentDesk:
+    """Has the roles answer that are asked, keeps the agent-status file, publishes the lifecycle events on `bus`, and
+    mirrors the issues on GitHub, where that is configured.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        store: Store,
+        router: Router,
+        ledger: FileLedger,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._clock = clock
+        self.bus = Bus()
+        log_lifecycle(self.bus)
+        responders = settings.responders
+        people = [role for role, responder in responders.items() if responder.kind == "people"]
+        status = StatusFile(settings.ledger.directory.parent / "agent-status.json", clock)
+        self._keeper = StatusKeeper(status, people, clock, ledger)
+        self._dispatcher = Dispatcher(
+            responders=responders_of(responders, settings.secrets.by_variable, settings.file.parent),
+            router=router,
+            records=ledger,
+            clock=clock,
+            working=self._keeper.working,
+        )
+        self._mirror = _mirror(settings, ledger, store, clock, rng)
+
+    def note(self, before: Summary | None, after: Summary) -> None:
+        """A record is as `after` says now; `before`: as it was known, if it was."""
+        self._dispatcher.note(after)
+        self._keeper.note(after)
+        if self._mirror is not None:
+            self._mirror.note(after)
+        for event in lifecycle(before, after, self._clock.now()):
+            self.bus.publish(event)
+
+    async def restore(self, summaries: Iterable[Summary]) -> None:
+        """What needed something when the bot started."""
+        found = list(summaries)
+        for summary in found:
+            self._dispatcher.note(summary)
+            self._keeper.note(summary)
+        if self._mirror is not None:
+            await self._mirror.restore(found)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._dispatcher.run(), name="responders")
+            group.create_task(self._keeper.run(), name="agent status")
+            if self._mirror is not None:
+                group.create_task(self._mirror.run(), name="GitHub")
+
+
+def _mirror(
+    settings: Settings, ledger: FileLedger, store: Store, clock: Clock, rng: random.Random
+) -> GithubMirror | None:
+    github = settings.github
+    if github is None:
+        return None
+    token = settings.secrets.by_variable[github.token_env]
+    return GithubMirror(settings=github, token=token, records=ledger, store=store, clock=clock, rng=rng)
