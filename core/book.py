@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from core.clarification import DONE, Aaep, Clarification
 from core.errors import NotFound
@@ -159,9 +159,17 @@ def decode(content: bytes) -> Raw:
         ValueError: not a ledger; the message says why, without content.
     """
     try:
-        raw = json.loads(content)
-    except (ValueError, RecursionError):
-        raise ValueError(f"{len(content)} bytes that are no JSON") from None
+        raw = from_json(content)  # the same as json's, in half the time
+    except ValueError:
+        raw = _decode_oddly(content)
     if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
         raise ValueError('expected an object with a list "clarifications"')  # noqa: TRY004 - one error for "no ledger"
     return raw
+
+
+def _decode_oddly(content: bytes) -> Any:
+    """What json reads beyond: other encodings, half characters, deep nesting."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{len(content)} bytes that are no JSON") from None

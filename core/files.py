@@ -27,18 +27,27 @@ def replacing(path: Path, content: bytes, drafts: Path) -> Iterator[Path]:
     """
     draft = drafts / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
     try:
-        with draft.open("xb") as file:
+        handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        try:
             with suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+                os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
+            _write(handle, content)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         yield draft
         draft.replace(path)
         _sync_folder(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _write(handle: int, content: bytes) -> None:
+    """All of it: a disk that gets full takes a part first."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(handle, left) :]
 
 
 def set_aside(path: Path) -> Path | None:

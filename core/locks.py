@@ -35,7 +35,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.01  # for markers of others; only one proc
 _LENGTH = 120  # of our markers, so that each overwrites the one before
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Held:
     """A ledger that is held. `marker`: its path; `handle`: open on the file, of inode `number`, that is linked there."""
 
@@ -179,16 +179,18 @@ def _mark(held: Held, private: Path, issue: int, deadline: float) -> bool:
 
 
 def _sign(handle: int) -> None:
-    content = json.dumps({"pid": os.getpid(), "timestamp": iso(datetime.now(UTC)), "agent": AGENT})
+    content = f'{{"pid": {os.getpid()}, "timestamp": "{iso(datetime.now(UTC))}", "agent": "{AGENT}"}}'
     if os.pwrite(handle, content.ljust(_LENGTH).encode(), 0) < _LENGTH:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _linked(held: Held, private: Path) -> bool:
     """Whether our marker is there now: by us, or left by a process of ours that died."""
-    with suppress(FileExistsError):
+    try:
         os.link(private, held.marker)
-    return held.is_there()
+    except FileExistsError:
+        return held.is_there()
+    return True
 
 
 def _recover(marker: Path) -> bool:

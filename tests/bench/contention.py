@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.clarification import Ask, Holder, parse_id
 from core.clock import SystemClock
@@ -23,8 +23,10 @@ from core.errors import LockTimeout
 from core.ledger import FileLedger
 from core.router import Router
 from tests.bench.files import replace
-from tests.bench.parties import Parties
 from tests.bench.table import Row, median, ms, spread
+
+if TYPE_CHECKING:
+    from tests.bench.parties import Parties  # which takes long to import, and the processes are many
 
 PROCESSES = 8
 _ONE = 1000  # the issue that all write
