@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 Offer = tuple[str, str]
 _FILES, _BYTES, _SECONDS, _OFFERS = 200, 8_000_000, 0.35, 200
-_TOPIC, _ROLE = 60, 80
+_TOPIC = 60
+# Shells evaluate what they are offered (zsh: even the words beside it), so only what no shell gives a meaning to.
+_ROLE = re.compile(r"\w[\w.@/+-]{0,79}")
+_MEANT = re.compile(r"[^\w ,./+-]+")
 
 
 def complete_open_id(ctx: typer.Context, incomplete: str) -> list[Offer]:
@@ -35,22 +39,18 @@ def complete_id(ctx: typer.Context, incomplete: str) -> list[Offer]:
 
 def complete_role(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """Names of agents and roles: of the ledgers, the workflows, the responders."""
-    from bot import inert
-
     try:
         start = incomplete.casefold()
         found: dict[str, Offer] = {}
         for role in _roles(_settings(ctx)):
-            name = inert.line(role)
-            if name == role and 0 < len(name) <= _ROLE and name.casefold().startswith(start):
-                found.setdefault(name.casefold(), (name, ""))
+            if _ROLE.fullmatch(role) and role.casefold().startswith(start):
+                found.setdefault(role.casefold(), (role, ""))
     except Exception:  # noqa: BLE001 - a line that is being typed is no place for errors
         return []
     return sorted(found.values())[:_OFFERS]
 
 
 def _ids(ctx: typer.Context, incomplete: str, *, only_open: bool) -> list[Offer]:
-    from bot import inert
     from core.book import identity
     from core.clarification import ID
 
@@ -58,15 +58,17 @@ def _ids(ctx: typer.Context, incomplete: str, *, only_open: bool) -> list[Offer]
         offers: list[Offer] = []
         for item in _records(_settings(ctx).ledger.directory):
             name = identity(item)
-            if not ID.fullmatch(name) or not name.startswith(incomplete.upper()):
+            if not ID.fullmatch(name) or not name.startswith(incomplete):
                 continue
             if not only_open or item.get("status") in {"pending", "stale", "escalated"}:
-                offers.append(
-                    (name, inert.clip(inert.line(f"{item.get('status')}: {item.get('topic')}"), _TOPIC))
-                )
+                offers.append((name, _harmless(f"{item.get('status')}, {item.get('topic')}")))
         return offers[:_OFFERS]
     except Exception:  # noqa: BLE001 - a line that is being typed is no place for errors
         return []
+
+
+def _harmless(text: str) -> str:
+    return " ".join(_MEANT.sub(" ", text).split())[:_TOPIC]
 
 
 def _roles(settings: ShellSettings) -> Iterator[str]:
