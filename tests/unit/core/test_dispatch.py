@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from core.answers import from_text
-from core.clarification import Clarification, parse_id
+from core.clarification import Ask, Clarification, parse_id
 from core.dispatch import RETRY_AFTER, Dispatcher
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
@@ -27,6 +27,15 @@ from tests.unit.core.records import ADE, NOW, SLA, ask
 
 FAILED = AgentError("architect (command) ended with exit code 3")
 Said = str | Exception
+
+
+def question(**more: Any) -> Ask:
+    """What the engineer asks the architect."""
+    fields: dict[str, Any] = {
+        "agent_id": "engineer", "to": "architect", "topic": "routes", "via": "shell", "producer": None,
+        "session_id": None, "reply_token": None, "event_id": None, "expires_at": None, "asked_at": None,
+    }  # fmt: skip
+    return ask(**(fields | more))
 
 
 class Agent:
@@ -77,11 +86,7 @@ class Desk:
     written: list[Clarification] = field(default_factory=list)
 
     async def ask(self, issue: int = 42, to: str = "architect", **more: Any) -> Clarification:
-        asked = ask(
-            agent_id="engineer", to=to, producer=None, session_id=None, reply_token=None, event_id=None,
-            via="shell", asked_at=None, **{"expires_at": None, "topic": "routes", **more},
-        )  # fmt: skip
-        return (await self.router.open(issue, asked)).record
+        return (await self.router.open(issue, question(to=to, **more))).record
 
     async def get(self, clarification: str = "CLR-42-001") -> Clarification:
         return await self.ledger.find(clarification, parse_id(clarification)[0])
@@ -127,7 +132,8 @@ async def desk(folder: Path, agents: dict[str, Any], **more: Any) -> AsyncIterat
         ledger.close()
 
 
-async def test_dispatch_the_answer_is_the_roles(tmp_path: Path) -> None:
+async def test_dispatch_the_answer_is_the_roles(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     architect = Agent("  JSON over HTTP\n")
     async with desk(tmp_path, {"Architect": architect}) as at:
         await at.ask(question="Which wire format?", context="Two candidates.")
@@ -138,6 +144,7 @@ async def test_dispatch_the_answer_is_the_roles(tmp_path: Path) -> None:
     assert record.asked.answered_by is not None
     assert record.asked.answered_by.surface == "responder"
     assert architect.asked == [inquiry_of(at.written[0])]
+    assert caplog.messages == ["CLR-42-001: answered by architect"], "its own answer is no reason to stop it"
     assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
 
 
@@ -242,19 +249,29 @@ async def test_dispatch_what_is_settled_by_others_stops_the_responder(
     assert len(architect.asked) == 1
 
 
-async def test_dispatch_asked_again_meanwhile_the_next_round_is_asked_alone(tmp_path: Path) -> None:
+async def _asked_again_elsewhere(at: Desk) -> Clarification:
+    """Another process answers round 1 and asks round 2: we are not told."""
+    other = Router(at.ledger, at.clock, SLA, lambda _: None)
+    await other.answer("CLR-42-001", lambda r: from_text(r.asked, "by a person"), ADE, NOW)
+    return (await other.open(42, question(question="Which version of it?"))).record
+
+
+@pytest.mark.parametrize("told", ["of both", "of the last"])
+async def test_dispatch_asked_again_meanwhile_the_next_round_is_asked_alone(
+    tmp_path: Path, told: str
+) -> None:
     architect = Agent()
     async with desk(tmp_path, {"architect": architect}) as at:
-        await at.ask(question="Which format?")
+        first = await at.ask(question="Which format?")
         await until(lambda: architect.waiting)
-        # In one go, so that the dispatcher hears of both before its work had any turn.
-        at.dispatcher.note(replace(summarize(await at.get()), status="answered"))
-        await at.answer("by a person")
-        await at.ask(question="Which version of it?")
+        second = await _asked_again_elsewhere(at)
+        if told == "of both":  # before its work had any turn
+            at.dispatcher.note(replace(summarize(first), status="answered"))
+        at.dispatcher.note(summarize(second))
         await until(lambda: len(architect.asked) == 2)
         assert architect.stopped == ["CLR-42-001"]
         architect.say("2")
-        record = await until_answer(at, "2")
+        record = await at.until("answered")
     assert [inquiry.round for inquiry in architect.asked] == [1, 2]
     assert [(entry.round, entry.body) for entry in record.thread if entry.type == "answer"] == [
         (1, "by a person"), (2, "2"),
@@ -264,30 +281,19 @@ async def test_dispatch_asked_again_meanwhile_the_next_round_is_asked_alone(tmp_
     ]  # fmt: skip
 
 
-async def until_answer(at: Desk, text: str) -> Clarification:
-    await until(lambda: at.written[-1].answer is not None and at.written[-1].answer.body == text)
-    return await at.get()
-
-
 async def test_dispatch_a_late_answer_counts_for_no_other_round(tmp_path: Path) -> None:
     """Also where nobody told us of the next round: another process asked it."""
     architect = Agent()
     async with desk(tmp_path, {"architect": architect}) as at:
         await at.ask(question="Which format?")
         await until(lambda: architect.waiting)
-        other = Router(at.ledger, at.clock, SLA, lambda _: None)
-        await other.answer("CLR-42-001", lambda r: from_text(r.asked, "first"), ADE, NOW)
-        again = ask(
-            agent_id="engineer", to="architect", question="And which version?", topic="routes", via="shell",
-            producer=None, session_id=None, reply_token=None, event_id=None, expires_at=None, asked_at=None,
-        )  # fmt: skip
-        assert (await other.open(42, again)).record.round == 2
+        assert (await _asked_again_elsewhere(at)).round == 2
         architect.say("JSON")
         await until(lambda: at.working[-1] == ("CLR-42-001", False))
         assert (await at.get()).answer is None
         at.dispatcher.note(summarize(await at.get()))
         await until(lambda: architect.waiting)
-        assert architect.asked[-1].question == "And which version?"
+        assert architect.asked[-1].question == "Which version of it?"
 
 
 async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Path) -> None:

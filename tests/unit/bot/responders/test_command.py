@@ -19,6 +19,7 @@ import psutil
 import pytest
 import structlog
 
+from bot.responders import children
 from bot.responders.command import MOST, CommandResponder
 from core.errors import AgentError
 from core.responders import Inquiry
@@ -157,10 +158,10 @@ STUBBORN = """
 
 async def test_command_over_its_time_is_killed_with_its_children(tmp_path: Path, inquiry: Inquiry) -> None:
     """Though all of them ignore SIGTERM, and hold the pipes."""
-    agent = responder(tmp_path, STUBBORN.format(then="time.sleep(600)"), timedelta(seconds=2))
+    agent = responder(tmp_path, STUBBORN.format(then="time.sleep(600)"), timedelta(seconds=1))
     with pytest.raises(AgentError) as failed:
         await agent.answer(inquiry)
-    assert str(failed.value) == "architect (command) did not end within 2 s"
+    assert str(failed.value) == "architect (command) did not end within 1 s"
     child = pid_in(tmp_path / "child.pid")
     if child:  # it got as far within its time
         await until(lambda: is_gone(child))
@@ -190,10 +191,13 @@ async def test_command_stopped_twice_leaves_nothing_behind(tmp_path: Path, inqui
     await until(lambda: is_gone(pid_in(tmp_path / "child.pid")) and not ours())
 
 
+@pytest.mark.parametrize("shows", [True, False], ids=["as here", "where no environments are shown"])
 async def test_command_that_ends_leaves_no_children_and_waits_for_none(
-    tmp_path: Path, inquiry: Inquiry
+    tmp_path: Path, inquiry: Inquiry, monkeypatch: pytest.MonkeyPatch, *, shows: bool
 ) -> None:
     """They hold its output open: the answer does not wait for that."""
+    if not shows:
+        monkeypatch.setattr(children, "_PROCESSES", tmp_path / "nothing")
     began = time.monotonic()
     assert await responder(tmp_path, STUBBORN.format(then="print('JSON')")).answer(inquiry) == "JSON"
     assert time.monotonic() - began < 60, "they would have slept for ten minutes"
