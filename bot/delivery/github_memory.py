@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -54,6 +55,25 @@ class GithubMemory:
         await self._store.execute(
             "update github_repositories set author = ? where repo = ?", author, self._repo
         )
+
+    async def searched(self) -> bool:
+        """Whether it was looked for issues that have labels of ours from before."""
+        row = await self._store.read_one(
+            "select searched from github_repositories where repo = ?", self._repo
+        )
+        return row is not None and bool(row["searched"])
+
+    async def found(self, issues: Collection[int]) -> None:
+        """Those that have. What is known of them already stays."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "insert into github_issues (repo, issue) values (?, ?) on conflict do nothing",
+                [(self._repo, issue) for issue in issues],
+            )
+            db.execute("update github_repositories set searched = 1 where repo = ?", (self._repo,))
+
+        await self._store.write(work)
 
     async def unsettled(self) -> list[int]:
         """The issues that have, or may have, a label of ours, or a comment whose outcome is not known."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -71,15 +71,15 @@ class GithubApi:
     async def marked(self, issue: int) -> list[Marked]:
         """All comments of an issue that begin with a marker, whoever wrote them."""
         found: list[Marked] = []
-        url: str | None = f"{self._issue(issue)}/comments?per_page={_PER_PAGE}"
-        for _ in range(_MOST_PAGES):
-            if url is None:
-                return found
-            answer = await self._ask("GET", url)
+        async for answer in self._pages(f"{self._issue(issue)}/comments?per_page={_PER_PAGE}"):
             large = len(answer.body) > _LARGE
             found += await asyncio.to_thread(_marked, answer) if large else _marked(answer)
-            url = self._next_page(answer)
-        raise NotNow("the issue has more comments than can be looked through")
+        return found
+
+    async def labelled(self, name: str) -> set[int]:
+        """The numbers of all issues with this label, open or closed."""
+        url = f"{self._repo}/issues?labels={quote(name, safe='')}&state=all&per_page={_PER_PAGE}"
+        return {number async for answer in self._pages(url) for number in _numbers(answer)}
 
     async def comment(
         self, issue: int, body: str, begin: Callable[[], Awaitable[None]]
@@ -121,11 +121,21 @@ class GithubApi:
     def _issue(self, issue: int) -> str:
         return f"{self._repo}/issues/{issue}"
 
+    async def _pages(self, first: str) -> AsyncIterator[Answer]:
+        url: str | None = first
+        for _ in range(_MOST_PAGES):
+            if url is None:
+                return
+            answer = await self._ask("GET", url)
+            yield answer
+            url = self._next_page(answer)
+        raise NotNow("GitHub has more pages than can be looked through")
+
     def _next_page(self, answer: Answer) -> str | None:
         """Only of the same host: the token must not travel."""
         if answer.next is None or urlsplit(answer.next)[:2] == urlsplit(self._base)[:2]:
             return answer.next
-        raise NotNow("the next page of comments is said to be on another host")
+        raise NotNow("the next page is said to be on another host")
 
     async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> Answer:
         await self._turns.turn(write=method != "GET")
@@ -179,6 +189,14 @@ def _marked(answer: Answer) -> list[Marked]:
             by_app = isinstance(user, dict) and user.get("type") == "Bot"
             found.append(Marked(key, comment, _id_of(user), by_app))
     return found
+
+
+def _numbers(answer: Answer) -> list[int]:
+    listed = _json(answer)
+    numbers = (
+        [each.get("number") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    )
+    return [number for number in numbers if isinstance(number, int)]
 
 
 def _id_of(thing: object) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ class Visitor:
         self._created: set[str] = set()
         self._account: int | None = None
         self._asked_account = False
+        self._searched = False
         self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
         self._told: dict[int, str] = {}
 
@@ -70,6 +72,7 @@ class Visitor:
             return True
         self._alone.pop(issue, None)
         try:
+            await self._search()
             done = await self._step(issue, raw)
         except Refused as refused:
             self._alone[issue] = state
@@ -78,6 +81,20 @@ class Visitor:
         if done:
             self._told.pop(issue, None)
         return done
+
+    async def _search(self) -> None:
+        """Once per repository: find the labels that an earlier storage knew of, so that they are removed in time.
+
+        Only of issues that we have a ledger of: others may use the repository, too.
+        """
+        if self._searched or await self._memory.searched():
+            self._searched = True
+            return
+        numbers = {number for name in LABELS for number in await self._api.labelled(name)}
+        if numbers:
+            numbers &= await asyncio.to_thread(lambda: set(self._records.issues()))
+        await self._memory.found(numbers)
+        self._searched = True
 
     async def _step(self, issue: int, raw: list[Raw]) -> bool:
         records = [record for item in raw if (record := parse(item)) is not None]

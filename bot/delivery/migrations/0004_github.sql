@@ -3,7 +3,8 @@
 create table github_repositories (
   repo text primary key,       -- owner/name, in lower case
   since real not null,         -- what was over before is not mirrored; seconds since 1970, our clock
-  author integer               -- the account that our comments are by; null: not known
+  author integer,              -- the account that our comments are by; null: not known
+  searched integer not null default 0  -- whether issues with labels of ours, of an earlier storage, were looked for
 ) without rowid;
 
 create table github_issues (

@@ -79,7 +79,13 @@ class Github:
         self.headers.append(dict(request.headers))
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._said(401, {"message": "Bad credentials"})
-        kind = "comments" if path.endswith("/comments") else "labels" if "/labels" in path else "user"
+        kind = (
+            "comments"
+            if path.endswith("/comments")
+            else "labels"
+            if "/labels" in path
+            else path.rpartition("/")[2]
+        )
         waiting = self.faults[f"{request.method} {kind}"]
         fault = waiting.pop(0) if waiting else None
         answer = None if fault and not fault.done else self._done(request, body)
@@ -105,10 +111,15 @@ class Github:
             return self._said(404, {"message": "Not Found"})
         if parts[3:] == ["labels"]:
             return self._created(body)
-        issue = int(parts[4])
+        if parts[3:] == ["issues"]:
+            numbers = [n for n, names in self.labels.items() if request.query["labels"] in names]
+            return self._said(200, [{"number": number} for number in sorted(numbers)])
+        return self._of_issue(request, int(parts[4]), parts[5], body)
+
+    def _of_issue(self, request: web.Request, issue: int, what: str, body: Any) -> web.Response:
         if issue in self.missing:
             return self._said(404, {"message": "Not Found"})
-        if parts[5] == "comments":
+        if what == "comments":
             return self._posted(issue, body) if request.method == "POST" else self._listed(request, issue)
         return self._labelled(request, issue, body)
 

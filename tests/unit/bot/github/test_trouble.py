@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from bot.github.plan import ACTIVE, STALE
 from bot.github.visits import SETTLED_AFTER
 from tests.clocks import until
-from tests.unit.bot.github.fake import Fault, Github
+from tests.unit.bot.github.fake import PREFIX, Fault, Github, serving
 from tests.unit.bot.github.world import World
 
 LOST = Fault(0, done=True)
@@ -71,11 +71,16 @@ async def test_mirror_finds_its_comment_on_any_page(world: World) -> None:
 
 
 async def test_mirror_goes_to_no_other_host_for_a_page(world: World) -> None:
-    world.github.always["Link"] = '<http://localhost:1/x?page=2>; rel="next"'
     await world.start()
-    await world.ask()
-    await until(lambda: world.github.count("GET", "42/comments") >= 2)
+    await world.ask(43)
+    await world.shows(1, issue=43)
+    async with serving(lambda: 0.0) as other:
+        page = other.address + PREFIX + "/repos/acme/app/issues/42/comments?page=2"
+        world.github.always["Link"] = f'<{page}>; rel="next"'
+        await world.ask()
+        await until(lambda: world.github.count("GET", "42/comments") >= 2)
 
+        assert other.calls == []
     assert world.github.count("POST", "42/comments") == 0
 
 
@@ -263,19 +268,6 @@ async def test_mirror_with_a_bad_token_asks_seldom(world: World) -> None:
 
     assert len(world.github.calls) <= 3
     assert world.github.comments == {}
-
-
-async def test_mirror_whose_labels_were_half_done_finishes_them(world: World) -> None:
-    world.github.faults["POST labels"] += [Fault(201, done=True), LOST]  # created; added, unseen
-    await world.start()
-    await world.ask()
-    await until(lambda: world.github.labels[42])
-    await world.kill()
-    await world.start()
-    await world.shows(1)
-
-    assert world.github.labels[42] == {ACTIVE}
-    assert await world.mirror._memory.unsettled() == [42]
 
 
 async def test_mirror_where_nothing_listens_waits_and_goes_on(world: World, github: Github) -> None:
