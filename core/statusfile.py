@@ -19,7 +19,7 @@ from core.clock import Clock, iso
 from core.deadlock import agent_key
 from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import reason, replacing, set_aside
-from core.locks import Locks
+from core.locks import Held, Locks
 
 _log = logging.getLogger("clarify.status")
 BLOCKED: Literal["blocked-clarification"] = "blocked-clarification"
@@ -68,8 +68,8 @@ class StatusFile:
         """
         entries = self._glance()
         if entries is None:
-            with self._held():
-                entries = self._open()
+            with self._held() as held:
+                entries = self._open(held)
         return entries
 
     def close(self) -> None:
@@ -81,18 +81,18 @@ class StatusFile:
         entries = self._glance()
         if entries is not None and not _news(entries, changes, at):
             return
-        with self._held():
-            entries = self._open()
+        with self._held() as held:
+            entries = self._open(held)
             if news := _news(entries, changes, at):
                 with replacing(self.path, _encode(self.path, entries | news), self._locks.private):
-                    pass
+                    self._check(held)  # as late as can be
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _held(self) -> Iterator[Held]:
         try:
             self._locks.private.mkdir(exist_ok=True)
-            with self._locks.hold_file(self.path.stem, 0, self._patience):
-                yield
+            with self._locks.hold_file(self.path.stem, 0, self._patience) as held:
+                yield held
         except LockTimeout:
             why = f"its lock was not had within {self._patience:.1f} s"
             raise StatusUnavailable(self.path.name, why) from None
@@ -112,11 +112,17 @@ class StatusFile:
         except OSError as error:
             raise StatusUnavailable(self.path.name, reason(error)) from error
 
-    def _open(self) -> Entries:
+    def _check(self, held: Held) -> None:
+        """This process may have slept for longer than a marker counts, and others went on."""
+        if not held.is_there():
+            raise StatusUnavailable(self.path.name, "its lock was lost while this process slept")
+
+    def _open(self, held: Held) -> Entries:
         """What it says, under its lock."""
         entries = self._glance()
         if entries is not None:
             return entries
+        self._check(held)  # else it may be half of what its holder is writing
         aside = set_aside(self.path)
         if aside is None:
             raise StatusUnavailable(self.path.name, "it is no JSON object, and cannot be set aside")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from core.errors import StatusUnavailable
+from core.locks import Locks
 from core.statusfile import AgentState, StatusFile
 from tests.clocks import ManualClock, until
 
@@ -74,6 +75,7 @@ OURS = """
 import asyncio, sys
 from pathlib import Path
 from core.clock import SystemClock
+from core.locks import Locks
 from core.statusfile import AgentState, StatusFile
 async def work(path, name, times):
     file = StatusFile(path, SystemClock(), patience=60)
@@ -325,6 +327,29 @@ async def test_refused_file_operation_leaves_the_file_as_it_was(
     await file.update({"engineer": WAITS})
     assert said(path) == {"engineer": BLOCKED}
     assert [each.name for each in (path.parent / ".clarify").iterdir()] == ["agent-status.lock"]
+
+
+@pytest.mark.parametrize("content", [b"{}", b'{"half'], ids=["whole", "torn"])
+async def test_process_that_lost_the_lock_touches_nothing(
+    file: StatusFile, path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    put(path, content)
+    marker, kept = path.with_name("agent-status.json.lock"), path.with_name("kept")
+    hold_file = Locks.hold_file
+
+    @contextmanager
+    def robbed(*arguments: Any) -> Iterator[Any]:
+        with hold_file(*arguments) as held:
+            marker.rename(kept)  # its inode number stays taken
+            marker.write_text('{"agent": "rival"}')
+            yield held
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Locks, "hold_file", robbed)
+        with pytest.raises(StatusUnavailable, match="lost"):
+            await file.update({"engineer": WAITS})
+    assert got(path) == content
+    assert got(marker) == b'{"agent": "rival"}'
 
 
 def test_processes_of_ours_and_of_others_lose_nothing(path: Path) -> None:
