@@ -21,8 +21,10 @@ from bot.submission import (
     YES_VALUE,
     fields,
 )
+from core.steering import BODY_LIMIT
 
 MODAL_TEXT_LIMIT = 3000  # plain_text_input takes no more
+_BETWEEN_AGENTS = f"Up to {BODY_LIMIT} characters."
 PAGE_BLOCKS = 90
 PAGE_BYTES = 200_000  # of a view's 250 KB
 _NONE = "None of these"
@@ -59,6 +61,7 @@ class Form:
     context: tuple[Words, ...]
     guide: str
     inputs: tuple[Input, ...]
+    text_limit: int = MODAL_TEXT_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ def answer_form(shown: Round) -> Form:
         ),
         guide="Fill in exactly one of these." if len(inputs) > 1 else "",
         inputs=tuple(_input(shown, block, several=len(inputs) > 1) for block in inputs),
+        text_limit=MODAL_TEXT_LIMIT if _is_events(shown) else BODY_LIMIT,
     )
 
 
@@ -181,7 +185,15 @@ def _input(shown: Round, block: str, *, several: bool) -> Input:
         element = _choice_element(shown, several=several)
     if several and element in ("radio_buttons", "static_select"):
         found = (*found, (_NONE, NONE_VALUE))
-    return Input(block, _label(shown, block), element, several, _HINTS.get(block, ""), found)
+    hint = _HINTS.get(block, "")
+    if block == FREETEXT_BLOCK and not _is_events(shown):
+        hint = _BETWEEN_AGENTS
+    return Input(block, _label(shown, block), element, several, hint, found)
+
+
+def _is_events(shown: Round) -> bool:
+    """Whether a producer's event asked it: the limits are AAEP's then."""
+    return shown.asked.reply_token is not None
 
 
 def _label(shown: Round, block: str) -> str:

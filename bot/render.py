@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from bot import blockkit, codec, inert, notices
 from bot.blockkit import SECTION, TITLE, Block
 from bot.card import open_card, settled_card
-from bot.forms import MODAL_TEXT_LIMIT, answer_form, full_page
+from bot.forms import answer_form, full_page
 from bot.home.codec import CALLBACK as HOME_CALLBACK
 from bot.home.layout import Home
 from bot.listing import Listing
@@ -100,7 +100,7 @@ class Renderer:
             form=form,
             callback_id=codec.ANSWER_CALLBACK,
             value_action=VALUE_ACTION,
-            text_limit=MODAL_TEXT_LIMIT,
+            text_limit=form.text_limit,
         )
 
     def full_view(

@@ -100,7 +100,7 @@ class Gate:
             return None
 
     async def check(self) -> None:
-        """For the start: every route has somebody who could answer.
+        """For the start: every route, and every role of people, has somebody who could answer.
 
         Raises:
             ConfigurationError: one has not.
@@ -110,6 +110,16 @@ class Gate:
             await check_answerers(
                 route.answerers, route.channel, self._people, self._home_team, f"routes[{index}]"
             )
+        for role, responder in self._settings.responders.items():
+            if responder.kind == "people":
+                # Without a channel of its own users and groups are named, who need none.
+                await check_answerers(
+                    responder.answerers,
+                    responder.channel or "the channel of the agent that asks",
+                    self._people,
+                    self._home_team,
+                    f"responders.{role}",
+                )
 
     async def _refusal(self, person: Person, route: RouteSettings, where: str) -> Refusal | None:
         decision = await self._decide(person, route, where, fresh=False)

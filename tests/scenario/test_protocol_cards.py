@@ -300,6 +300,33 @@ async def test_event_to_a_role_of_people_has_a_thread_of_its_own_in_their_channe
         assert (await stage.reply("rpl_1"))["response"] is False
 
 
+async def test_event_to_an_agent_is_a_card_too_and_the_first_answer_counts(stage: Scene) -> None:
+    allowed(stage)
+    to = {"agentx": {"to": "security", "issue": 42}}
+    async with stage.bot(configured(stage, ROLES.replace('["false"]', '["sleep", "600"]'))):
+        card = await stage.ask(question="Is it safe?", extensions=to)
+        assert "security (an agent) was asked too; the first answer counts." in card.text
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["decided_by"].endswith(FOLAKE)
+        assert "was asked too" not in said(await stage.now_says(card, "Answer: Yes"))
+
+
+async def test_answer_of_an_agent_is_on_the_card_and_its_question_to_another_agent_is_on_none(
+    stage: Scene,
+) -> None:
+    allowed(stage)
+    to = {"agentx": {"to": "security", "issue": 42}}
+    async with stage.bot(configured(stage, ROLES.replace('["false"]', '["echo", "yes"]'))):
+        with elsewhere(stage) as other:
+            asked = await other.asks("Between us?", to="security")
+            card = await stage.ask(question="Is it safe?", extensions=to)
+            await stage.now_says(card, "agent:security")
+            assert (await stage.reply())["decided_by"] == "agent:security"
+            await stage.until(lambda: stage.record(42)["status"] == "answered")
+            assert (await other.ledger.find(asked.id, 42)).asked.decided_by == "agent:security"
+    assert len(stage.cards()) == 1
+
+
 def allowed(stage: Scene) -> None:
     """A workflow that lets the producer's agent ask."""
     folder = stage.folder / ".agentx" / "workflows"

@@ -115,7 +115,11 @@ def open_records(draw: st.DrawFn) -> Clarification:
     record = opened(
         42, draw(st.integers(1, 5000)), ask_of(draw(events()), draw(st.none() | words(200))), NOW, SLA
     )
-    return record.model_copy(update={"status": draw(st.sampled_from(["pending", "stale", "escalated"]))})
+    update: dict[str, Any] = {"status": draw(st.sampled_from(["pending", "stale", "escalated"]))}
+    if draw(st.booleans()):
+        update["to"] = draw(words(300))
+        update["aaep"] = record.asked.model_copy(update={"held_back": draw(st.none() | words(1000))})
+    return record.model_copy(update=update)
 
 
 @st.composite

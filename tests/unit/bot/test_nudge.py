@@ -21,7 +21,7 @@ from bot.delivery.store import Store
 from bot.delivery.wishes import Wish, Wishes
 from bot.errors import StorageUnavailable
 from bot.render import Message, Renderer
-from bot.settings import RouteSettings
+from bot.settings import ResponderSettings, RouteSettings
 from core.clarification import Answer, Clarification, Decider
 from core.errors import LockTimeout
 from core.index import Index, summarize
@@ -125,7 +125,14 @@ class World:
 
     def __post_init__(self) -> None:
         self.messages = Messages(self.store)
-        self.audiences = audiences(route=RouteSettings(channel="C0GOOD", answerers=self.answerers))
+        self.audiences = audiences(
+            route=RouteSettings(channel="C0GOOD", answerers=self.answerers),
+            people={"architect": RouteSettings(channel="C0THEIRS", answerers=("U0THEIR",))},
+            responders={
+                "security": ResponderSettings(command=("true",)),
+                "architect": ResponderSettings(people=("C0THEIRS",)),
+            },
+        )
         self.rollups = Rollups(Index(), self.audiences)
         self.nudges = self.started()
 
@@ -270,6 +277,40 @@ async def test_nudges_says_nothing_of(world: World, record: Clarification) -> No
     world.nudges.note(summarize(record))
     await settled(world)
     assert world.keys == ["nudge:CLR-42-900:1:1"]
+
+
+@pytest.mark.parametrize(
+    ("to", "via", "said"),
+    [
+        ("architect", "shell", True),
+        ("architect", None, True),
+        ("nobody", "shell", True),
+        ("human", "shell", True),
+        ("security", "shell", False),
+        ("security", None, False),
+        ("nobody", None, False),
+    ],
+)
+async def test_nudges_of_what_agents_ask_go_where_people_are_asked(
+    world: World, to: str, via: str | None, said: bool
+) -> None:
+    asked = record_of().asked.model_copy(
+        update={"producer": None, "session_id": None, "reply_token": None, "via": via}
+    )
+    record = again(record_of().model_copy(update={"to": to, "aaep": asked}))
+    await world.put(record)
+    world.nudges.note(record)
+    await settled(world)
+    assert ("nudge:CLR-42-001:1:1" in world.keys) is said
+    if not said:
+        return
+    wish = await world.wish("nudge:CLR-42-001:1:1")
+    there = ("C0THEIRS", "<@U0THEIR>") if to == "architect" else ("C0GOOD", "<@U0GOOD>")
+    assert (wish.channel, wish.opens_thread) == (there[0], True)
+    assert there[1] in wish.message.text
+    session = await world.store.read_one("select * from sessions where producer = ''")
+    assert session is not None
+    assert session["session_id"] == "CLR-42-001"
 
 
 async def test_nudges_looks_again_before_it_speaks(world: World) -> None:
