@@ -140,6 +140,7 @@ class Bot(Assembly):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.agents.close()
         await self.intake.close()
         await self.replies.close()
         await self.delivery.lanes.close()

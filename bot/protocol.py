@@ -40,8 +40,8 @@ class AgentDesk:
         log_lifecycle(self.bus)
         responders = settings.responders
         people = [role for role, responder in responders.items() if responder.kind == "people"]
-        status = StatusFile(settings.ledger.directory.parent / "agent-status.json", clock)
-        self._keeper = StatusKeeper(status, people, clock, ledger)
+        self._status = StatusFile(settings.ledger.directory.parent / "agent-status.json", clock)
+        self._keeper = StatusKeeper(self._status, people, clock, ledger)
         self._dispatcher = Dispatcher(
             responders=responders_of(responders, settings.secrets.by_variable, settings.file.parent),
             router=router,
@@ -57,6 +57,8 @@ class AgentDesk:
         self._keeper.note(after)
         if self._mirror is not None:
             self._mirror.note(after)
+        if before is None and not after.needs_something:
+            return  # over before it was known, or touched again after: no news
         for event in lifecycle(before, after, self._clock.now()):
             self.bus.publish(event)
 
@@ -76,6 +78,11 @@ class AgentDesk:
             group.create_task(self._keeper.run(), name="agent status")
             if self._mirror is not None:
                 group.create_task(self._mirror.run(), name="GitHub")
+
+    async def close(self) -> None:
+        """After `run`: the last word into the agent-status file."""
+        await self._keeper.settle()
+        await asyncio.to_thread(self._status.close)
 
 
 def _mirror(
