@@ -1,0 +1,95 @@
+"""`clarify` as a process of its own, in a project's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORKFLOW = '[[steps]]\nagent = "engineer"\ncan_clarify = ["architect", "product-manager"]\n'
+ASK = ("request", "--from", "engineer", "--to", "architect", "--issue", "42")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    folder: Path
+
+    @classmethod
+    def at(cls, folder: Path, config: str = "") -> Project:
+        """A folder where the engineer may ask the architect; `config` is added to its clarify.toml."""
+        for name in ("workflows", "ledgers"):
+            (folder / name).mkdir(exist_ok=True)
+        (folder / "workflows/feature.toml").write_text(WORKFLOW)
+        text = (
+            config
+            or '[slack]\nfallback_channel = "C0F"\n[ledger]\ndirectory = "ledgers"\nworkflows = "workflows"\n'
+        )
+        (folder / "clarify.toml").write_text(text)
+        return cls(folder)
+
+    def answering(self, code: str) -> Project:
+        """The architect answers by this Python code."""
+        script = self.folder / "architect.py"
+        script.write_text(code)
+        with (self.folder / "clarify.toml").open("a") as file:
+            file.write(f"\n[responders.architect]\ncommand = {json.dumps([sys.executable, str(script)])}\n")
+        return self
+
+    @asynccontextmanager
+    async def started(self, *arguments: str, stdout: int = PIPE) -> AsyncIterator[Process]:
+        """A command that runs; killed on leaving if it still does."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "bot.cli",
+            *arguments,
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "TERM": "xterm-256color"},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=PIPE,
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+            await process.communicate()
+
+    async def run(self, *arguments: str) -> Said:
+        async with self.started(*arguments) as process:
+            return await ended(process)
+
+    async def fine(self, *arguments: str) -> str:
+        """What a command prints that has to go well."""
+        said = await self.run(*arguments)
+        assert said.code == 0, said
+        return said.out
+
+    def records(self, issue: int = 42) -> list[dict[str, Any]]:
+        """What the ledger of an issue says; nothing if it is not there."""
+        file = self.folder / f"ledgers/issue-{issue}.json"
+        found: list[dict[str, Any]] = json.loads(file.read_text())["clarifications"] if file.exists() else []
+        return found
+
+
+async def ended(process: Process, timeout: float = 60.0) -> Said:
+    """What a process said, once it has ended."""
+    out, err = await asyncio.wait_for(process.communicate(), timeout)
+    assert process.returncode is not None
+    return Said(process.returncode, (out or b"").decode(), err.decode())

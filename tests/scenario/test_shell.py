@@ -1,0 +1,181 @@
+"""`clarify` in processes of their own: beside each other, beside a running bot, and when they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import termios
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
+from tests.scenario.harness import Scene, config, controls, eventually
+from tests.scenario.prompts import ASK, Project, ended
+
+SOON = 30.0
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.at(tmp_path)
+
+
+def beside(stage: Scene) -> Project:
+    """A prompt in the folder of the bot."""
+    text = config(stage.producer.url).replace(
+        'directory = "ledgers"', 'directory = "ledgers"\nworkflows = "workflows"'
+    )
+    return Project.at(stage.folder, text)
+
+
+async def test_shell_waits_in_one_process_for_the_answer_that_another_gives(project: Project) -> None:
+    async with project.started(*ASK, "Which database?", "--wait", "--timeout", "60s") as waiting:
+        await eventually(project.records, SOON)
+        await project.fine("answer", "42", "PostgreSQL", "--as", "architect")
+        said = await ended(waiting)
+    assert (said.code, said.out) == (0, "PostgreSQL\n")
+
+
+async def test_shell_processes_that_ask_at_once_lose_nothing(project: Project) -> None:
+    ids = await asyncio.gather(*(project.fine(*ASK, f"Question {n}?") for n in range(4)))
+    assert sorted(ids) == [f"CLR-42-00{n}\n" for n in range(1, 5)]
+    assert len(project.records()) == 4
+
+
+async def test_shell_answers_at_once_and_exactly_one_is_first(project: Project) -> None:
+    await project.fine(*ASK, "Which?")
+    said = await asyncio.gather(*(project.run("answer", "CLR-42-001", f"answer {n}") for n in range(3)))
+    assert sorted(each.code for each in said) == [0, 5, 5]
+    winner = next(each.out for each in said if each.code == 0)
+    kept = [entry["body"] for entry in project.records()[0]["thread"] if entry["type"] == "answer"]
+    assert len(kept) == 1
+    assert kept[0] in winner
+    assert all(kept[0] in each.err for each in said if each.code == 5)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_shell_that_waits_is_stopped_without_a_traceback(
+    project: Project, number: signal.Signals, code: int
+) -> None:
+    async with project.started(*ASK, "Which?", "--wait") as waiting:
+        await eventually(project.records, SOON)
+        assert waiting.stderr is not None
+        assert b"Asked architect: CLR-42-001" in await waiting.stderr.readline()
+        waiting.send_signal(number)
+        said = await ended(waiting)
+    assert (said.code, said.out, said.err) == (code, "", "")
+    assert project.records()[0]["status"] == "pending"
+
+
+async def test_shell_that_is_stopped_stops_the_responder_that_it_runs(project: Project) -> None:
+    project.answering(
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "open('pids.part', 'w').write(f'{os.getpid()} {child.pid}')\n"
+        "os.rename('pids.part', 'pids')\n"
+        "time.sleep(600)"
+    )
+    pids = project.folder / "pids"
+    async with project.started(*ASK, "Which?", "--wait") as waiting:
+        await eventually(pids.exists, SOON)
+        waiting.send_signal(signal.SIGINT)
+        said = await ended(waiting)
+    assert said.code == 130
+    assert "Traceback" not in said.err
+    started = [int(pid) for pid in pids.read_text().split()]
+    await eventually(lambda: not any(map(_lives, started)), SOON)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_shell_stops_a_responder_whose_question_somebody_else_answers(project: Project) -> None:
+    project.answering("import time; open('begun', 'w').close(); time.sleep(600)")
+    async with project.started(*ASK, "Which?", "--wait") as waiting:
+        await eventually((project.folder / "begun").exists, SOON)
+        await project.fine("answer", "42", "by a person")
+        said = await ended(waiting)
+    assert (said.code, said.out) == (0, "by a person\n")
+
+
+async def test_shell_whose_reader_has_enough_ends_quietly(project: Project) -> None:
+    await project.fine(*ASK, "Which?")
+    reading, writing = os.pipe()
+    os.close(reading)
+    async with project.started("list", "--all", stdout=writing) as process:
+        os.close(writing)
+        said = await ended(process)
+    assert "Traceback" not in said.err
+    assert "unexpected" not in said.err
+
+
+async def test_shell_on_a_terminal_fits_its_width(project: Project) -> None:
+    await project.fine(*ASK, "Should we move the payment tables to another database before the release?")
+    shown = await _on_terminal(project, 60, "list")
+    assert max(len(line) for line in shown.splitlines()) <= 60
+    for words in ("CLR-42-001", "pending", "just now", "payment"):
+        assert words in shown
+
+
+async def _on_terminal(project: Project, columns: int, *arguments: str) -> str:
+    """What a terminal of so many columns gets, without colours."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    try:
+        async with project.started(*arguments, stdout=theirs) as process:
+            said = await ended(process)
+            assert said.code == 0, said
+        text = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n")
+
+
+async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stage: Scene) -> None:
+    project = beside(stage)
+    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+        card = await stage.ask()
+        said = await project.run("answer", "100001", "yes")
+        assert (said.code, said.err) == (0, "")
+        reply = await stage.reply()
+        assert reply["response"] is True
+        assert reply["decided_by"].startswith("user:os/")
+        shown = await stage.now_says(card, "user:os/")
+        assert not controls(shown)
+        late = await project.run("answer", "CLR-100001-001", "no")
+        assert (late.code, "already answered by user:os/" in late.err) == (5, True)
+    assert len(stage.producer.replies) == 1
+
+
+async def test_shell_is_told_that_a_click_was_first(stage: Scene) -> None:
+    project = beside(stage)
+    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+        card = await stage.ask()
+        await stage.connected()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        await stage.reply()
+        late = await project.run("answer", "CLR-100001-001", "yes")
+        assert (late.code, "already answered by user:slack/" in late.err) == (5, True)
+        assert stage.record()["aaep"]["response"] is False
+
+
+async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: Scene) -> None:
+    project = beside(stage)
+    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+        card = await stage.ask()
+        await project.fine("escalate", "100001", "nobody here knows")
+        await stage.page("nobody here knows", ONCALL)
+        await project.fine("abandon", "100001", "not needed")
+        assert not controls(await stage.now_says(card, "Closed by hand"))
