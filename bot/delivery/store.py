@@ -47,7 +47,7 @@ class Store:
         """
         lock = FileLock(f"{path}.lock", thread_local=False)
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=0.2, poll_interval=0.01)  # a shell that looks has it for a moment
         except Timeout:
             raise StorageInUseError(
                 f"{path} is in use by another clarify-bot; one instance per storage."
