@@ -25,17 +25,16 @@ async def test_mirror_whose_labels_were_half_done_finishes_them(world: World) ->
 
 
 async def test_mirror_killed_while_it_sets_labels_knows_of_them(world: World) -> None:
-    world.github.faults["POST labels"] += [
-        Fault(201, done=True),
-        Fault(-1, done=True),
-    ]  # created; added, unseen
     await world.start()
-    record = await world.ask()
+    await world.answer(await world.ask())
+    await world.shows(2)
+    world.github.faults["POST labels"].append(Fault(-1, done=True))
+    record = await world.ask(question="Another?")
     await until(lambda: world.github.labels[42])
     await world.kill()
     await world.answer(record)
     await world.start()
-    await world.shows(2)
+    await world.shows(4)
 
     assert world.github.labels[42] == set()
 
@@ -61,8 +60,10 @@ async def test_mirror_without_its_storage_removes_labels_of_what_was_closed_mean
     await world.forget()
     world.github.labels[99] = {ACTIVE}  # of somebody else, who uses the repository too
     await world.clock.advance(60)
-    await world.start()
-    await world.quiet()
+    for _ in range(2):
+        await world.start()
+        await world.quiet()
+        await world.kill()
 
     assert world.github.labels[42] == set()
     assert world.github.labels[99] == {ACTIVE}
