@@ -128,9 +128,7 @@ def _table(table: Table) -> RenderableType:
         box=box.SIMPLE_HEAD, title=inert.line(table.title) or None, title_justify="left", pad_edge=False
     )
     for column in table.columns:
-        drawn.add_column(
-            column.name, no_wrap=column.whole, overflow="fold", ratio=None if column.whole else column.share
-        )
+        drawn.add_column(column.name, no_wrap=column.whole, overflow="fold")
     for row in table.rows:
         drawn.add_row(*(_text(cell(each), inert.plain) for each in row))
     return drawn

@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("Status", whole=True),
     Column("Who asks whom"),
     Column("Asked", whole=True),
-    Column("Question", share=2),
+    Column("Question"),
 )
 _DID = {"question": "asks", "answer": "answers", "resolution": "closes", "escalation": "escalates"}
 _THROUGH = {"slack": "Slack", "shell": "the shell", "python": "Python", "responder": "a responder"}

@@ -20,11 +20,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`whole`: its values are short and never broken into lines (an id, a status). `share`: of the room that is left."""
+    """`whole`: its values are short and never broken into lines (an id, a status)."""
 
     name: str
     whole: bool = False
-    share: int = 1
 
 
 @dataclass(frozen=True, slots=True)

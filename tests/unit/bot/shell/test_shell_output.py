@@ -11,7 +11,7 @@ from bot.shell.output import Output
 from bot.shell.sheet import Cell, Column, Table
 
 EVIL = "\x1b[31mred\x1b[0m \x9b2J \x07 [red]markup[/red] :bomb: \u202egnp.exe \ud800 tab\there"
-COLUMNS = (Column("Id", whole=True), Column("Status", whole=True), Column("Who"), Column("Question", share=2))
+COLUMNS = (Column("Id", whole=True), Column("Status", whole=True), Column("Who"), Column("Question"))
 LONG = "Should we move the payment tables to another database before the release, or after it?"
 
 
