@@ -15,6 +15,7 @@ from bot.demo.questions import (
     change_to_name,
     name_of_release,
     part_of_customers,
+    review,
     start,
     where_first,
     wording,
@@ -112,6 +113,7 @@ async def release(session: Session, number: int, *, fails: bool) -> None:
     if not await session.ask(start(version)):
         await session.tell("session.completed", summary_normal=f"Stood down: {version} is not released today")
         return
+    await session.ask(review(version))
     await deploy(session, version)
     await write_up(session, version)
     await session.use("mailer", "Mailing the announcement", "1,204 mails handed over")

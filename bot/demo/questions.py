@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from bot.demo.reviewer import ROLE
+
 TIMEOUT_SECONDS = 1800
 
 
@@ -20,15 +22,17 @@ class Question:
     default: str | None = None
     default_value: str | bool | float | None = None
     timeout_seconds: int = TIMEOUT_SECONDS
+    to: str | None = None  # another agent's role; None: people
 
     def payload(self) -> dict[str, Any]:
         """Build the event's fields. Asked again on the same topic, it is a follow-up."""
+        agentx = {"topic": self.topic} if self.to is None else {"topic": self.topic, "to": self.to}
         fields: dict[str, Any] = {
             "question": self.text,
             "timeout_seconds": self.timeout_seconds,
             "accepted_response_kinds": list(self.kinds),
             "summary_normal": self.text if len(self.text) <= 200 else self.text[:199] + "…",
-            "extensions": {"agentx": {"topic": self.topic}},
+            "extensions": {"agentx": agentx},
         }
         if self.choices:
             fields["choices"] = [{"value": value, "label": label} for value, label in self.choices]
@@ -47,6 +51,17 @@ def start(version: str) -> Question:
         context="The last release was nine days ago. Nobody else is deploying.",
         default="no",
         default_value=False,
+    )
+
+
+def review(version: str) -> Question:
+    """Ask the other agent, which answers within seconds; people may be faster."""
+    return Question(
+        topic=f"security of {version}",
+        text=f"Does {version} need a security review before it goes out?",
+        kinds=("freetext",),
+        context="Changed: checkout, search, invoices, basket.",
+        to=ROLE,
     )
 
 

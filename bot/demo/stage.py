@@ -7,6 +7,7 @@ environment, Socket Mode and Web API to the workspace, AAEP over HTTP to the age
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from uuid import uuid4
 
 from bot.demo.agent import AGENT_ID, AGENT_NAME, live
 from bot.demo.producer import DemoProducer
+from bot.demo.reviewer import ROLE
 from bot.errors import DemoError
 from bot.settings import read_environment
 from bot.workspace import Workspace
@@ -51,6 +53,7 @@ async def play(
             producer = await stack.enter_async_context(DemoProducer(AGENT_ID, agent_name=AGENT_NAME))
             file = place / "clarify.toml"
             file.write_text(configuration(producer.url), encoding="utf-8")
+            _write_workflow(place)
             _greet(say, workspace.url, place)
             bot = await stack.enter_async_context(_bot(command(file), place, workspace.api_url))
             await _go_on(producer, bot, place, say)
@@ -89,6 +92,9 @@ channel = "{AGENTS}"
 answerers = ["members"]
 on_call = "demo"
 
+[responders.{ROLE}]
+command = {json.dumps([sys.executable, "-m", "bot.demo.reviewer"])}
+
 [[on_call]]
 name = "demo"
 users = ["{ONCALL}"]
@@ -98,6 +104,15 @@ steps = [
   {{after = "3m", notify = ["channel:{FALLBACK}"]}},
 ]
 """
+
+
+def _write_workflow(place: Path) -> None:
+    """Let the agent ask the other one."""
+    folder = place / ".agentx" / "workflows"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "release.toml").write_text(
+        f'[[steps]]\nagent = "{AGENT_ID}"\ncan_clarify = ["{ROLE}"]\n', encoding="utf-8"
+    )
 
 
 def _folder(wanted: Path | None) -> Path:

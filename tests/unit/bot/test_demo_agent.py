@@ -13,6 +13,7 @@ from httpx_sse import aconnect_sse
 
 from bot.demo.agent import Session, live, release, shown
 from bot.demo.producer import DemoProducer
+from bot.demo.reviewer import ROLE
 from bot.demo.questions import Question, announcement, part_of_customers
 from core.aaep import parse_event
 from core.clock import SystemClock
@@ -107,15 +108,17 @@ async def test_agent_asks_in_every_way_and_goes_on_with_the_answers() -> None:
     questions = [event for event in seen if event["type"].endswith("awaiting.clarification")]
     assert [event["accepted_response_kinds"] for event in questions] == [
         ["yes_no"],
+        ["freetext"],  # of another agent
         ["multiple_choice"],
         ["numeric"],
         ["multiple_choice"],
         ["multiple_choice", "freetext"],
         ["freetext"],
     ]
-    assert len(questions[1]["choices"]) == 3
-    assert len(questions[3]["choices"]) > 5
-    assert 10_000 < len(questions[5]["question"]) <= 16384
+    assert [event["extensions"]["agentx"].get("to") for event in questions[:3]] == [None, ROLE, None]
+    assert len(questions[2]["choices"]) == 3
+    assert len(questions[4]["choices"]) > 5
+    assert 10_000 < len(questions[6]["question"]) <= 16384
     told = " ".join(event.get("summary_normal", "") for event in seen)
     for part in (
         "4.1 runs on canary",
