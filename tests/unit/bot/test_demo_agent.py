@@ -13,8 +13,8 @@ from httpx_sse import aconnect_sse
 
 from bot.demo.agent import Session, live, release, shown
 from bot.demo.producer import DemoProducer
-from bot.demo.reviewer import ROLE
 from bot.demo.questions import Question, announcement, part_of_customers
+from bot.demo.reviewer import ROLE
 from core.aaep import parse_event
 from core.clock import SystemClock
 
