@@ -30,7 +30,7 @@ _log = logging.getLogger("clarify.ledger")
 AGENT = "clarify-bot"
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
-_KERNEL_WAIT = 0.001  # always as long: who has waited long must not look less often than who comes now
+_SELDOM, _OFTEN = 0.002, 0.0005  # who has waited for longer looks more often
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.01  # for markers of others; only one process of ours waits for one
 _LENGTH = 120  # of our markers, so that each overwrites the one before
 
@@ -129,14 +129,33 @@ class Locks:
 
 
 def _lock(private: Path, deadline: float) -> int | None:
-    """A handle of the private file, with the kernel's lock on it; None: not before `deadline`."""
+    """A handle of the private file, with the kernel's lock on it; None: not before `deadline`.
+
+    Who does not get it at once queues for being the next: else whoever just let go would mostly be the first to
+    have it again, and others would wait until their time is over.
+    """
+    queue = private.with_suffix(".queue")
+    if not queue.exists() and (handle := _locked(private, 0.0)) is not None:
+        return handle
+    turn = _locked(queue, deadline)
+    if turn is None:
+        return None
+    try:
+        return _locked(private, deadline)
+    finally:
+        queue.unlink(missing_ok=True)  # before the lock on it goes: those who wait for it look for a new one
+        os.close(turn)
+
+
+def _locked(path: Path, deadline: float) -> int | None:
+    """A handle of the file, which is made if need be, with the kernel's lock on it; None: not before `deadline`."""
     while True:
-        handle = os.open(private, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         try:
-            if not _locked(handle, deadline):
+            if not _flocked(handle, deadline):
                 os.close(handle)
                 return None
-            if private.stat().st_ino == os.fstat(handle).st_ino:
+            if path.stat().st_ino == os.fstat(handle).st_ino:
                 return handle
         except FileNotFoundError:
             pass  # somebody removed it since it was opened: a lock on it would exclude nobody
@@ -146,15 +165,16 @@ def _lock(private: Path, deadline: float) -> int | None:
         os.close(handle)
 
 
-def _locked(handle: int, deadline: float) -> bool:
+def _flocked(handle: int, deadline: float) -> bool:
+    began = time.monotonic()
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            if now >= deadline:
                 return False
-            time.sleep(min(_KERNEL_WAIT, left))
+            time.sleep(min(max(_OFTEN, _SELDOM - (now - began) / 50), deadline - now))
         else:
             return True
 
