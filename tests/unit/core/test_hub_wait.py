@@ -88,6 +88,27 @@ async def test_wait_is_woken_by_a_write_of_another(
     assert await task == "PostgreSQL"
 
 
+async def test_wait_looks_once_for_each_notice(hub: Hub, other: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.hub._LOOK_EVERY", 1000.0)
+    await hub.request(REQUEST)
+    looks: list[str] = []
+    find = FileLedger.find
+
+    async def counted(self: FileLedger, clarification_id: str, issue: int) -> Any:
+        looks.append(clarification_id)
+        return await find(self, clarification_id, issue)
+
+    monkeypatch.setattr(hub._ledger, "find", counted.__get__(hub._ledger))
+    task = await begun(hub)
+    await other.request(REQUEST)
+    await until(lambda: len(looks) >= 2)
+    for _ in range(50):  # as often as it could have looked
+        await other.find(ID)
+    assert len(looks) < 10
+    await other.answer(ID, "PostgreSQL", ARCHITECT)
+    assert await task == "PostgreSQL"
+
+
 @pytest.mark.parametrize("lost", ["never told", "cannot be watched"])
 async def test_lost_notice_only_delays(
     hub: Hub, other: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lost: str
@@ -154,6 +175,20 @@ async def test_resolved_elsewhere_without_a_word_is_closed(hub: Hub) -> None:
         await hub.wait(ID, LONG)
 
 
+async def test_answer_that_was_escalated_again_is_none_yet(hub: Hub) -> None:
+    """Another implementation may pass on what was answered: people have the word then."""
+    await hub.request(REQUEST)
+    thread = [entry("answer", "Ask somebody else"), entry("escalation", "Rounds exhausted")]
+    write_as_another(
+        hub, lambda record: record.update(status="escalated", thread=[*record["thread"], *thread])
+    )
+    assert answer_of(await hub.find(ID)) is None
+    with pytest.raises(TimeoutError):
+        await hub.wait(ID, 0)
+    await hub.answer(ID, "PostgreSQL", PERSON)
+    assert (await hub.wait(ID, 0)).status == "resolved"
+
+
 async def test_wait_for_a_round(hub: Hub) -> None:
     await hub.request(REQUEST)
     await hub.answer(ID, "PostgreSQL", ARCHITECT)
@@ -188,7 +223,8 @@ async def test_timeout_is_kept_and_nothing_is_left_behind(hub: Hub) -> None:
     assert (hub._changes._waiting, hub._changes._watcher) == ({}, None)
 
 
-async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub) -> None:
+async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.hub._LOOK_EVERY", 1000.0)
     await hub.request(REQUEST)
     first, second = await begun(hub), await begun(hub)
     await until(lambda: len(hub._changes._waiting) == 2)
