@@ -98,8 +98,8 @@ class Github:
         if fault.status == -1:
             await self.stall.wait()
         if fault.status <= 0:
-            assert request.transport is not None
-            request.transport.abort()
+            if request.transport is not None:  # else they hung up first
+                request.transport.abort()
             return web.Response()
         return web.Response(status=fault.status, headers={**self.always, **fault.headers}, text=fault.body)
 
