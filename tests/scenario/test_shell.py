@@ -179,3 +179,52 @@ async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: Scene) -
         await stage.page("nobody here knows", ONCALL)
         await project.fine("abandon", "100001", "not needed")
         assert not controls(await stage.now_says(card, "Closed by hand"))
+
+
+async def test_shell_asks_people_and_prints_what_one_of_them_replied_in_slack(stage: Scene) -> None:
+    project = beside(stage)
+    people = ("request", "--from", "engineer", "--to", "human", "--issue", "42", "Which database?")
+    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+        await stage.connected()
+        async with project.started(*people, "--wait", "--timeout", "60s") as waiting:
+            card = await stage.card("Which database?", timeout=SOON)
+            await stage.workspace.post(FOLAKE, AGENTS, "PostgreSQL", thread_ts=card.ts)
+            said = await ended(waiting)
+    assert (said.code, said.out) == (0, "PostgreSQL\n")
+    assert said.err == "Asked human: CLR-42-001, round 1.\n"
+
+
+GATED = """
+import json, os, sys, time
+asked = json.load(sys.stdin)
+open(f"asked-{os.getpid()}", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.02)
+print("PostgreSQL, said by", os.getpid())
+"""
+
+
+async def test_shell_that_waits_does_no_harm_to_a_bot_that_starts_meanwhile(stage: Scene) -> None:
+    project = beside(stage).answering(GATED)
+
+    def askers() -> list[Path]:
+        return list(project.folder.glob("asked-*"))
+
+    async with project.started(*ASK, "Which?", "--wait", "--timeout", "60s") as waiting:
+        await eventually(askers, SOON)
+        async with stage.bot((stage.folder / "clarify.toml").read_text()):
+            await eventually(lambda: len(askers()) == 2, SOON)  # each has its own architect at work
+            (project.folder / "go").touch()
+            said = await ended(waiting)
+            record = project.records()[0]
+    answers = [entry["body"] for entry in record["thread"] if entry["type"] == "answer"]
+    assert (said.code, [said.out]) == (0, [f"{answer}\n" for answer in answers])
+    assert (record["status"], record["aaep"]["decidedBy"]) == ("answered", "agent:architect")
+
+
+async def test_shell_that_waits_beside_a_bot_leaves_the_responder_to_it(stage: Scene) -> None:
+    project = beside(stage).answering("print('PostgreSQL')")
+    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+        said = await project.run(*ASK, "Which?", "--wait", "--timeout", "60s")
+    assert (said.code, said.out) == (0, "PostgreSQL\n")
+    assert said.err == "Asked architect: CLR-42-001, round 1.\n"
