@@ -6,6 +6,7 @@ Drawn without a display (Agg). Agents' words are drawn as they are: `$` begins n
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import timedelta
 from io import BytesIO
@@ -116,11 +117,14 @@ def _names(axes: Axes, title: str, counts: Sequence[Count]) -> None:
 def _fit(text: Text, axes: Axes, name: str) -> None:
     """Show as much of `name` as the chart is wide: letters differ, Chinese ones are twice as wide."""
     room = axes.get_window_extent().width
-    limit = min(_LONGEST, inert.size(name))
-    text.set_text(inert.clip(name, limit))
-    while limit > 1 and text.get_window_extent().width > room:
-        limit -= 1
+
+    def fits(limit: int) -> bool:
         text.set_text(inert.clip(name, limit))
+        return bool(text.get_window_extent().width <= room)
+
+    longest = min(_LONGEST, inert.size(name))
+    if not fits(longest):
+        fits(bisect_left(range(longest), 1, key=lambda limit: int(not fits(limit))) - 1)
 
 
 def _bare(axes: Axes, title: str) -> None:
