@@ -30,7 +30,7 @@ _log = logging.getLogger("clarify.ledger")
 AGENT = "clarify-bot"
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
-_SELDOM, _OFTEN = 0.002, 0.0005  # who has waited for longer looks more often
+_SELDOM, _OFTEN = 0.002, 0.0004  # who has waited for longer, or is the next, looks more often
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.01  # for markers of others; only one process of ours waits for one
 _LENGTH = 120  # of our markers, so that each overwrites the one before
 
@@ -141,18 +141,18 @@ def _lock(private: Path, deadline: float) -> int | None:
     if turn is None:
         return None
     try:
-        return _locked(private, deadline)
+        return _locked(private, deadline, _OFTEN)
     finally:
         queue.unlink(missing_ok=True)  # before the lock on it goes: those who wait for it look for a new one
         os.close(turn)
 
 
-def _locked(path: Path, deadline: float) -> int | None:
+def _locked(path: Path, deadline: float, pause: float = _SELDOM) -> int | None:
     """A handle of the file, which is made if need be, with the kernel's lock on it; None: not before `deadline`."""
     while True:
         handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         try:
-            if not _flocked(handle, deadline):
+            if not _flocked(handle, deadline, pause):
                 os.close(handle)
                 return None
             if path.stat().st_ino == os.fstat(handle).st_ino:
@@ -165,7 +165,7 @@ def _locked(path: Path, deadline: float) -> int | None:
         os.close(handle)
 
 
-def _flocked(handle: int, deadline: float) -> bool:
+def _flocked(handle: int, deadline: float, pause: float) -> bool:
     began = time.monotonic()
     while True:
         try:
@@ -174,7 +174,7 @@ def _flocked(handle: int, deadline: float) -> bool:
             now = time.monotonic()
             if now >= deadline:
                 return False
-            time.sleep(min(max(_OFTEN, _SELDOM - (now - began) / 50), deadline - now))
+            time.sleep(min(max(_OFTEN, pause - (now - began) / 50), deadline - now))
         else:
             return True
 
