@@ -46,7 +46,7 @@ class Waiting:
 class AgentNode:
     """An agent, and under it those that wait for it (each agent once, under the one it waits for longest).
 
-    `waits`: the longest first. `asked`: ids of the open clarifications that it has to answer. `issues`: of its
+    `waits`: the longest first. `asked`: ids of the open clarifications that it, and not yet the person on call, has to answer. `issues`: of its
     sessions that have not ended, and of what it waits for.
     """
 
@@ -158,7 +158,9 @@ def _nodes(open_ones: list[Summary], sessions: Sequence[SessionFact]) -> dict[st
         if summary.blocking:
             asking[key].append(summary)
         if agent_key(summary.to) != HUMAN:
-            asked[_key(summary.to, spelled)].append(summary)
+            target = _key(summary.to, spelled)
+            if summary.status != "escalated":  # then people have it
+                asked[target].append(summary)
     return {key: _node(agent, of_agent[key], asking[key], asked[key]) for key, agent in spelled.items()}
 
 

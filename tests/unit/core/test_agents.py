@@ -70,6 +70,14 @@ def test_tree_statuses(
     assert found == expected
 
 
+def test_tree_of_what_was_passed_on_to_people() -> None:
+    """Whoever was asked is not at it any more; who asked still waits, and stands under it."""
+    (architect,) = tree([wait(1, "engineer", "architect", status="escalated")], [])
+    assert (architect.agent, architect.status, architect.asked) == ("architect", "idle", ())
+    assert shape(architect.waiters) == ["engineer"]
+    assert architect.waiters[0].status == "blocked"
+
+
 def test_tree_says_on_whom_since_when() -> None:
     summaries = [
         wait(2, "engineer", "human", 9, issue=43, status="escalated"),
