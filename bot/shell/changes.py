@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bot.shell.completion import complete_open_id, complete_role
 from bot.shell.options import ConfigOption, JsonOption
 from bot.shell.running import run, told
 
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 NameArgument = Annotated[
     str | None,
-    typer.Argument(metavar="ID|ISSUE", help="CLR-42-001, or 42 where only one of issue 42 is open."),
+    typer.Argument(
+        metavar="ID|ISSUE",
+        help="CLR-42-001, or 42 where only one of issue 42 is open.",
+        autocompletion=complete_open_id,
+    ),
 ]
 TextArgument = Annotated[
     str | None,
@@ -31,7 +36,12 @@ ReasonArgument = Annotated[
 ]
 RoleOption = Annotated[
     str | None,
-    typer.Option("--as", metavar="ROLE", help="Decide as this role, not as the person at the prompt."),
+    typer.Option(
+        "--as",
+        metavar="ROLE",
+        help="Decide as this role, not as the person at the prompt.",
+        autocompletion=complete_role,
+    ),
 ]
 
 

@@ -28,7 +28,7 @@ _MEANT = re.compile(r"[^\w ,./+-]+")
 
 
 def complete_open_id(ctx: typer.Context, incomplete: str) -> list[Offer]:
-    """Ids of clarifications that take an answer, with their topics."""
+    """Ids of clarifications that are not closed, with their topics."""
     return _ids(ctx, incomplete, only_open=True)
 
 
@@ -60,7 +60,7 @@ def _ids(ctx: typer.Context, incomplete: str, *, only_open: bool) -> list[Offer]
             name = identity(item)
             if not ID.fullmatch(name) or not name.startswith(incomplete):
                 continue
-            if not only_open or item.get("status") in {"pending", "stale", "escalated"}:
+            if not only_open or item.get("status") not in {"resolved", "abandoned"}:
                 offers.append((name, _harmless(f"{item.get('status')}, {item.get('topic')}")))
         return offers[:_OFFERS]
     except Exception:  # noqa: BLE001 - a line that is being typed is no place for errors

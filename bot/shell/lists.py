@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bot.shell.completion import complete_id, complete_role
 from bot.shell.options import ConfigOption, DurationOption, JsonOption, StatusName
 from bot.shell.running import run
 
@@ -32,8 +33,13 @@ def list_(
     *,
     issue: Annotated[int | None, typer.Option(help="Only of this issue.", min=1)] = None,
     status: Annotated[list[StatusName] | None, typer.Option(help="Only these; may be repeated.")] = None,
-    from_: Annotated[str | None, typer.Option("--from", help="Only asked by this role or agent.")] = None,
-    to: Annotated[str | None, typer.Option(help="Only put to this role.")] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Only asked by this role or agent.", autocompletion=complete_role),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Only put to this role.", autocompletion=complete_role)
+    ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Also those that are answered or closed.")] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
@@ -76,7 +82,10 @@ def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
 
 def show(
     name: Annotated[
-        str | None, typer.Argument(metavar="ID|ISSUE", help="CLR-42-001, or 42 for all of issue 42.")
+        str | None,
+        typer.Argument(
+            metavar="ID|ISSUE", help="CLR-42-001, or 42 for all of issue 42.", autocompletion=complete_id
+        ),
     ] = None,
     *,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer first.")] = False,

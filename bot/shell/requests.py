@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bot.shell.completion import complete_id, complete_role
 from bot.shell.options import ConfigOption, DurationOption, JsonOption
 from bot.shell.running import run, told
 
@@ -25,8 +26,13 @@ def request(
         str | None, typer.Argument(metavar="QUESTION", help="`-` reads it from standard input.")
     ] = None,
     *,
-    from_: Annotated[str | None, typer.Option("--from", help="The role that asks.")] = None,
-    to: Annotated[str | None, typer.Option(help="The role that is asked; `human` asks people.")] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="The role that asks.", autocompletion=complete_role)
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="The role that is asked; `human` asks people.", autocompletion=complete_role),
+    ] = None,
     issue: Annotated[int | None, typer.Option(help="The number of the issue that it is about.")] = None,
     topic: Annotated[
         str | None,
@@ -43,7 +49,11 @@ def request(
     context: Annotated[str | None, typer.Option(help="What whoever answers should know.")] = None,
     follow_up: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Ask further about what was answered there: its next round."),
+        typer.Option(
+            metavar="ID",
+            help="Ask further about what was answered there: its next round.",
+            autocompletion=complete_id,
+        ),
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the answer and print it, and nothing else.")

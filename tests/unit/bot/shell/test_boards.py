@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
@@ -37,6 +36,11 @@ async def _heard(root: Path, *agents: str, hours_ago: float = 1) -> AsyncIterato
         yield store
     finally:
         await store.close()
+
+
+async def _heard_and_closed(root: Path, *agents: str) -> None:
+    async with _heard(root, *agents):
+        pass
 
 
 async def _hear(store: Store, agents: Sequence[str], first: float) -> None:
@@ -175,12 +179,11 @@ async def test_peek_sees_the_sessions_of_a_storage_that_a_bot_holds(tmp_path: Pa
         assert all(fact.ended for fact in peek.sessions(path, since, 10))
 
 
-async def test_peek_leaves_nothing_behind_where_no_bot_runs(tmp_path: Path) -> None:
-    async with _heard(tmp_path, "engineer"):
-        pass
-    before = sorted(os.listdir(tmp_path))
+def test_peek_leaves_nothing_behind_where_no_bot_runs(tmp_path: Path) -> None:
+    asyncio.run(_heard_and_closed(tmp_path, "engineer"))
+    before = sorted(each.name for each in tmp_path.iterdir())
     assert len(peek.sessions(tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1), 10)) == 1
-    assert sorted(os.listdir(tmp_path)) == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == before
 
 
 async def test_peek_leaves_out_what_was_heard_long_ago(tmp_path: Path) -> None:
@@ -208,11 +211,7 @@ def test_boards_with_a_storage_that_cannot_be_read_say_what_the_ledgers_say(plac
 
 
 def test_boards_show_the_sessions_of_a_bot(place: Place) -> None:
-    async def heard() -> None:
-        async with _heard(place.root, "engineer", "qa"):
-            pass
-
-    asyncio.run(heard())
+    asyncio.run(_heard_and_closed(place.root, "engineer", "qa"))
     place.ask(
         42,
         "engineer",

@@ -26,7 +26,7 @@ def _context(config: object = None) -> typer.Context:
 
 
 def test_completion_of_ids(place: Place) -> None:
-    place.answer(place.ask(42, "engineer", "architect", "OAuth flow"), "x")
+    place.ledger.path(42).write_text(ledger_of(42, foreign(42, 1, status="resolved")))
     place.ask(43, "engineer", "architect", "Storage: which?")
     with chdir(place.root):
         assert complete_open_id(_context(), "") == [("CLR-43-001", "pending, Storage which")]

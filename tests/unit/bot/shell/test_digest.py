@@ -127,8 +127,7 @@ def test_draw_takes_every_name_as_it_is(name: str) -> None:
 
 def test_draw_shows_what_it_is_given() -> None:
     usual = draw(_figures(), period_of("7d", NOW))
-    assert draw(_figures(), period_of("7d", NOW)) == usual
-    for change in ({"open": 2}, {"median": timedelta(hours=5)}, {"topics": (Count("X", 4),)}):
+    for change in ({"median": timedelta(hours=5)}, {"topics": (Count("X", 4),)}):
         assert draw(_figures(**change), period_of("7d", NOW)) != usual, change
     assert draw(_figures(), period_of("8d", NOW)) != usual
 
