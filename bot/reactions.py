@@ -10,7 +10,7 @@ from typing import Any
 from bot import inert, phrases
 from bot.errors import SlackError
 from core.clarification import Clarification
-from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, NotOpen, Superseded, TooLong
+from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, NotOpen, Superseded
 
 _log = logging.getLogger("clarify.desk")
 View = dict[str, Any]
@@ -60,10 +60,8 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text = phrases.STALE_CARD
         case NotOpen():
             text = phrases.closed(error.record)
-        case AnswerRejected() | TooLong():
+        case AnswerRejected() | BadInput():
             text = inert.escape(str(error))
-        case BadInput():
-            text = inert.escape(inert.clip(str(error), 600))
         case NotFound():
             text = phrases.unknown_clarification(clarification_id)
         case LockTimeout():

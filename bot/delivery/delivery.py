@@ -177,8 +177,8 @@ class Delivery:
         self._known.difference_update(_card_key(s) for s in mine if not s.needs_something)
 
     def _concerns(self, summary: Summary) -> bool:
-        """Whether people see it, or may have seen it: what is closed may have had a card."""
-        return not summary.is_open or _card_key(summary) in self._known or self._audiences.shows(summary)
+        """Whether people see it, or saw it: what agents settled among themselves after all may have had a card."""
+        return _card_key(summary) in self._known or self._audiences.shows(summary)
 
     async def _roll_up(self, group: Group) -> None:
         """Give a free place to the next held question; show or refresh the roll-up card of the others."""

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from bot.delivery.inflight import InFlight
+from bot.delivery.lanes import Again, Done
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Fresh, Messages, Row
+from bot.delivery.messenger import Messenger
 from bot.delivery.pages import Drawn
 from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
@@ -20,7 +22,9 @@ from core.clarification import Clarification
 from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.transitions import escalated
+from tests.clocks import ManualClock
 from tests.unit.bot.audiences import audiences
+from tests.unit.bot.delivery.test_messenger import Slack
 from tests.unit.core.records import NOW, record
 
 RENDERER = Renderer()
@@ -109,6 +113,37 @@ async def test_page_waits_for_the_card_that_begins_its_thread(world: World) -> N
     await world.messages.landed(row, "C0GOOD", "1.1", "d", final=False, opens_thread=True)
     wish = await world.wish(PAGE)
     assert (wish.waits, wish.thread_ts, wish.broadcast) == (False, "1.1", True)
+
+
+async def test_page_is_posted_once_its_thread_has_begun(world: World) -> None:
+    record = world.escalated()
+    await world.ledger.transact(42, lambda book: book.put(record))
+    world.index.put(summarize(record))
+    world.rollups.update(summarize(record))
+    await world.messages.want([ASKED, Fresh(PAGE, "page", "C0GOOD", producer="", session_id=ID)])
+    world.rollups.may_have_card(ID)
+    slack = Slack(ManualClock())
+
+    async def never(row: Row, code: str) -> bool:
+        raise AssertionError(code)
+
+    async def landed(row: Row, wish: Wish) -> None:
+        pass
+
+    messenger = Messenger(
+        gateway=slack,  # type: ignore[arg-type]
+        messages=world.messages,
+        wishes=world.wishes,
+        clock=ManualClock(),
+        unplaceable=never,
+        landed=landed,
+    )
+    assert isinstance(await messenger.deliver(PAGE), Again)
+    assert not slack.there
+    assert isinstance(await messenger.deliver(CARD), Done)
+    assert isinstance(await messenger.deliver(PAGE), Done)
+    card, page = slack.there.values()
+    assert (card.thread_ts, page.thread_ts) == (None, next(iter(slack.there))[1])
 
 
 async def test_page_does_not_wait_for_a_card_that_cannot_be_shown(world: World) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,13 +40,21 @@ class Crew:
 
 
 def known(clarification: str) -> Summary | None:
-    return summary(agent_id="planner-1") if clarification == "CLR-42-001" else None
+    put_to = {
+        "CLR-42-001": {},
+        "CLR-42-002": {"to": "Architect"},
+        "CLR-42-003": {"to": "lead", "producer": None},
+    }
+    more: dict[str, Any] | None = put_to.get(clarification)
+    return summary(int(clarification[-3:]), agent_id="planner-1", **more) if more is not None else None
 
 
 def slack(target: str, thread: tuple[str, str] | None = None, mentions: str = "") -> Address:
     return Address("slack", target, thread, tuple(mentions.split()))
 
 
+ROLES = '[responders.architect]\npeople = ["C0ARCHITECTS"]\n[responders.lead]\npeople = ["U0LEAD"]\n'
+TO_ROLE, TO_LEAD = Incident(clarification="CLR-42-002"), Incident(clarification="CLR-42-003")
 ABOUT, OTHER, NONE = Incident(), Incident("deploy-1", "CLR-7-001"), Incident(None, None)
 
 
@@ -58,6 +67,8 @@ ABOUT, OTHER, NONE = Incident(), Incident("deploy-1", "CLR-7-001"), Incident(Non
         ("thread", ABOUT, None, [slack(AGENTS, SESSION, "U1 U2")]),
         ("thread", ABOUT, "U9", [slack(AGENTS, SESSION, "U9")]),
         ("thread", OTHER, None, [slack("C0DEPLOY", None, "U1 U2")]),
+        ("thread", TO_ROLE, None, [slack("C0ARCHITECTS", ("", "CLR-42-002"), "U1 U2")]),
+        ("thread", TO_LEAD, None, [slack(AGENTS, ("", "CLR-42-003"), "U1 U2")]),
         ("thread", NONE, None, [slack(AGENTS, None, "U1 U2")]),
         ("group:S1", ABOUT, None, [slack("U3"), slack("U4")]),
         ("group:S2", ABOUT, None, []),
@@ -72,7 +83,7 @@ async def test_addresses_table(
 ) -> None:
     crew = Crew()
     crew.gone = {"U0GONE"}
-    targets = Targets(settings(tmp_path, ON_CALL, base=BASE + ROUTES), crew, known)
+    targets = Targets(settings(tmp_path, ON_CALL + ROLES, base=BASE + ROUTES), crew, known)
 
     assert await targets.addresses(notify, "platform", incident, holder) == tuple(expected)
 
