@@ -40,12 +40,12 @@ class Crew:
 
 
 def known(clarification: str) -> Summary | None:
-    put_to = {
+    put_to: dict[str, dict[str, Any]] = {
         "CLR-42-001": {},
         "CLR-42-002": {"to": "Architect"},
         "CLR-42-003": {"to": "lead", "producer": None},
     }
-    more: dict[str, Any] | None = put_to.get(clarification)
+    more = put_to.get(clarification)
     return summary(int(clarification[-3:]), agent_id="planner-1", **more) if more is not None else None
 
 
