@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from bot.shell.desk import Shell
 from bot.shell.presence import bot_runs
@@ -86,11 +87,30 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
 
     dispatcher.note(summarize(record))
     shell.heard.append(heard)
-    tasks = [asyncio.create_task(dispatcher.run()), asyncio.create_task(shell.standing.run())]
+    try:
+        async with _beside(dispatcher.run(), shell.standing.run()):
+            yield
+    finally:
+        shell.heard.remove(heard)
+
+
+@asynccontextmanager
+async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Meanwhile `work` runs; it is stopped on leaving. If any of it breaks, so does what waits for it."""
+    me = asyncio.current_task()
+    tasks = [asyncio.create_task(each) for each in work]
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if me is not None and not task.cancelled() and task.exception() is not None:
+            me.cancel()
+
+    for task in tasks:
+        task.add_done_callback(ended)
     try:
         yield
     finally:
-        shell.heard.remove(heard)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result

@@ -164,3 +164,10 @@ def test_show_of_agents_words_is_inert(prompt: Prompt) -> None:
     assert json.loads(prompt.fine("show", "CLR-42-001", "--json"))["thread"][0]["body"].startswith(
         "\x1b[31mred"
     )
+
+
+def test_show_finds_what_was_archived(prompt: Prompt) -> None:
+    prompt.write(7, foreign(1, status="resolved", question="Long ago?"))
+    (prompt.ledgers / "archive").mkdir()
+    (prompt.ledgers / "issue-7.json").rename(prompt.ledgers / "archive/issue-7.json")
+    assert "  Long ago?\n" in prompt.fine("show", "CLR-7-001")

@@ -185,3 +185,15 @@ def test_request_leaves_the_responder_to_a_bot_that_runs(prompt: Prompt, tmp_pat
         said = prompt(*ASK, "Which database?", "--wait", "--timeout", "300ms")
     assert (said.code, prompt.record("CLR-42-001")["status"]) == (8, "pending")
     assert "No bot runs" not in said.err
+
+
+def test_request_whose_own_work_breaks_does_not_wait_for_ever(
+    prompt: Prompt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaks(_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("core.dispatch.Dispatcher.run", breaks)
+    responder(prompt, 'print("PostgreSQL")')
+    with pytest.raises(RuntimeError, match="broken"):
+        prompt(*ASK, "Which database?", "--wait", "--timeout", "60s")
