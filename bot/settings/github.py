@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 
 from bot.settings.table import EnvironmentName, HttpUrl, Table
 from bot.settings.values import is_loopback, url_host
@@ -33,7 +33,9 @@ class GithubSettings(Table):
     `mention`: who is told of an escalation. `comments_per_second` paces everything that is written there.
     """
 
-    repo: Annotated[str, AfterValidator(_repo)]
+    model_config = ConfigDict(populate_by_name=True)
+
+    repo: Annotated[str, AfterValidator(_repo)] = Field(validation_alias=AliasChoices("repo", "repository"))
     token_env: EnvironmentName
     api_url: HttpUrl = "https://api.github.com"
     mention: Annotated[str, AfterValidator(_mention)] | None = None

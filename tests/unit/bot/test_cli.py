@@ -128,11 +128,19 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "PLANNER_TOKEN": "a",
         "PAGER_URL": "json://localhost",
         "HEARTBEAT_URL": "https://localhost/beat",
+        "REVIEWER_TOKEN": "b",
+        "GITHUB_TOKEN": "c",
     }
     settings = parse_settings(source, file=Path("clarify.toml"), environ=TOKENS | others)
     assert [route.agent for route in settings.routes] == ["retirement-*", None]
     assert settings.on_call_named("platform").steps[1].notify == ("apprise:PAGER_URL",)
     assert settings.identities == {"U0ANN": "user:ann"}
+    assert {role: each.kind for role, each in settings.responders.items()} == {
+        "architect": "command",
+        "reviewer": "http",
+        "product-manager": "people",
+    }
+    assert settings.github is not None
     assert head.startswith("#")
 
 
