@@ -179,6 +179,15 @@ async def test_peek_sees_the_sessions_of_a_storage_that_a_bot_holds(tmp_path: Pa
         assert all(fact.ended for fact in peek.sessions(path, since, 10))
 
 
+async def test_peek_cannot_write(tmp_path: Path) -> None:
+    async with _heard(tmp_path, "engineer"):
+        with (
+            closing(peek._open(tmp_path / "clarify.db")) as db,
+            pytest.raises(sqlite3.OperationalError, match="readonly"),
+        ):
+            db.execute("delete from sessions")
+
+
 def test_peek_leaves_nothing_behind_where_no_bot_runs(tmp_path: Path) -> None:
     asyncio.run(_heard_and_closed(tmp_path, "engineer"))
     before = sorted(each.name for each in tmp_path.iterdir())

@@ -107,6 +107,7 @@ def test_digest_draws_into_a_folder_that_is_not_there(place: Place) -> None:
     "name",
     [
         "$\\frac{1}{0}$",
+        "$\\nonsense{$",
         "a$b",
         "日本語" * 40,
         "W" * 500,
@@ -137,7 +138,7 @@ def test_draw_nothing() -> None:
 
 
 def test_draw_heeds_no_style_file_in_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "matplotlibrc").write_text("font.size: 40\naxes.facecolor: red\n")
+    (tmp_path / "matplotlibrc").write_text("font.size: 40\naxes.titlecolor: red\n")
     code = """
 import sys
 from bot.shell.drawing import draw

@@ -221,6 +221,16 @@ def test_placed_leaves_the_old_file_when_it_goes_wrong(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["f"]
 
 
+def test_placed_changes_nothing_for_whoever_reads_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text("old")
+    with file.open() as reader:
+        with placed(file) as stream:
+            stream.write(b"new")
+        assert reader.read() == "old"
+    assert file.read_text() == "new"
+
+
 def test_placed_follows_a_link_and_writes_to_a_device(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "f")
     with placed(tmp_path / "link") as stream:
