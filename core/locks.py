@@ -2,15 +2,14 @@
 
 The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): whoever creates it
 exclusively holds the ledger; older than 30 s by mtime it counts as orphaned. Ours is a second name, given by `link`,
-of the private file that the kernel lock is on: it never exists without its content, and its mtime is refreshed while
-held, so that a long hold is never robbed. The kernel lock dies with its process; a marker that is found to be the
-file that one has just locked was therefore left by a dead process of ours, and is taken over as it stands.
+of a private file that only who has the kernel lock touches: it never exists without its content, and its mtime is
+refreshed while held, so that a long hold is never robbed. The kernel lock dies with its process; a marker that is
+found to be that private file was therefore left by a dead process of ours, and is taken over as it stands.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -23,6 +22,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from core.clock import iso
 from core.errors import LedgerUnwritable, LockTimeout
 
@@ -30,7 +31,7 @@ _log = logging.getLogger("clarify.ledger")
 AGENT = "clarify-bot"
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
-_SELDOM, _OFTEN = 0.002, 0.0004  # who has waited for longer, or is the next, looks more often
+_SELDOM, _OFTEN = 0.002, 0.0005  # seconds; who is the next looks more often
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.01  # for markers of others; only one process of ours waits for one
 _LENGTH = 120  # of our markers, so that each overwrites the one before
 
@@ -81,25 +82,23 @@ class Locks:
     def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[Held]:
         """Hold `{name}.json`, as `hold` does; `issue` names it in errors."""
         deadline = time.monotonic() + timeout
-        private = self._private / f"{name}.lock"
-        try:
-            handle = _lock(private, deadline)
-        except OSError as error:
-            raise LedgerUnwritable(issue, error.strerror or "lock file") from error
-        if handle is None:
-            raise LockTimeout(issue, timeout, "another process of ours")
-        held = Held(self._directory / f"{name}.json.lock", handle, os.fstat(handle).st_ino)
-        try:
-            if not _mark(held, private, issue, deadline):
-                raise LockTimeout(issue, timeout, _holder(held.marker))
-            self._remember(held)
+        with _kernel_lock(self._private / name, issue, deadline, timeout):
+            ours = self._private / f"{name}.marker"
             try:
-                yield held
+                handle = os.open(ours, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise LedgerUnwritable(issue, error.strerror or "marker file") from error
+            try:
+                held = Held(self._directory / f"{name}.json.lock", handle, os.fstat(handle).st_ino)
+                if not _mark(held, ours, issue, deadline):
+                    raise LockTimeout(issue, timeout, _holder(held.marker))
+                self._remember(held)
+                try:
+                    yield held
+                finally:
+                    self._drop(held)
             finally:
-                self._drop(held)
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)  # a child that was forked meanwhile has the handle too
-            os.close(handle)
+                os.close(handle)
 
     def _remember(self, held: Held) -> None:
         with self._guard:
@@ -128,63 +127,37 @@ class Locks:
         self._wake.set()
 
 
-def _lock(private: Path, deadline: float) -> int | None:
-    """A handle of the private file, with the kernel's lock on it; None: not before `deadline`.
-
-    Who does not get it at once queues for being the next: else whoever just let go would mostly be the first to
-    have it again, and others would wait until their time is over.
-    """
-    queue = private.with_suffix(".queue")
-    if not queue.exists() and (handle := _locked(private, 0.0)) is not None:
-        return handle
-    turn = _locked(queue, deadline)
-    if turn is None:
-        return None
+@contextmanager
+def _kernel_lock(path: Path, issue: int, deadline: float, timeout: float) -> Iterator[None]:
+    """Exclude our other processes. Who has to wait queues for being the next: one looks often, the others seldom."""
+    lock = FileLock(path.with_suffix(".lock"), thread_local=False)
+    queue = FileLock(path.with_suffix(".queue"), thread_local=False)
     try:
-        return _locked(private, deadline, _OFTEN)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            with queue.acquire(timeout=_left(deadline), poll_interval=_SELDOM):
+                lock.acquire(timeout=_left(deadline), poll_interval=_OFTEN)
+    except Timeout:
+        raise LockTimeout(issue, timeout, "another process of ours") from None
+    except OSError as error:
+        raise LedgerUnwritable(issue, error.strerror or "lock file") from error
+    try:
+        yield
     finally:
-        queue.unlink(missing_ok=True)  # before the lock on it goes: those who wait for it look for a new one
-        os.close(turn)
+        lock.release()
 
 
-def _locked(path: Path, deadline: float, pause: float = _SELDOM) -> int | None:
-    """A handle of the file, which is made if need be, with the kernel's lock on it; None: not before `deadline`."""
-    while True:
-        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        try:
-            if not _flocked(handle, deadline, pause):
-                os.close(handle)
-                return None
-            if path.stat().st_ino == os.fstat(handle).st_ino:
-                return handle
-        except FileNotFoundError:
-            pass  # somebody removed it since it was opened: a lock on it would exclude nobody
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
-def _flocked(handle: int, deadline: float, pause: float) -> bool:
-    began = time.monotonic()
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            now = time.monotonic()
-            if now >= deadline:
-                return False
-            time.sleep(min(max(_OFTEN, pause - (now - began) / 50), deadline - now))
-        else:
-            return True
-
-
-def _mark(held: Held, private: Path, issue: int, deadline: float) -> bool:
+def _mark(held: Held, ours: Path, issue: int, deadline: float) -> bool:
     """Put our marker there; False: another's was there until `deadline`."""
     wait = _FIRST_WAIT
     try:
         _sign(held.handle)
-        while not _linked(held, private):
+        while not _linked(held, ours):
             recovered = _recover(held.marker)
             left = deadline - time.monotonic()
             if left <= 0:
@@ -204,10 +177,10 @@ def _sign(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _linked(held: Held, private: Path) -> bool:
+def _linked(held: Held, ours: Path) -> bool:
     """Whether our marker is there now: by us, or left by a process of ours that died."""
     try:
-        os.link(private, held.marker)
+        os.link(ours, held.marker)
     except FileExistsError:
         return held.is_there()
     return True

@@ -224,8 +224,10 @@ class Life:
         writer.raw.executescript(_SEEN)
         writer.around_commit = self.effect
 
-    def _replaced(self, issue: int, content: bytes, before: tuple[int, int] | None) -> None:
+    def _replaced(
+        self, issue: int, content: bytes, before: tuple[int, int] | None, check: Callable[[], None]
+    ) -> None:
         self.effect()
-        self._replace(issue, content, before)
+        self._replace(issue, content, before, check)
         self._setting.written(issue, content)
         self.effect()

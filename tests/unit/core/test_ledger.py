@@ -313,7 +313,7 @@ def test_full_disk_leaves_the_file_as_it_was(ledger: FileLedger, limit: int) -> 
     assert "nothing was changed" in done.stdout
     assert path.read_bytes() == before
     left = sorted(file.name for file in ledger.directory.rglob("*") if file.is_file())
-    assert left == ["issue-7.json", "issue-7.lock"]
+    assert left == ["issue-7.json", "issue-7.lock", "issue-7.marker"]
     again = ledger._transact(7, add, time.monotonic() + 1, 1)
     assert again.id == "CLR-7-003", "a number that was not written is not used up"
 

@@ -160,7 +160,10 @@ async def test_update_writes_the_protocols_fields(file: StatusFile, path: Path) 
     }
     assert file.read() == said(path)
     assert [each.name for each in path.parent.iterdir() if each.is_file()] == [path.name]
-    assert [each.name for each in (path.parent / ".clarify").iterdir()] == ["agent-status.lock"]
+    assert sorted(each.name for each in (path.parent / ".clarify").iterdir()) == [
+        "agent-status.lock",
+        "agent-status.marker",
+    ]
 
 
 async def test_update_keeps_agents_fields_and_mode_of_others(file: StatusFile, path: Path) -> None:
@@ -326,7 +329,10 @@ async def test_refused_file_operation_leaves_the_file_as_it_was(
     assert got(path) == b"{}"
     await file.update({"engineer": WAITS})
     assert said(path) == {"engineer": BLOCKED}
-    assert [each.name for each in (path.parent / ".clarify").iterdir()] == ["agent-status.lock"]
+    assert sorted(each.name for each in (path.parent / ".clarify").iterdir()) == [
+        "agent-status.lock",
+        "agent-status.marker",
+    ]
 
 
 @pytest.mark.parametrize("content", [b"{}", b'{"half'], ids=["whole", "torn"])
