@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -38,8 +38,13 @@ def read_environment() -> Mapping[str, str]:
 
 
 def os_identity() -> str:
-    """Who decides in a shell: `user:os/{login}@{host}`."""
-    return f"user:os/{getpass.getuser()}@{socket.gethostname()}"[:256]
+    """Who decides in a shell: `user:os/{login}@{host}`. The login that the system knows, not what a variable says."""
+    number = os.getuid()
+    try:
+        login = pwd.getpwuid(number).pw_name
+    except KeyError:  # in a container a user may have a number only
+        login = str(number)
+    return f"user:os/{login}@{socket.gethostname()}"[:256]
 
 
 def slack_api_url(environ: Mapping[str, str]) -> str:

@@ -8,7 +8,14 @@ from textwrap import dedent
 import pytest
 
 from bot.errors import ConfigurationError
-from bot.settings import Settings, load_settings, parse_settings, prepare_folders, read_environment
+from bot.settings import (
+    Settings,
+    load_settings,
+    os_identity,
+    parse_settings,
+    prepare_folders,
+    read_environment,
+)
 from bot.settings.shell import load_shell_settings
 
 ENVIRON = {
@@ -599,3 +606,16 @@ def test_prepare_folders_names_what_cannot_be_created(tmp_path: Path) -> None:
 
 def test_read_environment_is_a_copy() -> None:
     assert read_environment() == dict(os.environ)
+
+
+def test_os_identity_is_not_what_a_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os_identity()
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    assert os_identity() == before
+    assert "somebody-else" not in before
+
+
+def test_os_identity_of_a_user_without_a_name_is_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 3_999_999_999)
+    assert os_identity().startswith("user:os/3999999999@")
