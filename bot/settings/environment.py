@@ -54,13 +54,19 @@ def slack_api_url(environ: Mapping[str, str]) -> str:
 
 def secrets_in(document: Mapping[str, Any], environ: Mapping[str, str]) -> Secrets:
     """Collect what the document asks for; `secret_problems` must have found nothing."""
-    given = {want.variable: SecretStr(environ[want.variable].strip()) for want in wanted(document)}
+    given = given_secrets(document, environ)
     return Secrets(
         bot_token=given["SLACK_BOT_TOKEN"],
         app_token=given.get("SLACK_APP_TOKEN"),
         signing_secret=given.get("SLACK_SIGNING_SECRET"),
         by_variable=given,
     )
+
+
+def given_secrets(document: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, SecretStr]:
+    """What the document asks for, by variable, as far as it is there."""
+    values = {want.variable: environ.get(want.variable, "").strip() for want in wanted(document)}
+    return {variable: SecretStr(value) for variable, value in values.items() if value}
 
 
 def secret_problems(document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[Problem]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from bot.errors import ConfigurationError
 from bot.settings.consistency import cross_problems, open_door_problems
-from bot.settings.environment import secret_problems, secrets_in, slack_api_url
+from bot.settings.environment import given_secrets, secret_problems, secrets_in, slack_api_url
 from bot.settings.model import Configuration, Settings
 from bot.settings.problems import Problem, describe, from_validation
 
@@ -57,9 +57,12 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
     )
 
 
-def configuration_in(source: str, *, file: Path) -> Configuration:
-    """The same without the secrets, for what needs none of them."""
-    return _configuration(_document(source, file), source, file, [])
+def configuration_in(
+    source: str, *, file: Path, environ: Mapping[str, str]
+) -> tuple[Configuration, dict[str, SecretStr]]:
+    """The same for what needs no secrets: with those that are there, by variable."""
+    document = _document(source, file)
+    return _configuration(document, source, file, []), given_secrets(document, environ)
 
 
 def _document(source: str, file: Path) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from bot.settings.responders import ResponderSettings
 class ShellSettings:
     """`file` is None where there is none: then everything is as by default, in this folder.
 
-    `by_variable`: the tokens that responders' `token_env` name, as far as they are set. `folder`: what relative paths
-    count from.
+    `by_variable`: the secrets of all variables that the file names, as far as they are set: some are sent to
+    responders, and no command gets to see any. `folder`: what relative paths count from.
     """
 
     ledger: LedgerSettings
@@ -41,15 +41,14 @@ def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellS
     if path is None and not file.exists():
         folder = Path.cwd()
         bare = Configuration.model_validate({name: {} for name in SECTIONS}, context={"folder": folder})
-        return _of(bare, None, folder, environ)
-    configuration = configuration_in(read_source(file), file=file)
-    return _of(configuration, file.resolve(), file.resolve().parent, environ)
+        return _of(bare, None, folder, {})
+    configuration, secrets = configuration_in(read_source(file), file=file, environ=environ)
+    return _of(configuration, file.resolve(), file.resolve().parent, secrets)
 
 
 def _of(
-    configuration: Configuration, file: Path | None, folder: Path, environ: Mapping[str, str]
+    configuration: Configuration, file: Path | None, folder: Path, secrets: Mapping[str, SecretStr]
 ) -> ShellSettings:
-    named = [each.token_env for each in configuration.responders.values() if each.token_env]
     return ShellSettings(
         ledger=configuration.ledger,
         storage=configuration.storage,
@@ -57,7 +56,5 @@ def _of(
         responders=configuration.responders,
         file=file,
         folder=folder,
-        by_variable={
-            name: SecretStr(environ[name].strip()) for name in named if environ.get(name, "").strip()
-        },
+        by_variable=secrets,
     )

@@ -8,6 +8,8 @@ from textwrap import dedent
 import pytest
 
 from bot.errors import ConfigurationError
+from bot.responders.build import responders_of
+from bot.responders.command import CommandResponder
 from bot.settings import (
     Settings,
     load_settings,
@@ -537,6 +539,16 @@ def test_shell_settings_need_no_secrets(tmp_path: Path) -> None:
     assert settings.ledger.directory == tmp_path / ".agentx/state/clarifications"
     assert settings.by_variable["X_TOKEN"].get_secret_value() == "secret"
     assert "secret" not in repr(settings)
+
+
+def test_shell_settings_know_every_secret_so_that_no_command_sees_it(tmp_path: Path) -> None:
+    file = tmp_path / "clarify.toml"
+    file.write_text(FULL + "\n[responders.x]\ncommand = './x'")
+    environ = ENVIRON | {"HOME": "/home/agent"}
+    settings = load_shell_settings(file, environ)
+    built = responders_of(settings.responders, settings.by_variable, settings.folder, environ)
+    assert isinstance(built["x"], CommandResponder)
+    assert built["x"]._env == {"HOME": "/home/agent"}
 
 
 def test_shell_settings_without_a_file_are_the_defaults(
