@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from watchfiles import awatch
@@ -34,10 +34,10 @@ class Changes:
         """
         woken = asyncio.Event()
         self._waiting[woken] = name
-        if self._watcher is None:
-            self._watcher = asyncio.create_task(self._watch(), name=f"who writes in {self._folder.name}")
-            await asyncio.sleep(0)  # its first step: from there on the system keeps what happens
         try:
+            if self._watcher is None:
+                self._watcher = asyncio.create_task(self._watch(), name=f"who writes in {self._folder.name}")
+                await asyncio.sleep(0)  # its first step: from there on the system keeps what happens
             yield woken
         finally:
             del self._waiting[woken]
@@ -60,8 +60,9 @@ class Changes:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await watcher
+            await asyncio.wait([watcher])  # not the task itself: its end is not the end of who waits here
+            if not watcher.cancelled():
+                watcher.result()
 
 
 def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word

@@ -235,6 +235,31 @@ async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: p
     assert hub._changes._watcher is None
 
 
+async def test_wait_that_is_cancelled_while_the_watch_ends_is_cancelled(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending, go_on = asyncio.Event(), asyncio.Event()
+
+    async def awatch(*_: object, **__: object) -> AsyncIterator[set[tuple[int, str]]]:
+        try:
+            await asyncio.Event().wait()
+            yield set()
+        finally:
+            ending.set()
+            await go_on.wait()
+
+    monkeypatch.setattr(waiting, "awatch", awatch)
+    await hub.request(REQUEST)
+    await hub.answer(ID, "PostgreSQL", ARCHITECT)
+    task = asyncio.create_task(hub.wait(ID, LONG))
+    await ending.wait()
+    task.cancel()
+    go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert hub._changes._waiting == {}
+
+
 async def test_many_wait_with_one_watcher(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[object] = []
     from watchfiles import awatch
