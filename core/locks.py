@@ -40,14 +40,14 @@ _LENGTH = 120  # of our markers, so that each overwrites the one before
 class Held:
     """A ledger that is held. `marker`: its path; `handle`: open on the file, of inode `number`, that is linked there."""
 
-    marker: Path
+    marker: str
     handle: int
     number: int
 
     def is_there(self) -> bool:
         """Whether it is still held: after a long suspend, somebody may have taken the marker for an orphan."""
         try:
-            return self.marker.stat().st_ino == self.number
+            return os.stat(self.marker).st_ino == self.number  # noqa: PTH116 - as often as this is asked, a Path costs
         except FileNotFoundError:
             return False
 
@@ -82,16 +82,17 @@ class Locks:
     def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[Held]:
         """Hold `{name}.json`, as `hold` does; `issue` names it in errors."""
         deadline = time.monotonic() + timeout
-        with _kernel_lock(self._private / name, issue, deadline, timeout):
-            ours = self._private / f"{name}.marker"
+        private = f"{self._private}/{name}"
+        with _kernel_lock(private, issue, deadline, timeout):
+            ours = f"{private}.marker"
             try:
                 handle = os.open(ours, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
             except OSError as error:
                 raise LedgerUnwritable(issue, error.strerror or "marker file") from error
             try:
-                held = Held(self._directory / f"{name}.json.lock", handle, os.fstat(handle).st_ino)
+                held = Held(f"{self._directory}/{name}.json.lock", handle, os.fstat(handle).st_ino)
                 if not _mark(held, ours, issue, deadline):
-                    raise LockTimeout(issue, timeout, _holder(held.marker))
+                    raise LockTimeout(issue, timeout, _holder(Path(held.marker)))
                 self._remember(held)
                 try:
                     yield held
@@ -111,7 +112,8 @@ class Locks:
         with self._guard:
             self._held.discard(held)
         if held.is_there():
-            held.marker.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(held.marker)  # noqa: PTH108 - as above
 
     def _refresh(self) -> None:
         while not self._wake.wait(_REFRESH_EVERY):
@@ -120,7 +122,7 @@ class Locks:
                     try:
                         os.utime(held.handle)
                     except OSError as error:
-                        _log.warning("%s cannot be refreshed: %s", held.marker.name, error.strerror)
+                        _log.warning("%s cannot be refreshed: %s", held.marker, error.strerror)
 
     def close(self) -> None:
         """Stop refreshing; nothing may be held any more."""
@@ -128,14 +130,14 @@ class Locks:
 
 
 @contextmanager
-def _kernel_lock(path: Path, issue: int, deadline: float, timeout: float) -> Iterator[None]:
+def _kernel_lock(path: str, issue: int, deadline: float, timeout: float) -> Iterator[None]:
     """Exclude our other processes. Who has to wait queues for being the next: one looks often, the others seldom."""
-    lock = FileLock(path.with_suffix(".lock"), thread_local=False)
-    queue = FileLock(path.with_suffix(".queue"), thread_local=False)
+    lock = FileLock(f"{path}.lock", thread_local=False)
     try:
         try:
             lock.acquire(timeout=0)
         except Timeout:
+            queue = FileLock(f"{path}.queue", thread_local=False)
             with queue.acquire(timeout=_left(deadline), poll_interval=_SELDOM):
                 lock.acquire(timeout=_left(deadline), poll_interval=_OFTEN)
     except Timeout:
@@ -152,13 +154,13 @@ def _left(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
 
 
-def _mark(held: Held, ours: Path, issue: int, deadline: float) -> bool:
+def _mark(held: Held, ours: str, issue: int, deadline: float) -> bool:
     """Put our marker there; False: another's was there until `deadline`."""
     wait = _FIRST_WAIT
     try:
         _sign(held.handle)
         while not _linked(held, ours):
-            recovered = _recover(held.marker)
+            recovered = _recover(Path(held.marker))
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -177,7 +179,7 @@ def _sign(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _linked(held: Held, ours: Path) -> bool:
+def _linked(held: Held, ours: str) -> bool:
     """Whether our marker is there now: by us, or left by a process of ours that died."""
     try:
         os.link(ours, held.marker)
