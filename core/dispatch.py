@@ -36,6 +36,7 @@ from core.transitions import has_expired
 _log = logging.getLogger("clarify.responders")
 RETRY_AFTER = 30.0  # seconds
 _ATTEMPTS = 2
+_AT_A_TIME = 50  # begun before others have their turn on the event loop: on a start there may be thousands
 _PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds, between tries at a ledger that cannot be had
 _WAITS = frozenset({"pending", "stale"})
 _Working = Callable[[Summary, bool], None]
@@ -115,10 +116,9 @@ class Dispatcher:
                 job.stop()
             return
         self._noted[summary.id] = summary
-        if job is not None:
-            if job.summary.round != summary.round:
-                job.stop()  # the next round begins when this has ended
-        elif self._ended.get(summary.id) != (summary.round, summary.nudges):
+        if job is not None and job.summary.round != summary.round:
+            job.stop()  # the next round begins when this has ended
+        if self._is_due(summary):
             self._begin(summary.id)
 
     async def run(self) -> None:
@@ -127,9 +127,18 @@ class Dispatcher:
             while True:
                 self._wake.clear()
                 fresh, self._fresh = self._fresh, {}
-                for clarification in fresh:
-                    self._start(clarification, group)
+                for number, clarification in enumerate(fresh, 1):
+                    if self._is_due(self._noted.get(clarification)):
+                        self._start(clarification, group)
+                    if number % _AT_A_TIME == 0:
+                        await asyncio.sleep(0)
                 await self._wake.wait()
+
+    def _is_due(self, noted: Summary | None) -> bool:
+        """Whether work on it has to begin: it waits, and nobody works on it, nor did since it was asked or nudged."""
+        if noted is None or noted.id in self._jobs:
+            return False
+        return self._ended.get(noted.id) != (noted.round, noted.nudges)
 
     def _begin(self, clarification: str) -> None:
         self._fresh[clarification] = None

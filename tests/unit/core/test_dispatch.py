@@ -502,3 +502,22 @@ async def test_dispatch_nothing_is_kept_of_what_was_settled(tmp_path: Path) -> N
         await until(lambda: at.working[-1] == ("CLR-2-001", False))
         kept = at.dispatcher
         assert (kept._noted, kept._ended, kept._fresh, kept._jobs) == ({}, {}, {}, {})
+
+
+async def test_dispatch_of_thousands_on_a_start_lets_others_have_their_turn(tmp_path: Path) -> None:
+    agent, turns = Agent(), 0
+    async with desk(tmp_path, {"architect": agent}, at_once=1) as found:
+        first = await found.ask()
+        await until(lambda: len(agent.asked) == 1)
+        for number in range(2, 2002):
+            found.dispatcher.note(replace(summarize(first), id=f"CLR-42-{number:03d}"))
+        jobs = found.dispatcher._jobs
+        most, before = 0, len(jobs)
+        while len(jobs) < 2001:
+            await asyncio.sleep(0)
+            turns, most, before = turns + 1, max(most, len(jobs) - before), len(jobs)
+            if turns == 3:  # closed while it waits for its turn to begin: it never does
+                found.dispatcher.note(replace(summarize(first), id="CLR-42-2000", status="answered"))
+                found.dispatcher.note(replace(summarize(first), id="CLR-42-2002"))
+        assert most <= 100
+        assert "CLR-42-2000" not in jobs
