@@ -35,6 +35,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     "resolved": frozenset(),
     "abandoned": frozenset(),
 }
+LONGEST_SLA = 366 * 24 * 60  # minutes
 UNDELIVERED: frozenset[ReplyState] = frozenset({"sending"})
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 
@@ -182,9 +183,11 @@ class Clarification(_Model):
         return self.asked.expires_at
 
     def sla(self, default: timedelta) -> timedelta:
-        """The time to the next step: its workflow's, or `default`."""
+        """The time to the next step: its workflow's, or `default` where that is none that could be."""
         minutes = self.asked.sla_minutes
-        return default if minutes is None else timedelta(minutes=minutes)
+        if minutes is None or not 0 < minutes <= LONGEST_SLA:
+            return default
+        return timedelta(minutes=minutes)
 
     @property
     def nudges(self) -> int:

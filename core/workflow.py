@@ -22,13 +22,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from core.clarification import LONGEST_SLA
 from core.deadlock import HUMAN, agent_key
 from core.errors import BlockingNotAllowed, ScopeViolation
 
 ROLE_LIMIT = 80
 ROUNDS_BLOCKING, ROUNDS = 5, 6
 _MOST_ROUNDS = 100
-_LONGEST_SLA = 366 * 24 * 60  # minutes
 _KEYS = ("agent", "can_clarify", "clarify_max_rounds", "clarify_sla_minutes", "clarify_blocking_allowed")
 _WHERE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 _YOUNG = 2 * 10**9  # ns: no file system's times are coarser
@@ -222,7 +222,7 @@ def _step(item: object) -> Iterator[Step]:
     if not any(key in item for key in _KEYS[1:]):
         return
     minutes = _value(
-        item, "clarify_sla_minutes", _is_minutes, f"a number above 0, at most {_LONGEST_SLA}", None
+        item, "clarify_sla_minutes", _is_minutes, f"a number above 0, at most {LONGEST_SLA}", None
     )
     yield Step(
         agent=_value(item, "agent", _is_role, f"a role of 1 to {ROLE_LIMIT} characters", ...),
@@ -258,7 +258,7 @@ def _is_rounds(value: Any) -> bool:
 
 
 def _is_minutes(value: Any) -> bool:
-    return type(value) in {int, float} and 0 < value <= _LONGEST_SLA
+    return type(value) in {int, float} and 0 < value <= LONGEST_SLA
 
 
 def _is_flag(value: Any) -> bool:

@@ -19,6 +19,7 @@ from core.transitions import (
     answered,
     followed_up,
     has_expired,
+    nudged,
     opened,
     reply_settled,
     resolved,
@@ -321,3 +322,26 @@ def test_every_error_of_core_has_a_stable_code() -> None:
 
     codes = [error.code for error in leaves(ClarifyError) if "code" in vars(error)]
     assert len(set(codes)) == len(codes)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "sla"),
+    [
+        (None, SLA),
+        (3, timedelta(minutes=3)),
+        (0.5, timedelta(seconds=30)),
+        (0, SLA),
+        (-5, SLA),
+        (1e12, SLA),
+        (1e300, SLA),
+        (float("inf"), SLA),
+        (float("nan"), SLA),
+    ],
+)
+def test_sla_that_another_wrote_oddly_does_not_keep_a_question_from_being_chased(
+    minutes: float | None, sla: timedelta
+) -> None:
+    found = record()
+    odd = found.model_copy(update={"aaep": found.asked.model_copy(update={"sla_minutes": minutes})})
+    assert odd.sla(SLA) == sla
+    assert nudged(odd.model_copy(update={"status": "pending"}), LATER, SLA).nudges == 1
