@@ -81,7 +81,7 @@ def shows_card(summary: Summary, responders: Mapping[str, Kind]) -> bool:
         return True
     to = agent_key(summary.to)
     kind = responders.get(to)
-    return kind == "people" or (summary.via is not None and (kind is None or to == HUMAN))
+    return to == HUMAN or kind == "people" or (kind is None and summary.via is not None)
 
 
 class Audiences:

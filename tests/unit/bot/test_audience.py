@@ -44,7 +44,7 @@ def asked(to: str = "human", issue: int = 42, **more: Any) -> Clarification:
         (OWN | {"to": "nobody"}, "pending", False),
         (OWN | {"to": "nobody"}, "escalated", True),
         (OWN | {"to": "nobody"}, "resolved", False),
-        (OWN | {"to": "human"}, "pending", False),
+        (OWN | {"to": "human"}, "pending", True),
         (OWN | {"to": "security"}, "pending", False),
         (OWN | {"to": "architect"}, "pending", True),
     ],
