@@ -82,7 +82,7 @@ class StatusKeeper:
         if summary.status in _UNANSWERED and agent_key(summary.to) in self._people:
             parts.append(_part(summary.to, CLARIFYING, summary, summary.from_))
         self._put((summary.id, 0), tuple(parts))
-        if not summary.is_open:
+        if not summary.is_open and _is_agent(summary.to):
             # Whoever wrote that they wait, or answer: another process of ours, or one before us.
             for agent in (summary.from_, summary.to):
                 self._owe(agent, summary.id)

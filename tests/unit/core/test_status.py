@@ -267,6 +267,20 @@ async def test_run_asks_for_nothing_when_nothing_changes(
     assert (file.asked, file.written) == (1, 1)
 
 
+async def test_questions_to_people_cost_no_look_at_the_file(
+    keeper: StatusKeeper, file: Counted, clock: ManualClock
+) -> None:
+    async with running(keeper):
+        await until(lambda: clock.sleeping)
+        looks = file.asked
+        for each in (asked(target="human"), answered(asked(target="Human"))):
+            keeper.note(summarize(each))
+            await clock.advance(1)
+        await clock.advance(3600)
+        assert clock.sleeping == 0
+    assert file.asked == looks
+
+
 async def test_run_tries_again_later_when_the_lock_is_held(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
