@@ -37,8 +37,8 @@ def _commands(settings: Settings) -> Iterator[Finding]:
         if responder.command is None:
             continue
         subject, name = f"responders.{role}.command", responder.command[0]
-        # As it will be run: from the configuration's folder.
-        found = shutil.which(name) or shutil.which(str(settings.file.parent / name))
+        # As it will be run: a path counts from the configuration's folder, a bare name is looked up.
+        found = shutil.which(str(settings.file.parent / name) if "/" in name else name)
         if found is None:
             yield wrong(
                 subject, f"{name} is no program that can be run", "install it, or name it with its path"

@@ -11,6 +11,8 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ValidationInfo
 
+from core.deadlock import HUMAN, agent_key
+
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 _LONGEST = timedelta(days=3650)
@@ -70,7 +72,7 @@ def short_name(value: str) -> str:
 
 
 def role(value: str) -> str:
-    if not value.strip() or len(value) > 80 or not value.isprintable() or value.casefold() == "human":
+    if not value.strip() or len(value) > 80 or not value.isprintable() or agent_key(value) == HUMAN:
         raise ValueError(
             'expected the role that agents ask, 1 to 80 characters; not "human": that is everybody'
         )

@@ -418,6 +418,10 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
             command = "no-such-program --quick"
             [responders.reviewer]
             command = ["{sys.executable}", "-V"]
+            [responders.writer]
+            command = "./ask --quick"
+            [responders.tester]
+            command = "ask"
             [responders.product-manager]
             people = ["{GONE}", "{AGENTS}"]
             [github]
@@ -426,6 +430,8 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
             api_url = "{url}"
             """
         settings = configure(toml.format(name="gone"))
+        (settings.file.parent / "ask").write_text("#!/bin/sh\n")
+        (settings.file.parent / "ask").chmod(0o755)
         (settings.ledger.workflows / "feature.toml").write_text('[[steps]]\nagent = "x"\ncan_clarify = "y"')
         assert await wrong(settings) == [
             f"responders.product-manager.people: {GONE} (Gone) is deactivated",
@@ -434,6 +440,7 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
                 '["architect"]; the step is left out.'
             ),
             "responders.architect.command: no-such-program is no program that can be run",
+            "responders.tester.command: ask is no program that can be run",
             "github.repo: GitHub answers 404 for o/gone",
         ]
         (settings.ledger.workflows / "feature.toml").write_text('[[steps]]\nagent = "x"\ncan_clarify = ["y"]')

@@ -207,6 +207,7 @@ def test_settings_show_no_secrets() -> None:
         ('[responders.architect]\nhttp = "http://agents.example.com"\ntoken_env = "PLANNER_TOKEN"', "clarify.toml:2: responders.architect.http: would send the token of PLANNER_TOKEN unencrypted to agents.example.com"),
         ('[responders.architect]\ncommand = "x"\ntoken_env = "PLANNER_TOKEN"', "clarify.toml:3: responders.architect.token_env: only sent to an http responder"),
         ('[responders.Human]\npeople = "C1"', "expected the role that agents ask"),
+        ('[responders." human "]\npeople = "C1"', "expected the role that agents ask"),
         ('[responders.architect]\npeople = "C1"\n[responders.Architect]\npeople = "C2"', 'clarify.toml:3: responders.Architect: the same role as "architect"'),
         ('[github]\nrepo = "x"\ntoken_env = "PLANNER_TOKEN"', 'clarify.toml:2: github.repo: expected "owner/name"'),
         ('[github]\nrepo = "o/r"\ntoken_env = "NOPE"', "clarify.toml:3: github.token_env: asks for NOPE, which is not set"),
