@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, cast
 
 _MARK = "CLARIFY_RESPONDER_RUN"
+_NAMED = f"{_MARK}=".encode()
 _PROCESSES = Path("/proc")
 _LOOKS = 5  # at all processes: one that is just forking is seen at the next look
 
@@ -41,7 +42,8 @@ class Children:
         self.process = subprocess.Popen(  # noqa: S603 - what is run is configured, never what an agent says
             list(argv),
             cwd=cwd,
-            env={**env, _MARK: self._mark},
+            # Beside the marks of those that it runs in: a command may ask others that are run by commands.
+            env={**env, _MARK: f"{env.get(_MARK, '')} {self._mark}".strip()},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # it may repeat the question, which has no place in logs
@@ -82,7 +84,7 @@ class Children:
             self._kill_group()
             code = self.process.wait()
             self._reaped = True
-        _kill_marked(f"{_MARK}={self._mark}".encode())
+        _kill_marked(self._mark.encode())
         with suppress(RuntimeError):  # the event loop is closed: nobody asks any more
             self._loop.call_soon_threadsafe(self._tell, code)
 
@@ -111,7 +113,8 @@ def _numbers() -> list[str]:
 
 def _kill_if_marked(pid: int, mark: bytes) -> bool:
     try:
-        if mark not in (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0"):
+        variables = (_PROCESSES / str(pid) / "environ").read_bytes().split(b"\0")
+        if not any(each.startswith(_NAMED) and mark in each for each in variables):
             return False
         os.kill(pid, signal.SIGKILL)
     except OSError:

@@ -227,6 +227,33 @@ async def test_command_daemons_go_with_it_too(tmp_path: Path, inquiry: Inquiry) 
     await until(lambda: is_gone(pid_in(tmp_path / "child.pid")))
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system does not show environments")
+async def test_command_that_has_others_asked_by_commands_takes_them_along(
+    tmp_path: Path, inquiry: Inquiry
+) -> None:
+    nested = f"""
+        import asyncio, os, sys
+        from pathlib import Path
+        from bot.responders.children import Children
+
+        INNER = "import os, pathlib, time; pathlib.Path('inner').write_text(str(os.getpid())); time.sleep(600)"
+
+        async def main():
+            await Children([sys.executable, "-S", "-c", INNER], Path({str(tmp_path)!r}), dict(os.environ)).ended()
+
+        asyncio.run(main())
+        """
+    path = tmp_path / "outer.py"
+    path.write_text(textwrap.dedent(nested))
+    root = str(Path(__file__).parents[4])
+    outer = CommandResponder([sys.executable, str(path)], LONG, tmp_path, {**os.environ, "PYTHONPATH": root})
+    task = asyncio.create_task(outer.answer(inquiry))
+    await until(lambda: pid_in(tmp_path / "inner") > 0)
+    task.cancel()
+    await asyncio.wait([task])
+    await until(lambda: is_gone(pid_in(tmp_path / "inner")))
+
+
 async def test_command_many_at_once_leave_nothing_open(tmp_path: Path, inquiry: Inquiry) -> None:
     agent = responder(tmp_path, "import sys; print(len(sys.stdin.read()) > 0)")
     await agent.answer(inquiry)
