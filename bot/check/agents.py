@@ -9,10 +9,11 @@ from pathlib import Path
 import httpx
 
 from bot.check.findings import Finding, right, wrong
+from bot.producers.client import NETWORK, open_client
 from bot.settings import Settings
 from core.workflow import Scopes
 
-_TIMEOUT = 10.0
+_HEADERS = {"Accept": "application/vnd.github+json"}
 
 
 async def probe(settings: Settings) -> AsyncIterator[Finding]:
@@ -51,11 +52,10 @@ async def _repository(settings: Settings) -> Finding:
     github = settings.github
     assert github is not None  # noqa: S101 - asked by `probe`
     subject, token = "github.repo", settings.secrets.by_variable[github.token_env].get_secret_value()
-    headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
     try:
-        async with httpx.AsyncClient(timeout=_TIMEOUT, headers=headers) as http:
-            response = await http.get(f"{github.api_url}/repos/{github.repo}")
-    except httpx.HTTPError as error:
+        async with open_client(token) as http:  # as the mirror will ask
+            response = await http.get(f"{github.api_url}/repos/{github.repo}", headers=_HEADERS)
+    except NETWORK as error:
         return wrong(
             subject, f"GitHub cannot be reached: {type(error).__name__}", "check the network and api_url"
         )

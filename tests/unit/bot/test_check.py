@@ -448,3 +448,13 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
         told = [f"{finding.subject}: {finding.text}" for finding in fine if finding.ok]
         assert "github.repo: o/here can be read with TOKEN" in told
         assert f"ledger.workflows: 1 file in {settings.ledger.workflows}" in told
+
+
+async def test_check_of_a_repository_survives_a_token_that_is_none(configure: Configure) -> None:
+    async def repository(_: web.Request) -> web.Response:
+        return web.json_response({}, status=401)
+
+    async with server(repository) as url:
+        toml = f'[github]\nrepo = "o/r"\ntoken_env = "TOKEN"\napi_url = "{url}"'
+        told = await wrong(configure(toml, environ={"TOKEN": "sësame"}))
+    assert told == ["github.repo: GitHub answers 401 for o/r"]
