@@ -177,14 +177,19 @@ class Router(Steering):
     ) -> None:
         """Write down where the reply stands. With `resolve` (proof of acceptance) the clarification is resolved.
 
-        A reply that was confirmed stays so; a token of an earlier round changes nothing.
+        A reply that was confirmed stays so; a token of an earlier round changes nothing, nor one that a producer used
+        again for its next question.
         """
         issue, _ = parse_id(clarification_id)
 
         def decide(book: Book) -> None:
             record = book.get(clarification_id)
             asked = record.asked
-            if asked.reply_token == token and asked.reply not in {"confirmed", state}:
+            if (
+                asked.reply is not None
+                and asked.reply_token == token
+                and asked.reply not in {"confirmed", state}
+            ):
                 book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
 
         await self._transact(issue, decide)

@@ -356,6 +356,16 @@ async def test_settle_reply_table(
     assert (after.asked.reply, after.status) == (reply, status)
 
 
+async def test_settle_reply_of_a_token_that_asks_again_changes_nothing(hub: Hub) -> None:
+    await hub.router.open(42, ask())
+    await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
+    again = await hub.router.open(42, ask(question="Deploy it to production?", topic="Deploy to production?"))
+    assert (again.how, again.record.status) == ("follow_up", "pending")
+    await hub.router.settle_reply("CLR-42-001", "rpl_1", "confirmed", resolve=True)
+    assert await hub.get() == again.record
+
+
 async def test_settle_reply_of_another_token_changes_nothing(hub: Hub) -> None:
     await hub.router.open(42, ask())
     await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)

@@ -1,0 +1,322 @@
+"""What parties do to clarifications, as data: each move says what must have come of it where nobody else moved."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from core import aaep
+from core.aaep import Choice, Kind
+from core.clarification import Ask, ReplyState
+from core.clock import iso
+from core.errors import ClarifyError, MaxRoundsExceeded
+from core.hub import Request
+from core.router import SessionNews
+from tests.unit.core import other_hand
+from tests.unit.core.move import (
+    MINUTE,
+    Move,
+    Time,
+    expect,
+    kept,
+    person,
+    pick,
+    ran_out,
+    reader,
+    refused,
+    time_of,
+    words_for,
+)
+from tests.unit.core.parties import Party
+from tests.unit.core.witness import OPEN, Raw, Witness, when
+
+ISSUES = (1, 2)
+_ROLES = ("engineer", "architect", "human")
+_TOPICS = (None, "storage", "rollout")
+_KINDS: tuple[tuple[Kind, ...], ...] = (("freetext",), ("yes_no",), ("multiple_choice",))
+_CHOICES = (Choice("a", "Alpha"), Choice("b", "Beta"))
+
+
+@dataclass(frozen=True)
+class Event(Move):
+    """A producer's question. The same token with the same words is the same question."""
+
+    session: int
+    token: int
+    words: int
+    topic: int = 0
+    kinds: int = 0
+    minutes: int | None = None
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        issue, now = ISSUES[self.session % len(ISSUES)], party.clock.now()
+        ask = self._ask(now)
+        known = (issue, f"sess_{self.session}", f"rpl_{self.token}", ask.question)
+        again = known in witness.asked
+        is_sure = again or known not in witness.tried
+        witness.tried.add(known)
+        opened = await party.router.open(issue, ask)
+        witness.asked.add(known)
+        kept(opened.record, witness)
+        if alone and is_sure:
+            expect((opened.how == "duplicate") == again == (not witness.changes), opened.how, again)
+            expect(again or opened.record.question == ask.question)
+
+    def _ask(self, now: datetime) -> Ask:
+        kinds = _KINDS[self.kinds]
+        return Ask(
+            producer="planner",
+            agent_id="engineer",
+            session_id=f"sess_{self.session}",
+            event_id=f"evt_{self.token}",
+            reply_token=f"rpl_{self.token}",
+            question=f"Question {self.words} of ours?",
+            to="human",
+            topic=_TOPICS[self.topic],
+            blocking=True,
+            asked_at=now,
+            received_at=now,
+            expires_at=None if self.minutes is None else now + self.minutes * MINUTE,
+            kinds=kinds,
+            choices=_CHOICES if "multiple_choice" in kinds else (),
+            max_rounds=2,
+        )
+
+
+@dataclass(frozen=True)
+class Between(Move):
+    """One agent asks another; the same topic, once answered, is the next round."""
+
+    issue: int
+    asker: int
+    target: int
+    topic: int
+    words: int
+    blocking: bool = True
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        words = f"Question {self.words} between us?"
+        request = Request(
+            ISSUES[self.issue], _ROLES[self.asker], _ROLES[self.target], _TOPICS[self.topic] or "", words, self.blocking
+        )  # fmt: skip
+        try:
+            record = await party.hub.request(request)
+        except MaxRoundsExceeded as error:
+            record = error.record
+            expect(record.status == "escalated" and record.round == record.max_rounds)
+        kept(record, witness)
+        if alone:
+            expect(len(witness.changes) == 1 and record.question == words)
+
+
+@dataclass(frozen=True)
+class Further(Move):
+    """The next question of a matter, by its id."""
+
+    which: int
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        if (before := pick(witness, self.which)) is None:
+            return
+        exhausted = False
+        try:
+            kept(await party.hub.follow_up(before["id"], "And then?"), witness)
+        except MaxRoundsExceeded as error:
+            kept(error.record, witness)
+            exhausted = True
+        except ClarifyError as error:
+            refused(error, before, witness, alone, {"BAD_INPUT", "ILLEGAL_TRANSITION", "CLOSED"})
+            waits = (before.get("aaep") or {}).get("replyToken")
+            expect(not alone or waits or before["status"] != "answered", before["status"])
+            return
+        if alone:
+            expect(before["status"] == "answered")
+            expect(exhausted == (before["round"] >= before["maxRounds"]), before["round"], exhausted)
+
+
+@dataclass(frozen=True)
+class Answer(Move):
+    """`by` makes it tell who was it: an answer can be given twice."""
+
+    which: int
+    fits: bool = True
+    round: Literal["any", "this", "before"] = "any"
+    at: Time = "now"
+    by: int = 1
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        if (before := pick(witness, self.which)) is None:
+            return
+        at, decider = time_of(self.at, before, party), person(self.by)
+        seen = {"any": None, "this": before["round"], "before": before["round"] - 1}[self.round]
+        read = reader(words_for(before, fits=self.fits))
+        try:
+            record = await party.router.answer(before["id"], read, decider, at, seen)
+        except ClarifyError as error:
+            codes = {"ALREADY_ANSWERED", "CLOSED", "SUPERSEDED", "ANSWER_REJECTED"}
+            refused(error, before, witness, alone, codes)
+            takes = self.fits and self.round != "before" and not ran_out(before, at)
+            expect(not (alone and takes and before["status"] in OPEN), error)
+            return
+        kept(record, witness)
+        expect(record.asked.decided_by == decider.decided_by)
+        expect(record.thread[-1].type == "answer" and record.thread[-1].from_ == decider.decided_by)
+        if alone:
+            expect(self.fits and self.round != "before" and before["status"] in OPEN, before["status"])
+            expect(not ran_out(before, at))
+
+
+@dataclass(frozen=True)
+class Resolve(Move):
+    which: int
+    fits: bool = True
+    at: Time = "now"
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        if (before := pick(witness, self.which)) is None:
+            return
+        at, text = time_of(self.at, before, party), words_for(before, fits=self.fits)
+        try:
+            record = await party.router.resolve(before["id"], reader(text), text, person(8), at)
+        except ClarifyError as error:
+            refused(error, before, witness, alone, {"ALREADY_ANSWERED", "CLOSED", "ANSWER_REJECTED"})
+            expect(not alone or before["status"] != "answered", error)
+            takes = self.fits and not ran_out(before, at)
+            expect(not (alone and takes and before["status"] in OPEN), error)
+            return
+        kept(record, witness)
+        if alone:
+            waits = before["status"] != "escalated" and before["status"] in OPEN and record.asked.reply
+            expect(record.status == ("answered" if waits else "resolved"), before["status"], record.status)
+
+
+@dataclass(frozen=True)
+class Steer(Move):
+    """By hand: pass it on, or give it up."""
+
+    which: int
+    how: Literal["escalate", "abandon"]
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        if (before := pick(witness, self.which)) is None:
+            return
+        call = party.hub.escalate if self.how == "escalate" else party.hub.abandon
+        try:
+            record = await call(before["id"], person(9), "for a reason")
+        except ClarifyError as error:
+            refused(error, before, witness, alone, {"ALREADY_ANSWERED", "CLOSED"})
+            over = ran_out(before, party.clock.now())
+            expect(not alone or over or before["status"] not in OPEN, error)
+            return
+        kept(record, witness)
+        expect(not alone or record.status == {"escalate": "escalated", "abandon": "abandoned"}[self.how])
+
+
+@dataclass(frozen=True)
+class News(Move):
+    """Something of a session: it did something, moved on, ended."""
+
+    session: int
+    what: Literal["did something", "moved on", "ended", "was cancelled"]
+    minutes: int = 0
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        kind = {"ended": aaep.COMPLETED, "was cancelled": aaep.CANCELLED, "moved on": aaep.STATE_CHANGED}
+        at, session = party.clock.now() + self.minutes * MINUTE, f"sess_{self.session}"
+        left = self.what == "moved on"
+        news = SessionNews("planner", session, kind.get(self.what, aaep.TOOL_COMPLETED), at, at, left)
+        await party.router.session_went_on(ISSUES[self.session % len(ISSUES)], news)
+        if alone:
+            mine = [change.after for change in witness.changes]
+            expect(all(one["aaep"]["sessionId"] == session for one in mine))
+            expect(self.what != "moved on" or [one["status"] for one in mine].count("abandoned") <= 1)
+
+
+@dataclass(frozen=True)
+class Reply(Move):
+    """What became of the reply to a producer."""
+
+    which: int
+    state: ReplyState
+    old_token: bool = False
+    resolve: bool = False
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        before = pick(witness, self.which)
+        token = ((before or {}).get("aaep") or {}).get("replyToken")
+        if before is None or token is None:
+            return
+        earlier = [one.get("replyToken") for one in before["aaep"].get("earlier", [])]
+        used = (earlier or ["rpl_none"])[0] if self.old_token else token
+        await party.router.settle_reply(before["id"], used, self.state, "note", resolve=self.resolve)
+        expect(not alone or used == token or not witness.changes)
+
+
+@dataclass(frozen=True)
+class Adopt(Move):
+    which: int
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        if (before := pick(witness, self.which)) is not None:
+            await party.router.adopt(before["id"])
+
+
+@dataclass(frozen=True)
+class Expire(Move):
+    which: int
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        if (before := pick(witness, self.which)) is None:
+            return
+        await party.router.expire(before["id"])
+        if alone:
+            over = before["status"] in OPEN and ran_out(before, party.clock.now())
+            expect([c.after["status"] for c in witness.changes] == (["abandoned"] if over else []))
+
+
+@dataclass(frozen=True)
+class Look(Move):
+    """What other processes wrote is taken in, as the bot does when it is told that files changed."""
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        await party.look()
+
+
+@dataclass(frozen=True)
+class Watch(Move):
+    """The monitor's turn: afterwards nothing is due any more, if nobody meddled."""
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        await party.look()
+        await party.watch()
+        now = party.clock.now()
+        for one in witness.records() if alone else ():
+            expect(one["status"] not in OPEN or not ran_out(one, now), one["id"], "ages past its time")
+            due = one.get("staleAfter")
+            chased = one["status"] in {"pending", "stale"} and due is not None and when(due) <= now
+            expect(not chased, one["id"], "ages unseen")
+
+
+@dataclass(frozen=True)
+class Elsewhere(Move):
+    """Another implementation writes."""
+
+    which: int
+    edit: str
+
+    async def make(self, party: Party, witness: Witness, alone: bool) -> None:
+        before = pick(witness, self.which)
+        issue = ISSUES[self.which % len(ISSUES)] if before is None else before["issueNumber"]
+
+        def edit(ledger: Raw, stamp: str) -> None:
+            if self.edit in other_hand.ON_LEDGER:
+                other_hand.ON_LEDGER[self.edit](ledger, stamp)
+                return
+            for one in ledger["clarifications"]:
+                if before is not None and one.get("id") == before["id"]:
+                    other_hand.ON_RECORD[self.edit](one, stamp)
+
+        patience, stamp = (0.0 if alone else 0.2), iso(party.clock.now())
+        await asyncio.to_thread(party.other.change, issue, edit, stamp, patience)

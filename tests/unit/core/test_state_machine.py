@@ -1,0 +1,202 @@
+"""Router and monitor driven at random: by people, agents and producers, by several writers, through crashes.
+
+After each step the ledgers are judged by `witness`, which knows the design's table and nothing of core's code.
+CLARIFY_EXAMPLES sets how many courses of events are tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from core.clarification import parse_id
+from core.errors import LedgerUnreadable, NotFound
+from tests.clocks import ManualClock
+from tests.unit.core import moves, other_hand
+from tests.unit.core.mortal import Killed, dying
+from tests.unit.core.move import Move, expect
+from tests.unit.core.other_hand import OtherHand
+from tests.unit.core.parties import WORKFLOW, Party
+from tests.unit.core.witness import Witness
+
+EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "30"))
+_which = st.integers(0, 5)
+_who = st.integers(0, 1)
+_two, _three = st.integers(0, 1), st.integers(0, 2)
+_timeout = st.sampled_from([None, 8, 40, 200])
+MOVES: dict[str, st.SearchStrategy[Move]] = {
+    "event": st.builds(moves.Event, _three, st.integers(0, 5), _three, _three, _three, _timeout),
+    "request": st.builds(moves.Between, _two, _three, _two, _three, _three, st.booleans()),
+    "further": st.builds(moves.Further, _which),
+    "answer": st.builds(
+        moves.Answer,
+        _which,
+        st.sampled_from([True, True, True, False]),
+        st.sampled_from(["any", "this", "before"]),
+        st.sampled_from(["now", "now", "early", "expired"]),
+        st.integers(1, 3),
+    ),
+    "resolve": st.builds(moves.Resolve, _which, st.booleans(), st.sampled_from(["now", "early", "expired"])),
+    "steer": st.builds(moves.Steer, _which, st.sampled_from(["escalate", "abandon"])),
+    "news": st.builds(
+        moves.News,
+        _three,
+        st.sampled_from(["did something", "moved on", "ended", "was cancelled"]),
+        st.sampled_from([0, 0, -5, 5]),
+    ),
+    "reply": st.builds(
+        moves.Reply,
+        _which,
+        st.sampled_from(["delivered", "confirmed", "unconfirmed", "refused", "too_late"]),
+        st.booleans(),
+        st.booleans(),
+    ),
+    "adopt": st.builds(moves.Adopt, _which),
+    "expire": st.builds(moves.Expire, _which),
+    "look": st.builds(moves.Look),
+    "watch": st.builds(moves.Watch),
+    "elsewhere": st.builds(moves.Elsewhere, _which, st.sampled_from(other_hand.EDITS)),
+}
+_any_move = st.one_of(*MOVES.values())
+
+
+class Ledgers(RuleBasedStateMachine):
+    """Two processes of ours and another implementation on one folder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = ExitStack()
+        self.folder = Path(tempfile.mkdtemp(prefix="clarify-"))
+        self.open.callback(shutil.rmtree, self.folder)
+        self.ledgers, self.workflows = self.folder / "ledgers", self.folder / "workflows"
+        self.ledgers.mkdir()
+        self.workflows.mkdir()
+        (self.workflows / "all.toml").write_text(WORKFLOW)
+        self.loop = asyncio.new_event_loop()
+        self.open.callback(self.loop.close)
+        self.open.callback(lambda: self.loop.run_until_complete(self.loop.shutdown_default_executor()))
+        self.open.enter_context(dying())
+        self.log = self.open.enter_context(structlog.testing.capture_logs())
+        self.witness = Witness()
+        self.other = OtherHand(self.ledgers, self.witness)
+        self.tears: set[int] = set()
+        self.parties = [self.born(ManualClock()), self.born(ManualClock())]
+
+    def born(self, clock: ManualClock) -> Party:
+        return Party(self.ledgers, self.workflows, clock, self.witness)
+
+    def teardown(self) -> None:
+        for party in self.parties:
+            party.close()
+        self.open.close()
+
+    @rule(who=_who, move=st.one_of(MOVES["event"], MOVES["request"], MOVES["further"]))
+    def ask(self, who: int, move: Move) -> None:
+        self.go(self.make(who, move, alone=True))
+
+    @rule(who=_who, move=st.one_of(MOVES["answer"], MOVES["resolve"], MOVES["reply"]))
+    def answer(self, who: int, move: Move) -> None:
+        self.go(self.make(who, move, alone=True))
+
+    @rule(who=_who, move=_any_move)
+    def move(self, who: int, move: Move) -> None:
+        self.go(self.make(who, move, alone=True))
+
+    @rule(made=st.lists(st.tuples(_who, _any_move), min_size=2, max_size=4))
+    def at_once(self, made: list[tuple[int, Move]]) -> None:
+        async def all_of_them() -> None:
+            made_at_once = [self.make(who, move, alone=False) for who, move in made]
+            results = await asyncio.gather(*made_at_once, return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+
+        self.go(all_of_them())
+
+    @rule(who=_who, steps=st.integers(0, 40))
+    def doom(self, who: int, steps: int) -> None:
+        """It dies after so many file operations, in whatever it does then."""
+        self.parties[who].life.doom(steps)
+
+    @rule(where=st.sampled_from([(0,), (1,), (0, 1)]), minutes=st.sampled_from([1, 9, 31, 300, -4, -60]))
+    def time_passes(self, where: tuple[int, ...], minutes: int) -> None:
+        """Everywhere, or on one machine: its clock is set."""
+        for who in where:
+            clock = self.parties[who].clock
+            clock.jump(clock.now() + timedelta(minutes=minutes))
+
+    @rule(which=_two, part=st.sampled_from([0.0, 0.3, 0.9]))
+    def torn(self, which: int, part: float) -> None:
+        """Another implementation dies while it overwrites a ledger."""
+        issue = moves.ISSUES[which]
+        if self.witness.latest.get(issue) and self.other.tear(issue, part):
+            self.witness.torn.add(issue)
+            self.tears.add(issue)
+
+    def go(self, what: Coroutine[Any, Any, None]) -> None:
+        self.witness.changes.clear()
+        self.log.clear()
+        for party in self.parties:
+            party.told.clear()
+        self.loop.run_until_complete(what)
+        for party in self.parties:
+            self.judge(party)
+        self.parties = [self.born(p.clock) if p.life.is_over else p for p in self.parties]
+
+    async def make(self, who: int, move: Move, *, alone: bool) -> None:
+        try:
+            await move.make(self.parties[who], self.witness, alone)
+        except Killed:
+            pass
+        except LedgerUnreadable as error:
+            expect(error.issue in self.tears, error)
+        except NotFound as error:
+            expect(parse_id(error.clarification_id)[0] in self.tears, error)  # set aside meanwhile
+        except BaseExceptionGroup as group:
+            if (others := group.split(Killed)[1]) is not None:
+                raise others from None
+
+    def judge(self, party: Party) -> None:
+        """Whoever lives was told of all that was written, and reports nothing odd; who is dead is buried."""
+        if party.life.is_over:
+            party.close()
+            return
+        mine = [(c.after["id"], c.after["revision"]) for c in self.witness.changes if c.by is party]
+        for issue in moves.ISSUES:
+            of_issue = f"CLR-{issue}-"
+            told = [each for each in party.told if each[0].startswith(of_issue)]
+            assert told == [each for each in mine if each[0].startswith(of_issue)]
+        assert [entry for entry in self.log if "cannot be" in entry["event"]] == []
+
+    @invariant()
+    def nothing_is_wrong(self) -> None:
+        assert self.witness.faults == []
+        for issue in self.witness.latest.keys() - self.witness.torn:
+            there = json.loads((self.ledgers / f"issue-{issue}.json").read_bytes())
+            assert there == self.witness.latest[issue], "somebody wrote unseen"
+
+
+TestLedgers = Ledgers.TestCase
+TestLedgers.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=30,
+    derandomize="CLARIFY_EXAMPLES" not in os.environ,
+    phases=[Phase.generate] if "CLARIFY_EXAMPLES" not in os.environ else [Phase.generate, Phase.shrink],
+    deadline=None,
+    database=None,
+    # A step writes files and waits for threads: how long that takes says nothing about the code.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)

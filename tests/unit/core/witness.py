@@ -1,0 +1,302 @@
+"""What may become of a ledger when our code writes it, judged from the outside: plain JSON, none of core's code.
+
+The table of statuses is the design's ("Status"), written down once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+Raw = dict[str, Any]
+LEGAL = {
+    ("pending", "answered"),
+    ("pending", "escalated"),
+    ("pending", "abandoned"),
+    ("stale", "pending"),
+    ("stale", "answered"),
+    ("stale", "escalated"),
+    ("stale", "abandoned"),
+    ("answered", "resolved"),
+    ("answered", "pending"),
+    ("answered", "escalated"),
+    ("escalated", "resolved"),
+    ("escalated", "abandoned"),
+}
+OPEN, DONE = {"pending", "stale", "escalated"}, {"resolved", "abandoned"}
+US = "clarify-bot"
+_LEDGER = {"issueNumber", "clarifications"}
+_RECORD = set(
+    [
+        "id",
+        "issueNumber",
+        "from",
+        "to",
+        "topic",
+        "blocking",
+        "status",
+        "round",
+        "maxRounds",
+        "created",
+        "staleAfter",
+        "resolvedAt",
+        "thread",
+        "revision",
+        "aaep",
+    ]
+)
+_FIXED = {
+    "id": None,
+    "issueNumber": None,
+    "from": None,
+    "to": None,
+    "topic": "",
+    "blocking": True,
+    "maxRounds": 5,
+}
+_ANSWER = ("response", "label", "decidedBy", "answeredAt", "answeredBy")
+# What may change of `aaep` while the question stays the same.
+_NEWS = {*_ANSWER} | set(
+    [
+        "reply",
+        "replyNote",
+        "wentOnAt",
+        "closed",
+        "nudges",
+        "nudgedAt",
+        "escalatedAt",
+        "escalatedFor",
+        "takenBy",
+        "handedTo",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one write made of one record; `before` is None for a new one. `by`: who wrote it."""
+
+    by: object
+    before: Raw | None
+    after: Raw
+
+
+class Witness:
+    """Sees every version of every ledger in the order in which they were written, and says what was wrong."""
+
+    def __init__(self) -> None:
+        self.latest: dict[int, Raw] = {}
+        self.faults: list[str] = []
+        self.changes: list[Change] = []  # since it was last cleared
+        # Questions in ledgers by issue, session, token and words; those that may be, as whoever asked may have died.
+        self.asked: set[tuple[int, str, str, str]] = set()
+        self.tried: set[tuple[int, str, str, str]] = set()
+        self.torn: set[int] = set()  # ledgers that somebody died writing
+        self._given: set[str] = set()
+        self._guard = threading.Lock()
+
+    def saw(self, issue: int, content: bytes, by: object, *, ours: bool) -> None:
+        with self._guard:
+            after: Raw = json.loads(content)
+            before = self.latest.get(issue, {"issueNumber": issue, "clarifications": []})
+            if ours:
+                self.faults += judge(before, after)
+                self._number(issue, before, after)
+            self.latest[issue] = after
+            self.changes += [Change(by, old, new) for old, new in _pairs(before, after) if old != new]
+
+    def removed(self, issue: int) -> None:
+        """It was torn, and set aside."""
+        with self._guard:
+            self.latest.pop(issue, None)
+            self.torn.discard(issue)
+            self.asked = {each for each in self.asked if each[0] != issue}
+            self.tried = {each for each in self.tried if each[0] != issue}
+
+    def records(self) -> list[Raw]:
+        """All that have an id, in the order of issues and files."""
+        ledgers = [self.latest[issue] for issue in sorted(self.latest)]
+        return [one for ledger in ledgers for one in ledger["clarifications"] if "id" in one]
+
+    def record(self, named: str) -> Raw:
+        return next(one for one in self.records() if one["id"] == named)
+
+    def _number(self, issue: int, before: Raw, after: Raw) -> None:
+        for new in after["clarifications"][len(before["clarifications"]) :]:
+            if not re.fullmatch(rf"CLR-{issue}-\d{{3,}}", new["id"]):
+                self.faults.append(f"{new['id']} is no id")
+            if new["id"] in self._given:
+                self.faults.append(f"{new['id']} was given twice")
+            self._given.add(new["id"])
+
+
+def judge(before: Raw, after: Raw) -> list[str]:
+    """What is wrong with a write of ours that found `before` and left `after`."""
+    old, new = before["clarifications"], after["clarifications"]
+    faults = _lost(before, after, _LEDGER, "the ledger")
+    if len(new) < len(old):
+        return [*faults, f"{len(old) - len(new)} records were removed"]
+    ids = [one.get("id") for one in new if "id" in one]
+    if len(set(ids)) < len(ids):
+        faults.append("two records have the same id")
+    for one, other in _pairs(before, after):
+        if one is None:
+            faults += _judge_new(other)
+        elif one != other:
+            faults += [f"{one.get('id')}: {fault}" for fault in _judge_record(one, other)]
+    return faults
+
+
+def _pairs(before: Raw, after: Raw) -> Iterator[tuple[Raw | None, Raw]]:
+    old = before["clarifications"]
+    for place, new in enumerate(after["clarifications"]):
+        yield (old[place] if place < len(old) else None), new
+
+
+def _judge_new(new: Raw) -> list[str]:
+    faults = [] if new["status"] == "pending" and new["resolvedAt"] is None else ["a new one does not wait"]
+    if [(one["type"], one["round"]) for one in new["thread"]] != [("question", 1)] or new["round"] != 1:
+        faults.append("a new one has no single question")
+    return faults + ([] if new["revision"] >= 1 and new["maxRounds"] >= 1 else ["a new one has odd figures"])
+
+
+def _judge_record(old: Raw, new: Raw) -> list[str]:
+    if "id" not in old:
+        return ["what is no record was changed"]
+    faults = _lost(old, new, _RECORD, "the record")
+    faults += [f"{key} changed" for key, usual in _FIXED.items() if old.get(key, usual) != new[key]]
+    if when(old["created"]) != when(new["created"]):
+        faults.append("created changed")
+    if new["revision"] <= old.get("revision", 0):
+        faults.append(f"revision went from {old.get('revision')} to {new['revision']}")
+    if (new["resolvedAt"] is not None) != (new["status"] in DONE):
+        faults.append(f"resolvedAt is {new['resolvedAt']} of one that is {new['status']}")
+    kept, added = new["thread"][: len(old["thread"])], new["thread"][len(old["thread"]) :]
+    if len(kept) < len(old["thread"]) or any(map(_differs, old["thread"], kept)):
+        return [*faults, "an entry of the thread was lost or changed"]
+    faults += _judge_rounds(old, new, added) + _judge_entries(old, new, added)
+    return faults + _judge_path(old, new, added) + _judge_aaep(old, new, added)
+
+
+def _differs(old: Raw, new: Raw) -> bool:
+    return old | {"timestamp": when(old["timestamp"])} != new | {"timestamp": when(new["timestamp"])}
+
+
+def _judge_rounds(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
+    faults = []
+    asked = [one["type"] for one in added].count("question")
+    if not old["round"] <= new["round"] <= old["round"] + asked or asked > 1:
+        faults.append(f"round went from {old['round']} to {new['round']} by {asked} questions")
+    if new["round"] > max(new["maxRounds"], old["round"]):
+        faults.append(f"round {new['round']} of {new['maxRounds']}")
+    if any(one["round"] not in {old["round"], new["round"]} for one in added):
+        faults.append("an entry of no round")
+    if any(one["round"] != new["round"] for one in added if one["type"] in {"question", "answer"}):
+        faults.append("a question or answer of another round")
+    return faults
+
+
+def _judge_entries(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
+    """Every change of the status has its entry, and no question has two answers."""
+    kinds = [one["type"] for one in added]
+    faults = []
+    if "answer" in kinds:
+        if kinds.count("answer") > 1 or (old["status"] not in OPEN) or _has_answer(old["thread"]):
+            faults.append("an answer to what was answered or closed")
+        if new["status"] in OPEN or (new.get("aaep") or {}).get("response") is None:
+            faults.append("an answer that is not kept")
+    needs = {"answered": "answer", "escalated": "escalation", "abandoned": "resolution"}
+    needed = needs.get(new["status"])
+    if old["status"] != new["status"] and needed not in {None, *kinds}:
+        faults.append(f"{new['status']} without {needed}")
+    if old["status"] == "answered" and new["status"] == "pending" and "question" not in kinds:
+        faults.append("pending again without a question")
+    return faults
+
+
+def _has_answer(thread: list[Raw]) -> bool:
+    """Whether the latest question has one."""
+    kinds = [one["type"] for one in thread]
+    last = max((place for place, kind in enumerate(kinds) if kind == "question"), default=-1)
+    return "answer" in kinds[last + 1 :]
+
+
+def _judge_path(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
+    """The statuses that the entries speak of, each step one of the table."""
+    if _gives_back(old, new, added):
+        return []
+    path = [old["status"]]
+    for entry in added:
+        there = path[-1]
+        leads = {
+            "question": "pending",
+            "answer": "resolved" if there == "escalated" else "answered",
+            "escalation": "escalated",
+            "resolution": "abandoned" if new["status"] == "abandoned" else "resolved",
+        }
+        path.append(leads[entry["type"]])
+    path.append(new["status"])
+    steps = [(one, other) for one, other in itertools.pairwise(path) if one != other]
+    return [f"{one} became {other}" for one, other in steps if (one, other) not in LEGAL]
+
+
+def _gives_back(old: Raw, new: Raw, added: list[Raw]) -> bool:
+    """Another implementation's answer was none to the question that a producer waits for: it is open again."""
+    kinds = [(one["type"], one["from"]) for one in added]
+    waits = (old.get("aaep") or {}).get("replyToken") and (old.get("aaep") or {}).get("response") is None
+    again = [("resolution", US), ("question", US)]
+    return bool(
+        waits
+        and old["status"] in {"answered", "resolved"}
+        and ((kinds == again and new["status"] == "pending")
+        or (kinds == [*again, ("escalation", US)] and new["status"] == "escalated"))
+    )  # fmt: skip
+
+
+def _judge_aaep(old: Raw, new: Raw, added: list[Raw]) -> list[str]:
+    one, other = old.get("aaep") or {}, new.get("aaep") or {}
+    if other.get("earlier", []) != one.get("earlier", []):
+        return _judge_next(one, other, added)
+    fixed = (set(one) | set(other)) - _NEWS
+    faults = [f"aaep.{key} changed" for key in sorted(fixed) if _odd(one.get(key), other.get(key), key)]
+    answered = any(entry["type"] == "answer" for entry in added)
+    if one.get("response") is not None and not answered:
+        faults += [f"aaep.{key} of an answer changed" for key in _ANSWER if one.get(key) != other.get(key)]
+        if one.get("reply") == "confirmed" != other.get("reply"):
+            faults.append("a confirmed reply is not confirmed any more")
+    if other.get("reply") is not None and other.get("response") is None:
+        faults.append(f"the reply to an open question is {other['reply']}")
+    return faults
+
+
+def _odd(old: object, new: object, key: str) -> bool:
+    """Whether one changed that may not. Ours are written out in full when another's record has none yet."""
+    written_out: Raw = {"kinds": ["freetext"], "choices": [], "multiSelect": False, "earlier": []}
+    return old != new and not (old is None and new == written_out.get(key))
+
+
+def _judge_next(one: Raw, other: Raw, added: list[Raw]) -> list[str]:
+    """A next question: what the one before was is kept, with its answer and what others wrote there."""
+    if not any(entry["type"] == "question" for entry in added):
+        return ["aaep.earlier changed without a question"]
+    kept = {key: value for key, value in one.items() if key != "earlier" and value is not None}
+    *before, last = other["earlier"]
+    if before != one.get("earlier", []) or any(last.get(key) != value for key, value in kept.items()):
+        return ["what the round before was is lost"]
+    return [] if other.get("response") is None and other.get("reply") is None else ["an answer nobody gave"]
+
+
+def _lost(old: Raw, new: Raw, known: set[str], where: str) -> list[str]:
+    lost = [key for key in old if key not in known and (key not in new or new[key] != old[key])]
+    return [f"{', '.join(lost)} of {where} lost"] if lost else []
+
+
+def when(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
