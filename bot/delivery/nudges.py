@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from bot.audience import Audiences
+from bot.audience import Audience, Audiences
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
@@ -129,17 +129,23 @@ class Nudges:
         )
 
     async def _shared(self, record: Clarification) -> Fresh:
-        """One nudge for all questions of a roll-up card, in that card's thread."""
+        """One nudge for all questions of a roll-up card that the same people answer, in that card's thread."""
         group = self._rollups.group(record)
         rollup = self._rollups.key_of(group) or ""
         row = await self._messages.get(rollup)
         route = self._audiences.route(record)
-        held = self._rollups.held(group)
+        of_role = route.answerers != self._audiences.route_of(Audience(group.agent)).answerers
+        who = f":{'+'.join(route.answerers)}" if of_role else ""
+        held = [
+            each
+            for each in self._rollups.held(group)
+            if self._audiences.route(each).answerers == route.answerers
+        ]
         oldest = min((each.expires_at for each in held if each.expires_at), default=None)
         name = record.asked.agent_name or group.agent
         message = self._renderer.rollup_nudge(name, max(1, len(held)), oldest, route.answerers)
         return Fresh(
-            key=f"nudge:{rollup}:{record.nudges}",
+            key=f"nudge:{rollup}:{record.nudges}{who}",
             kind="nudge",
             target=(row.channel if row else None) or route.channel,
             body=_body(message) | {"thread_ts": row.ts if row else None, "agent": group.agent},

@@ -127,7 +127,10 @@ class World:
         self.messages = Messages(self.store)
         self.audiences = audiences(
             route=RouteSettings(channel="C0GOOD", answerers=self.answerers),
-            people={"architect": RouteSettings(channel="C0THEIRS", answerers=("U0THEIR",))},
+            people={
+                "architect": RouteSettings(channel="C0THEIRS", answerers=("U0THEIR",)),
+                "reviewer": RouteSettings(channel="C0GOOD", answerers=("U0REVIEW",)),
+            },
             responders={
                 "security": ResponderSettings(command=("true",)),
                 "architect": ResponderSettings(people=("C0THEIRS",)),
@@ -267,7 +270,7 @@ async def test_nudges_of_a_later_round_is_another(world: World) -> None:
         record_of(),
         answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER),
         escalated(again(record_of()), "stale", "Why.", LATER),
-        again(record_of().model_copy(update={"aaep": None})),
+        again(record_of().model_copy(update={"aaep": None, "to": "nobody"})),
     ],
     ids=["not nudged", "answered", "escalated", "foreign"],
 )
@@ -387,3 +390,29 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: World) -> None:
     wish = await world.wish(f"nudge:{key}:1")
     assert (wish.channel, wish.thread_ts, wish.broadcast) == ("C0GOOD", "222.2", True)
     assert "20 questions" in wish.message.text
+
+
+async def test_nudges_of_a_rollup_call_everybody_whose_answers_wait_there(world: World) -> None:
+    """The people of a role share the agent's channel, so its roll-up card: they are called for what is theirs."""
+    group, key = Group("retirement-planner", "C0GOOD"), "rollup:retirement-planner:CLR-42-021"
+    theirs = {21: "reviewer", 23: "reviewer"}
+    records = [again(numbered(n).model_copy(update={"to": theirs.get(n, "human")})) for n in range(1, 25)]
+    world.rollups = Rollups(index := Index(), world.audiences)
+    world.nudges = world.started()
+    for record in records:
+        index.put(summarize(record))
+        world.rollups.update(summarize(record))
+    for number in range(1, 21):
+        assert world.rollups.may_have_card(f"CLR-42-{number:03d}")
+    await world.put(*records)
+    world.rollups.begin(group, key)
+    await world.messages.want([Fresh(key, "rollup", "C0GOOD", body=group._asdict(), wanted="r")])
+    running = asyncio.create_task(world.nudges.run())
+    for record in records[20:]:
+        world.nudges.note(summarize(record))
+    await until(lambda: len(world.told) == 2)
+    running.cancel()
+    said = {fresh.key: (await world.wish(fresh.key)).message.text for fresh in world.told}
+    reviewers, usual = said[f"nudge:{key}:1:U0REVIEW"], said[f"nudge:{key}:1"]
+    assert ("<@U0REVIEW>" in reviewers, "2 questions" in reviewers) == (True, True)
+    assert ("<@U0GOOD>" in usual, "2 questions" in usual) == (True, True)
