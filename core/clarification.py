@@ -48,6 +48,8 @@ def _utc(moment: datetime) -> datetime:
         raise ValueError("a time that UTC cannot tell") from None
 
 
+_MOST = 2**53  # as far as all readers of JSON count; storage holds no more than a little beyond
+Count = Annotated[int, Field(ge=-_MOST, le=_MOST)]
 Moment = Annotated[datetime, AfterValidator(_utc), PlainSerializer(iso, return_type=str)]
 
 
@@ -62,7 +64,7 @@ class _Model(BaseModel):
 
 
 class Entry(_Model):
-    round: int = 1
+    round: Count = 1
     from_: str = Field(alias="from")
     type: EntryType
     body: str
@@ -126,7 +128,7 @@ class Aaep(_Model):
     reply_note: str | None = None
     went_on_at: Moment | None = None
     closed: str | None = None
-    nudges: int = 0
+    nudges: Count = 0
     nudged_at: Moment | None = None
     escalated_at: Moment | None = None
     escalated_for: Why | None = None
@@ -140,14 +142,14 @@ class Aaep(_Model):
 
 class Clarification(_Model):
     id: str = Field(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$")
-    issue_number: int
+    issue_number: Count
     from_: str = Field(alias="from")
     to: str
     topic: str = ""
     blocking: bool = True
     status: Status
-    round: int = 1
-    max_rounds: int = 5
+    round: Count = 1
+    max_rounds: Count = 5
     created: Moment
     stale_after: Moment | None = None
     resolved_at: Moment | None = None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from core.aaep import whole_characters
 from core.adoption import is_adoptable
 from core.clarification import DONE, Clarification, ReplyState, Status, Why
 from core.ledger import Raw, digest, dump, parse
@@ -88,14 +89,14 @@ def summarize(record: Clarification) -> Summary:
         digest=digest(dump(record)),
         created=record.created,
         expires_at=asked.expires_at,
-        producer=asked.producer,
-        agent_id=asked.agent_id or record.from_,
-        session_id=asked.session_id,
+        producer=_whole(asked.producer),
+        agent_id=whole_characters(asked.agent_id or record.from_),
+        session_id=_whole(asked.session_id),
         reply=asked.reply,
         adoptable=is_adoptable(record),
-        from_=record.from_,
-        to=record.to,
-        topic=record.topic[:TOPIC_LIMIT],
+        from_=whole_characters(record.from_),
+        to=whole_characters(record.to),
+        topic=whole_characters(record.topic[:TOPIC_LIMIT]),
         blocking=record.blocking,
         asked_last=record.asked_last,
         stale_after=record.stale_after,
@@ -108,6 +109,10 @@ def summarize(record: Clarification) -> Summary:
         via=asked.via,
         held_back=asked.held_back is not None,
     )
+
+
+def _whole(text: str | None) -> str | None:
+    return None if text is None else whole_characters(text)
 
 
 class Index:

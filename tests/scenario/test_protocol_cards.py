@@ -230,6 +230,17 @@ def written(stage: Scene, **more: Any) -> None:
     path.write_text(json.dumps({"issueNumber": 43, "clarifications": [record | more]}))
 
 
+async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage: Scene) -> None:
+    half = {"from": "engineer \ud83d", "topic": "\ud83d", "status": "escalated"}
+    async with stage.bot(configured(stage)):
+        written(stage, round=10**20, status="escalated")
+        await stage.until(
+            lambda: any("At fault: round" in each.text for each in stage.workspace.messages(AGENTS))
+        )
+        written(stage, **half)
+        assert "engineer \ufffd asks reviewer" in (await stage.card("Tabs or spaces?")).text
+
+
 async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_and_page_share_a_thread(
     stage: Scene,
 ) -> None:

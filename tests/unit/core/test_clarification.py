@@ -13,6 +13,7 @@ from core.adoption import adopted, is_adoptable, reopened
 from core.book import dump, parse
 from core.clarification import Answer, Clarification, Status, parse_id
 from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
+from core.index import summarize
 from core.matters import is_known, is_same_matter
 from core.transitions import (
     abandoned,
@@ -345,3 +346,19 @@ def test_sla_that_another_wrote_oddly_does_not_keep_a_question_from_being_chased
     odd = found.model_copy(update={"aaep": found.asked.model_copy(update={"sla_minutes": minutes})})
     assert odd.sla(SLA) == sla
     assert nudged(odd.model_copy(update={"status": "pending"}), LATER, SLA).nudges == 1
+
+
+@pytest.mark.parametrize("field", ["round", "maxRounds", "issueNumber"])
+def test_number_that_storage_cannot_hold_makes_no_record(field: str) -> None:
+    assert parse(dump(record()) | {field: 2**53}) is not None
+    assert parse(dump(record()) | {field: 2**63}) is None
+
+
+def test_summary_holds_whole_characters_only() -> None:
+    half = {"from": "\ud83d", "to": "\ud83d", "topic": "\ud83d"}
+    asked = dump(record())["aaep"] | dict.fromkeys(("agentId", "producer", "sessionId"), "\ud83d")
+    found = parse(dump(record()) | half | {"aaep": asked})
+    assert found is not None
+    seen = summarize(found)
+    texts = (seen.from_, seen.to, seen.topic, seen.agent_id, seen.producer, seen.session_id)
+    assert texts == ("\ufffd",) * 6
