@@ -15,7 +15,7 @@ import structlog
 from bot.delivery.github_memory import GithubMemory, Mirrored
 from bot.github.api import GithubApi, Marked
 from bot.github.outcomes import NotNow, Refused
-from bot.github.plan import LABELS, Due, planned
+from bot.github.plan import LABELS, Due, Plan, planned
 from bot.github.words import comment
 from core.clock import Clock
 from core.ledger import Raw, parse
@@ -67,7 +67,8 @@ class Visitor:
             LedgerUnreadable: the ledger has to change first.
         """
         raw = await self._records.read(issue)
-        state = hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
+        # Of a ledger with thousands of records this takes a second: nobody's click waits for it.
+        state = await asyncio.to_thread(_state, raw)
         if self._alone.get(issue) == state:
             return True
         self._alone.pop(issue, None)
@@ -97,9 +98,8 @@ class Visitor:
         self._searched = True
 
     async def _step(self, issue: int, raw: list[Raw]) -> bool:
-        records = [record for item in raw if (record := parse(item)) is not None]
         mirrored = await self._memory.mirrored(issue)
-        plan = planned(records, mirrored.posts, self._since)
+        plan = await asyncio.to_thread(_plan, raw, mirrored, self._since)
         missing = next((due for due in plan.comments if not _is_there(mirrored, due.key)), None)
         if missing is None:
             await self._label(issue, plan.labels, mirrored)
@@ -188,6 +188,19 @@ class Visitor:
         if self._told.get(issue) != reason:
             self._told[issue] = reason
             _log.error("an issue on GitHub is left alone until it changes", issue=issue, reason=reason)
+
+
+def _state(raw: list[Raw]) -> str:
+    """Record by record: others get their turn in between."""
+    content = hashlib.sha256()
+    for item in raw:
+        content.update(json.dumps(item, sort_keys=True).encode() + b"\n")
+    return content.hexdigest()
+
+
+def _plan(raw: list[Raw], mirrored: Mirrored, since: datetime) -> Plan:
+    records = [record for item in raw if (record := parse(item)) is not None]
+    return planned(records, mirrored.posts, since)
 
 
 def _is_there(mirrored: Mirrored, key: str) -> bool:

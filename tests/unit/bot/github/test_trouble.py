@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 
+from bot.github import visits
 from bot.github.plan import ACTIVE, STALE
 from bot.github.visits import SETTLED_AFTER
 from tests.clocks import until
@@ -282,3 +284,27 @@ async def test_mirror_where_nothing_listens_waits_and_goes_on(world: World, gith
     await world.shows(1)
 
     assert world.clock.now().timestamp() > _EPOCH - 600
+
+
+async def test_mirror_looks_through_a_ledger_beside_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger may have thousands of records: clicks do not wait until they are compared."""
+    where: set[str] = set()
+
+    def noted(name: str) -> None:
+        work = getattr(visits, name)
+
+        def done(*arguments: object) -> object:
+            where.add(f"{name} {'on' if threading.current_thread() is threading.main_thread() else 'off'}")
+            return work(*arguments)
+
+        monkeypatch.setattr(visits, name, done)
+
+    noted("parse")
+    noted("planned")
+    noted("_state")
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+    assert where == {"parse off", "planned off", "_state off"}
