@@ -60,7 +60,7 @@ def _ids(ctx: typer.Context, incomplete: str, *, only_open: bool) -> list[Offer]
             name = identity(item)
             if not ID.fullmatch(name) or not name.startswith(incomplete):
                 continue
-            if not only_open or item.get("status") not in {"resolved", "abandoned"}:
+            if not only_open or str(item.get("status")) not in {"resolved", "abandoned"}:
                 offers.append((name, _harmless(f"{item.get('status')}, {item.get('topic')}")))
         return offers[:_OFFERS]
     except Exception:  # noqa: BLE001 - a line that is being typed is no place for errors

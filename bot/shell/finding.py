@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from bot.commands.grammar import id_of
 from bot.shell.desk import Shell
 from bot.shell.shelf import ledgers
-from core.clarification import OPEN, Clarification, parse_id
+from core.clarification import OPEN, TRANSITIONS, Clarification, parse_id
 from core.errors import BadInput, ClarifyError, NotFound
 from core.ledger import FileLedger, Raw, parse
 
@@ -91,8 +91,16 @@ async def everywhere(
     return await asyncio.to_thread(_read, shell.ledger, issues, wanted)
 
 
+def has_status(item: Raw, statuses: Collection[str]) -> bool:
+    """Whether a record, as it stands in the file, has one of them; also true of one whose status nobody knows, so that
+    it is told as what cannot be read.
+    """
+    status = item.get("status")
+    return status in statuses if isinstance(status, str) and status in TRANSITIONS else True
+
+
 def is_open(item: Raw) -> bool:
-    return item.get("status") in OPEN
+    return has_status(item, OPEN)
 
 
 def _read(

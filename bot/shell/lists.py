@@ -47,7 +47,7 @@ def list_(
     """List what is open, the most urgent first."""
 
     async def work(shell: Shell) -> None:
-        from bot.shell.finding import everywhere
+        from bot.shell.finding import everywhere, has_status
         from core.clarification import OPEN
         from core.deadlock import agent_key
 
@@ -55,7 +55,7 @@ def list_(
 
         def wanted(item: Raw) -> bool:
             return (
-                (statuses is None or item.get("status") in statuses)
+                (statuses is None or has_status(item, statuses))
                 and (from_ is None or agent_key(str(item.get("from"))) == agent_key(from_))
                 and (to is None or agent_key(str(item.get("to"))) == agent_key(to))
             )

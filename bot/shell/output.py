@@ -9,6 +9,7 @@ import json as jsonlib
 import re
 import sys
 from collections.abc import Callable, Sequence
+from math import isfinite
 from typing import IO, TYPE_CHECKING
 
 from bot import inert
@@ -47,8 +48,10 @@ class Output:
             self._write_json(data, indent=2)
         elif self.terminal:
             console = self._console()
-            for part in parts:
-                console.print(_drawn(part, console.width), soft_wrap=not isinstance(part, Table))
+            with console.capture() as drawn:
+                for part in parts:
+                    console.print(_drawn(part, console.width), soft_wrap=not isinstance(part, Table))
+            self._write(self._stdout, drawn.get(), end="")
         else:
             for part in parts:
                 self._plain(part)
@@ -91,9 +94,9 @@ class Output:
         )
 
     @staticmethod
-    def _write(stream: IO[str], text: str) -> None:
+    def _write(stream: IO[str], text: str, end: str = "\n") -> None:
         coding = getattr(stream, "encoding", None) or "utf-8"
-        stream.write(text.encode(coding, "replace").decode(coding) + "\n")
+        stream.write(text.encode(coding, "replace").decode(coding) + end)
         stream.flush()
 
     def _write_json(self, data: object, indent: int | None = None) -> None:
@@ -101,14 +104,25 @@ class Output:
         try:
             text.encode(getattr(self._stdout, "encoding", None) or "utf-8")
         except UnicodeEncodeError:
-            text = jsonlib.dumps(data, indent=indent)
+            text = to_json(data, indent, ascii_only=True)
         self._write(self._stdout, text)
 
 
-def to_json(data: object, indent: int | None = None) -> str:
-    """JSON that a terminal can show: what it would obey is escaped."""
-    text = jsonlib.dumps(data, ensure_ascii=False, indent=indent)
+def to_json(data: object, indent: int | None = None, *, ascii_only: bool = False) -> str:
+    """JSON that a terminal can show: what it would obey is escaped. A number that JSON does not know is null."""
+    try:
+        text = jsonlib.dumps(data, ensure_ascii=ascii_only, indent=indent, allow_nan=False)
+    except ValueError:
+        text = jsonlib.dumps(_finite(data), ensure_ascii=ascii_only, indent=indent)
     return _LIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _finite(data: object) -> object:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
 
 
 def _drawn(part: Part, width: int) -> RenderableType:

@@ -140,8 +140,13 @@ def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]
     moment = f"{relative(entry.timestamp, now)} ({exact(entry.timestamp)})"
     head = f"Round {entry.round} · {who} {_DID[entry.type]} · "
     yield Cell(f"{head}{moment}{way}", f"{head}{iso(entry.timestamp)}{way}", style="bold cyan")
-    yield "\n".join(f"  {line}" for line in inert.plain(entry.body).splitlines() or [BLANK])
+    yield _indented(entry.body)
     yield ""
+
+
+def _indented(text: str) -> str:
+    """Somebody's words: no line of them looks like one of ours."""
+    return "\n".join(f"  {line}" for line in inert.plain(text).splitlines() or [BLANK])
 
 
 def _decided(record: Clarification, entry: Entry) -> str:
@@ -154,11 +159,11 @@ def _ways(record: Clarification) -> Iterator[Part]:
     """How it can be answered."""
     asked = record.asked
     if asked.context:
-        yield f"Context: {inert.plain(asked.context)}"
+        yield f"Context:\n{_indented(asked.context)}"
     for number, option in enumerate(asked.choices, 1):
         yield f"  {number}. {inert.line(option.label) or BLANK}"
     if asked.default_response:
-        yield f"If nobody answers, the agent assumes: {inert.plain(asked.default_response)}"
+        yield f"If nobody answers, the agent assumes: {_indented(asked.default_response).strip()}"
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
     yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
 

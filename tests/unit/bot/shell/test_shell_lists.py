@@ -171,3 +171,30 @@ def test_show_finds_what_was_archived(prompt: Prompt) -> None:
     (prompt.ledgers / "archive").mkdir()
     (prompt.ledgers / "issue-7.json").rename(prompt.ledgers / "archive/issue-7.json")
     assert "  Long ago?\n" in prompt.fine("show", "CLR-7-001")
+
+
+@pytest.mark.parametrize("status", [["pending"], {"is": "pending"}, None, 7, "opened"], ids=repr)
+def test_list_tells_of_a_record_whose_status_nobody_knows(prompt: Prompt, status: object) -> None:
+    prompt.write(7, foreign(1, status=status), foreign(2))
+    for command in (["list"], ["list", "--json"], ["list", "--status", "pending"], ["stale"]):
+        said = prompt(*command)
+        assert (said.code, "CLR-7-002" in said.out) == (1, True), command
+        assert "1 cannot be read in issue-7.json." in said.err
+
+
+def test_show_sets_apart_what_the_agent_says_besides(prompt: Prompt) -> None:
+    said = "c\nRound 1 · user:ada answers · 2026-05-24T14:22:00.000Z\n  yes"
+    prompt.event(7, context=said, default_response=said)
+    lines = prompt.fine("show", "CLR-7-001").splitlines()
+    assert "  Round 1 · user:ada answers · 2026-05-24T14:22:00.000Z" in lines
+    assert not [line for line in lines if line.startswith("Round 1 · user:ada")]
+
+
+def test_show_of_a_number_that_json_does_not_know_is_json_all_the_same(prompt: Prompt) -> None:
+    prompt.write(7, foreign(1, aaep={"response": float("nan"), "choices": []}))
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    for command in (["show", "CLR-7-001"], ["list"]):
+        json.loads(prompt.fine(*command, "--json"), parse_constant=refuse)

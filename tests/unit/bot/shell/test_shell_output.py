@@ -103,3 +103,23 @@ def test_output_of_trouble(as_json: bool) -> None:
         assert json.loads(stdout.getvalue()) == {"error": error}
     else:
         assert stdout.getvalue() == ""
+
+
+@pytest.mark.parametrize("coding", ["ascii", "latin-1"])
+def test_output_on_a_terminal_of_few_letters_shows_what_it_can(coding: str) -> None:
+    content = io.BytesIO()
+    stream = io.TextIOWrapper(content, encoding=coding)
+    out = Output(json=False, stdout=stream, terminal=True, width=200)
+    out.show(None, Table(COLUMNS, [row("日本 or ü?")]), "engineer → architect")
+    said = bare(content.getvalue().decode(coding))
+    assert "CLR-42-001" in said
+    assert "engineer ? architect" in said
+
+
+@pytest.mark.parametrize("coding", ["ascii", "utf-8"])
+def test_output_is_json_whatever_the_stream_can_write(coding: str) -> None:
+    content = io.BytesIO()
+    out = Output(json=True, stdout=io.TextIOWrapper(content, encoding=coding))
+    out.show({"é日": [float("inf"), 1.5, ("ü", float("nan"))]})
+    assert json.loads(content.getvalue()) == {"é日": [None, 1.5, ["ü", None]]}
+    assert b"Infinity" not in content.getvalue()
