@@ -47,9 +47,9 @@ class Told:
         """`last_activity`, if it is a time."""
         try:
             moment = datetime.fromisoformat(self.last_activity or "")
-        except ValueError:
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):  # the latter: before or after all time there is
             return None
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,3 +261,11 @@ def test_agent_rows_of_a_circle_name_each_agent_once(place: Place) -> None:
     fact = SessionFact("p", "s", "c", None, 0, ended=False, last_event_at=place.clock.now())
     rows = agent_rows([summarize(one), summarize(two)], [fact], {})
     assert [(row.agent, row.depth) for row in rows] == [("a", 0), ("b", 1), ("c", 0)]
+
+
+@pytest.mark.parametrize("heard", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00", "soon"])
+def test_boards_with_a_time_that_no_calendar_has_show_the_agent(place: Place, heard: str) -> None:
+    place.statuses({"scribe": {"status": "working", "issue": 7, "lastActivity": heard}})
+    assert [each["lastActivity"] for each in place.json("ready")] == [None]
+    assert [each["agent"] for each in place.json("agents")] == ["scribe"]
+    assert place.run("ready").exit_code == 0
