@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from core.clarification import Answer, AnsweredBy, Clarification, Entry
-from core.transitions import NOT_CHASED, US, new_entry, renewed, stale_after
+from core.summary import escalation_words
+from core.transitions import NOT_CHASED, US, escalated, new_entry, renewed, stale_after
 
 
 def is_adoptable(record: Clarification) -> bool:
@@ -46,19 +47,27 @@ def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarificatio
 
 
 def reopened(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
-    """Another implementation's answer does not fit the question: it waits, as a new one, for one that does."""
+    """Another implementation's answer does not fit the question: it waits, as a new one, for one that does.
+
+    That takes a round; when rounds are used up, it is escalated.
+    """
+    exhausted = record.round >= record.max_rounds
+    number = record.round + (0 if exhausted else 1)
     words = "The answer does not fit the question; it is open again."
     thread = (
         *record.thread,
         new_entry(record.round, US, "resolution", words, now),
-        new_entry(record.round + 1, US, "question", record.question, now),
+        new_entry(number, US, "question", record.question, now),
     )
-    return renewed(
+    again = renewed(
         record,
         status="pending",
-        round=record.round + 1,
+        round=number,
         resolved_at=None,
         stale_after=stale_after(now, sla, record.expires_at),
         thread=thread,
         aaep=record.asked.model_copy(update=NOT_CHASED),
     )
+    if not exhausted:
+        return again
+    return escalated(again, "rounds exhausted", escalation_words(again, "rounds exhausted"), now)

@@ -304,6 +304,16 @@ def test_reopened_waits_for_another_answer() -> None:
     assert answered(after, YES, ADE, LATER).answer is not None
 
 
+def test_reopened_after_its_last_round_is_passed_on_to_people() -> None:
+    last = foreign_answer(record()).model_copy(update={"round": 5, "max_rounds": 5})
+    after = reopened(last, LATER, SLA)
+    assert (after.status, after.round, after.asked.escalated_for) == ("escalated", 5, "rounds exhausted")
+    assert (after.answer, after.question, after.resolved_at) == (None, "Deploy to production?", None)
+    assert not is_adoptable(after)
+    assert after.revision > last.revision
+    assert answered(after, YES, ADE, LATER).status == "resolved"
+
+
 def test_reply_state_does_not_move_the_status() -> None:
     sent = went_on(answered(record(), YES, ADE, NOW), LATER)
     assert (sent.status, sent.asked.went_on_at, sent.asked.reply) == ("answered", LATER, "sending")
