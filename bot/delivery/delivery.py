@@ -188,10 +188,10 @@ class Delivery:
         held, key = self._rollups.held(group), self._rollups.key_of(group)
         if held and key is None:
             key = f"rollup:{group.agent}:{held[0].id}"
-            self._rollups.begin(group, key)
             await self._messages.want(
                 [Fresh(key=key, kind="rollup", target=group.channel, body=group._asdict(), wanted="rollup")]
             )
+            self._rollups.begin(group, key)  # stored: what the storage refused is begun again
         if key is None:
             return
         row = await self._messages.get(key)

@@ -1,0 +1,49 @@
+"""The roll-up card that the storage could not take at first is shown all the same. Real storage, real delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bot.assembly import Assembly
+from bot.delivery.messages import Fresh
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from core.index import summarize
+from tests.clocks import ManualClock, until
+from tests.unit.bot.slack.kit import settings
+from tests.unit.core.records import NOW, record
+
+
+async def test_rollup_that_could_not_be_stored_at_first_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await Store.open(tmp_path / "clarify.db")
+    bot = Assembly(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
+    want, refused = bot.messages.want, list[str]()
+
+    async def full_once(fresh: Iterable[Fresh]) -> None:
+        wanted = list(fresh)
+        if any(each.kind == "rollup" for each in wanted) and not refused:
+            refused.extend(each.key for each in wanted)
+            raise StorageUnavailable("full")
+        await want(wanted)
+
+    monkeypatch.setattr(bot.messages, "want", full_once)
+    sent: list[str] = []
+    monkeypatch.setattr(bot.delivery.lanes, "put", lambda _, key, *__, **___: sent.append(key))
+    for seq in range(1, 23):
+        bot.delivery.note(summarize(record(seq=seq)))
+    running = asyncio.create_task(bot.delivery.run())
+    await until(lambda: refused and refused[0] in sent)
+    assert await bot.messages.get(refused[0]) is not None
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await store.close()
+    bot.ledger.close()
