@@ -11,7 +11,7 @@ from core.answers import from_text
 from core.clarification import Answer, Clarification, Decider
 from core.errors import ClarifyError, NotOpen
 from tests.unit.core.parties import Party
-from tests.unit.core.witness import DONE, Raw, Witness, when
+from tests.unit.core.witness import DONE, OPEN, Raw, Witness, when
 
 MINUTE = timedelta(minutes=1)
 Time = Literal["now", "early", "expired"]
@@ -29,10 +29,30 @@ def expect(true: object, *what: object) -> None:
         raise AssertionError(*what)
 
 
-def pick(witness: Witness, which: int) -> Raw | None:
-    """One of the records: the latest are the first."""
+def pick(witness: Witness, which: int, likely: Callable[[Raw], bool] = lambda _: False) -> Raw | None:
+    """One of the records: those that are `likely` first, of these the latest."""
     records = witness.records()[::-1]
+    records.sort(key=lambda one: not likely(one))
     return records[which % len(records)] if records else None
+
+
+def is_open(record: Raw) -> bool:
+    return record["status"] in OPEN
+
+
+def is_answered(record: Raw) -> bool:
+    return bool(record["status"] == "answered")
+
+
+def waits_for_reply(record: Raw) -> bool:
+    """Its producer was answered, or is about to be."""
+    return (record.get("aaep") or {}).get("reply") is not None
+
+
+def is_answered_elsewhere(record: Raw) -> bool:
+    asked = record.get("aaep") or {}
+    waits = asked.get("replyToken") is not None and asked.get("response") is None
+    return waits and record["status"] in {"answered", "resolved"}
 
 
 def kept(record: Clarification, witness: Witness) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from bot.monitoring import Watchman
 from core.clarification import Clarification
+from core.errors import LockTimeout
 from core.hub import Hub
 from core.index import summarize
 from core.ledger import parse
@@ -14,7 +18,7 @@ from core.monitor import Monitor
 from core.router import Router
 from core.workflow import Scopes
 from tests.clocks import ManualClock
-from tests.unit.core.mortal import Life, MortalLedger
+from tests.unit.core.mortal import Killed, Life, MortalLedger
 from tests.unit.core.other_hand import OtherHand
 from tests.unit.core.witness import Witness
 
@@ -74,6 +78,11 @@ class Party:
             if due is None or due > self.clock.now():
                 return
         raise AssertionError("what is due stays due")
+
+    async def is_kept_out(self, issue: int) -> None:
+        """It does not get the ledger, which another has."""
+        with suppress(Killed), pytest.raises(LockTimeout):
+            await self.ledger.transact(issue, lambda _: None, timeout=0.02)
 
     def close(self) -> None:
         self.ledger.close()

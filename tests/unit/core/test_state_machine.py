@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Coroutine
 from contextlib import ExitStack
 from datetime import timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,13 @@ from tests.unit.core.other_hand import OtherHand
 from tests.unit.core.parties import WORKFLOW, Party
 from tests.unit.core.witness import Witness
 
-EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "30"))
-_which = st.integers(0, 5)
+EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "25"))
+_which = st.integers(0, 3)
 _who = st.integers(0, 1)
 _two, _three = st.integers(0, 1), st.integers(0, 2)
 _timeout = st.sampled_from([None, 8, 40, 200])
 MOVES: dict[str, st.SearchStrategy[Move]] = {
-    "event": st.builds(moves.Event, _three, st.integers(0, 5), _three, _three, _three, _timeout),
+    "event": st.builds(moves.Event, _two, _three, _three, _three, _three, _timeout),
     "request": st.builds(moves.Between, _two, _three, _two, _three, _three, st.booleans()),
     "further": st.builds(moves.Further, _which),
     "answer": st.builds(
@@ -46,11 +47,13 @@ MOVES: dict[str, st.SearchStrategy[Move]] = {
         _which,
         st.sampled_from([True, True, True, False]),
         st.sampled_from(["any", "this", "before"]),
-        st.sampled_from(["now", "now", "early", "expired"]),
+        st.sampled_from(["now", "now", "now", "early", "expired"]),
         st.integers(1, 3),
     ),
-    "resolve": st.builds(moves.Resolve, _which, st.booleans(), st.sampled_from(["now", "early", "expired"])),
-    "steer": st.builds(moves.Steer, _which, st.sampled_from(["escalate", "abandon"])),
+    "resolve": st.builds(
+        moves.Resolve, _which, st.booleans(), st.sampled_from(["now", "now", "early", "expired"])
+    ),
+    "steer": st.builds(moves.Steer, _which, st.sampled_from(["escalate", "escalate", "abandon"])),
     "news": st.builds(
         moves.News,
         _three,
@@ -146,6 +149,15 @@ class Ledgers(RuleBasedStateMachine):
             self.witness.torn.add(issue)
             self.tears.add(issue)
 
+    @rule(who=_who, which=_two)
+    def held(self, who: int, which: int) -> None:
+        """Another implementation has the ledger: nobody writes it meanwhile."""
+        issue = moves.ISSUES[which]
+        if self.other.take(issue, 0.0):
+            self.go(self.parties[who].is_kept_out(issue))
+            assert self.witness.changes == [], "somebody else had the marker"
+            self.other.let_go(issue)
+
     def go(self, what: Coroutine[Any, Any, None]) -> None:
         self.witness.changes.clear()
         self.log.clear()
@@ -173,17 +185,16 @@ class Ledgers(RuleBasedStateMachine):
         """Whoever lives was told of all that was written, and reports nothing odd; who is dead is buried."""
         if party.life.is_over:
             party.close()
+            self.witness.nobody_heard(party)
             return
         mine = [(c.after["id"], c.after["revision"]) for c in self.witness.changes if c.by is party]
-        for issue in moves.ISSUES:
-            of_issue = f"CLR-{issue}-"
-            told = [each for each in party.told if each[0].startswith(of_issue)]
-            assert told == [each for each in mine if each[0].startswith(of_issue)]
+        by_id = itemgetter(0)  # of each record in order: several in one write are told in any
+        assert sorted(party.told, key=by_id) == sorted(mine, key=by_id), "what was written was not told"
         assert [entry for entry in self.log if "cannot be" in entry["event"]] == []
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        assert self.witness.faults == []
+        assert self.witness.faults == [], self.witness.faults
         for issue in self.witness.latest.keys() - self.witness.torn:
             there = json.loads((self.ledgers / f"issue-{issue}.json").read_bytes())
             assert there == self.witness.latest[issue], "somebody wrote unseen"
@@ -192,7 +203,7 @@ class Ledgers(RuleBasedStateMachine):
 TestLedgers = Ledgers.TestCase
 TestLedgers.settings = settings(
     max_examples=EXAMPLES,
-    stateful_step_count=30,
+    stateful_step_count=40,
     derandomize="CLARIFY_EXAMPLES" not in os.environ,
     phases=[Phase.generate] if "CLARIFY_EXAMPLES" not in os.environ else [Phase.generate, Phase.shrink],
     deadline=None,

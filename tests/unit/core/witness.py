@@ -31,51 +31,22 @@ LEGAL = {
 }
 OPEN, DONE = {"pending", "stale", "escalated"}, {"resolved", "abandoned"}
 US = "clarify-bot"
-_LEDGER = {"issueNumber", "clarifications"}
-_RECORD = set(
-    [
-        "id",
-        "issueNumber",
-        "from",
-        "to",
-        "topic",
-        "blocking",
-        "status",
-        "round",
-        "maxRounds",
-        "created",
-        "staleAfter",
-        "resolvedAt",
-        "thread",
-        "revision",
-        "aaep",
-    ]
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_LEDGER = _set("issueNumber clarifications")
+_RECORD = _set(
+    "id issueNumber from to topic blocking status round maxRounds created staleAfter resolvedAt thread revision aaep"
 )
-_FIXED = {
-    "id": None,
-    "issueNumber": None,
-    "from": None,
-    "to": None,
-    "topic": "",
-    "blocking": True,
-    "maxRounds": 5,
-}
+_FIXED = {"id": None, "issueNumber": None, "from": None, "to": None, "topic": "", "blocking": True, "maxRounds": 5}  # fmt: skip
 _ANSWER = ("response", "label", "decidedBy", "answeredAt", "answeredBy")
 # What may change of `aaep` while the question stays the same.
-_NEWS = {*_ANSWER} | set(
-    [
-        "reply",
-        "replyNote",
-        "wentOnAt",
-        "closed",
-        "nudges",
-        "nudgedAt",
-        "escalatedAt",
-        "escalatedFor",
-        "takenBy",
-        "handedTo",
-    ]
-)
+_NEWS = _set("reply replyNote wentOnAt closed nudges nudgedAt escalatedAt escalatedFor takenBy handedTo") | {
+    *_ANSWER
+}
 
 
 @dataclass(frozen=True)
@@ -119,6 +90,10 @@ class Witness:
             self.asked = {each for each in self.asked if each[0] != issue}
             self.tried = {each for each in self.tried if each[0] != issue}
 
+    def nobody_heard(self, by: object) -> None:
+        """It died before it could say which numbers it gave, or note them beside a ledger that may get lost."""
+        self._given -= {new.after["id"] for new in self.changes if new.by is by and new.before is None}
+
     def records(self) -> list[Raw]:
         """All that have an id, in the order of issues and files."""
         ledgers = [self.latest[issue] for issue in sorted(self.latest)]
@@ -160,10 +135,14 @@ def _pairs(before: Raw, after: Raw) -> Iterator[tuple[Raw | None, Raw]]:
 
 
 def _judge_new(new: Raw) -> list[str]:
-    faults = [] if new["status"] == "pending" and new["resolvedAt"] is None else ["a new one does not wait"]
-    if [(one["type"], one["round"]) for one in new["thread"]] != [("question", 1)] or new["round"] != 1:
-        faults.append("a new one has no single question")
-    return faults + ([] if new["revision"] >= 1 and new["maxRounds"] >= 1 else ["a new one has odd figures"])
+    """It waits for an answer, or is with people from the start, since the matter has used up its rounds before."""
+    ways = {"pending": ["question"], "escalated": ["question", "escalation"]}
+    faults = []
+    if [entry["type"] for entry in new["thread"]] != ways.get(new["status"]) or new["resolvedAt"] is not None:
+        faults.append(f"a new one is {new['status']}")
+    if new["round"] != 1 or any(entry["round"] != 1 for entry in new["thread"]) or new["maxRounds"] < 1:
+        faults.append("a new one does not begin with round 1")
+    return faults + ([] if new["revision"] >= 1 else ["a new one has no revision"])
 
 
 def _judge_record(old: Raw, new: Raw) -> list[str]:
@@ -292,7 +271,7 @@ def _judge_next(one: Raw, other: Raw, added: list[Raw]) -> list[str]:
     return [] if other.get("response") is None and other.get("reply") is None else ["an answer nobody gave"]
 
 
-def _lost(old: Raw, new: Raw, known: set[str], where: str) -> list[str]:
+def _lost(old: Raw, new: Raw, known: frozenset[str], where: str) -> list[str]:
     lost = [key for key in old if key not in known and (key not in new or new[key] != old[key])]
     return [f"{', '.join(lost)} of {where} lost"] if lost else []
 
