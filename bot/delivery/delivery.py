@@ -87,7 +87,7 @@ class Delivery:
         )
         self._sequels = Sequels(messages, self.notify)
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
-        self._known: set[str] = set()
+        self._known: dict[str, int] = {}  # of what has cards: the round of the latest
 
     def note(self, summary: Summary, written: Clarification | None = None) -> None:
         """A record was written (`written`: by us, just now): bring everybody in line with it."""
@@ -111,7 +111,7 @@ class Delivery:
             self._rollups.update(summary)
             card = rows.pop(_card_key(summary), None)
             if card is not None:
-                self._known.add(card.key)
+                self._known[summary.id] = summary.round
                 if card.ts is not None or card.intent_at is not None:
                     self._rollups.has_card(summary)
             if summary.reply == "sending":
@@ -159,26 +159,28 @@ class Delivery:
     async def _sort(self, summaries: Iterable[Summary]) -> None:
         """Put each changed clarification's card, and the roll-up card of its like, into their lanes."""
         mine = [summary for summary in summaries if self._concerns(summary)]
-        wanted = (each for each in mine if _card_key(each) not in self._known)
+        wanted = (each for each in mine if self._known.get(each.id) != each.round)
         fresh = [self._card(summary) for summary in wanted if self._audiences.shows(summary)]
         if fresh:
             await self._messages.want(fresh)
-            self._known.update(card.key for card in fresh)
+            self._known.update({card.clarification or "": card.round or 0 for card in fresh})
         shown = {
             summary.id: summary
             for summary in mine
-            if not summary.is_open or self._rollups.may_have_card(summary.id)
+            if not (summary.is_open and self._audiences.shows(summary))
+            or self._rollups.may_have_card(summary.id)
         }
         for row in await self._messages.cards_of(shown):
             priority = _priority(shown[row.clarification or ""], row)
             self.lanes.put(row.channel or row.target, row.key, priority, post=row.ts is None)
         for group in {self._rollups.group(summary) for summary in mine}:
             await self._roll_up(group)
-        self._known.difference_update(_card_key(s) for s in mine if not s.needs_something)
+        for gone in (each.id for each in mine if not each.needs_something):
+            self._known.pop(gone, None)
 
     def _concerns(self, summary: Summary) -> bool:
-        """Whether people see it, or saw it: what agents settled among themselves after all may have had a card."""
-        return _card_key(summary) in self._known or self._audiences.shows(summary)
+        """Whether people see it, or saw it: what agents settle, or ask further, among themselves may have a card."""
+        return summary.id in self._known or self._audiences.shows(summary)
 
     async def _roll_up(self, group: Group) -> None:
         """Give a free place to the next held question; show or refresh the roll-up card of the others."""

@@ -1,4 +1,4 @@
-"""The roll-up card that the storage could not take at first is shown all the same. Real storage, real delivery."""
+"""What is put where, whatever comes between. Real storage, real delivery."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bot.delivery.messages import Fresh
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from core.index import summarize
+from core.transitions import escalated
 from tests.clocks import ManualClock, until
 from tests.unit.bot.slack.kit import settings
 from tests.unit.core.records import NOW, record
@@ -42,6 +43,30 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
     running = asyncio.create_task(bot.delivery.run())
     await until(lambda: refused and refused[0] in sent)
     assert await bot.messages.get(refused[0]) is not None
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await store.close()
+    bot.ledger.close()
+
+
+async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_see_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents may settle what people were shown and ask further, before anybody looks: its controls have to go."""
+    store = await Store.open(tmp_path / "clarify.db")
+    bot = Assembly(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
+    sent: list[str] = []
+    monkeypatch.setattr(bot.delivery.lanes, "put", lambda _, key, *__, **___: sent.append(key))
+    asked = record(to="architect").model_copy(update={"aaep": None})
+    running = asyncio.create_task(bot.delivery.run())
+    bot.delivery.note(summarize(escalated(asked, "stale", "Nobody answered.", NOW)))
+    await until(lambda: sent == ["card:CLR-42-001:1"])
+    bot.delivery.note(summarize(asked.model_copy(update={"round": 2})))
+    await until(lambda: len(sent) == 2)
+    assert set(sent) == {"card:CLR-42-001:1"}
+    assert await bot.messages.get("card:CLR-42-001:2") is None
+    assert not bot.rollups.has_place("CLR-42-001")
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
