@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from bot.delivery.inbox import Item
+from bot.delivery.inbox import Item, declared_issue
+from core.aaep import Event
 from core.clarification import Ask
 from core.deadlock import HUMAN, agent_key
-from core.errors import ClarifyError, ScopeViolation
+from core.errors import BadInput, ClarifyError, ScopeViolation
+from core.request import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
+from core.steering import BODY_LIMIT
 from core.workflow import Limits
 
 
@@ -60,7 +63,19 @@ def ask(item: Item) -> Ask:
         to=to if isinstance(to, str) and to.strip() else HUMAN,
         topic=topic if isinstance(topic, str) and topic else None,
         blocking=agentx.get("blocking") is not False,
+        held_back=_misput(event),
     )
+
+
+def _misput(event: Event) -> str | None:
+    """Why it cannot be told which agent is asked, or about which issue; None: nothing is wrong with it."""
+    agentx = event.extension("agentx")
+    to, issue = agentx.get("to"), agentx.get("issue")
+    if to is not None and not (isinstance(to, str) and to.strip()):
+        return "The target (to) is no role."
+    if to is None or agent_key(to) == HUMAN or issue is None or declared_issue(event) is not None:
+        return None
+    return f"The issue that it names is not a whole number from 1 to {HIGHEST_ISSUE}."
 
 
 def between_agents(asking: Ask) -> bool:
@@ -71,12 +86,16 @@ def between_agents(asking: Ask) -> bool:
 def within(asking: Ask, scopes: Scopes) -> Ask:
     """A question with the limits of the workflow that lets it be asked. Blocking: workflows are files.
 
-    An event is never refused: one that no workflow allows is held back from its target and put to people.
+    An event is never refused: one that no workflow allows, or that is too long for an agent, is held back from its
+    target and put to people.
     """
-    if not between_agents(asking):
+    if not between_agents(asking) or asking.held_back is not None:
         return asking
     try:
         limits = scopes.check(asking.agent_id, asking.to, blocking=asking.blocking)
-    except ScopeViolation as error:
+        check_role("target (to)", asking.to)
+        check_text("topic", asking.topic or "", TOPIC_LIMIT, may_be_empty=True)
+        check_text("question", asking.question, BODY_LIMIT)
+    except (ScopeViolation, BadInput) as error:
         return replace(asking, held_back=str(error))
     return replace(asking, max_rounds=limits.max_rounds, sla=limits.sla)

@@ -82,6 +82,7 @@ class Assembly:
         self.permalinks = Permalinks(self.messages, partial(permalink, self.web))
         self.sessions = Sessions(store, self.index, clock)
         self.audiences = Audiences(settings)
+        self.scopes = Scopes(settings.ledger.workflows)
         self.rollups = Rollups(self.index, self.audiences)
         self._build_paging()
         self._build_delivery(rng)
@@ -90,7 +91,13 @@ class Assembly:
         self._build_producers(rng)
         self._build_door(rng)
         self.agents = AgentDesk(
-            settings=settings, store=store, router=self.router, ledger=self.ledger, clock=clock, rng=rng
+            settings=settings,
+            store=store,
+            router=self.router,
+            ledger=self.ledger,
+            scopes=self.scopes,
+            clock=clock,
+            rng=rng,
         )
 
     def _build_paging(self) -> None:
@@ -200,7 +207,7 @@ class Assembly:
         self.intake = Intake(
             inbox=SqliteInbox(self.store),
             router=self.router,
-            scopes=Scopes(self.settings.ledger.workflows),
+            scopes=self.scopes,
             index=self.index,
             notifier=self.notifier,
             replies_settled=self.replies.settled,

@@ -81,7 +81,10 @@ def shows_card(summary: Summary, responders: Mapping[str, Kind]) -> bool:
         return True
     to = agent_key(summary.to)
     kind = responders.get(to)
-    return to == HUMAN or kind == "people" or (kind is None and summary.via is not None)
+    if kind is not None:
+        return kind == "people"
+    is_late = summary.status == "stale" or summary.nudges > 0
+    return to == HUMAN or summary.via is not None or is_late
 
 
 class Audiences:

@@ -18,6 +18,7 @@ from core.index import Summary
 from core.ledger import FileLedger
 from core.router import Router
 from core.status import StatusFile, StatusKeeper
+from core.workflow import Scopes
 
 
 class AgentDesk:
@@ -32,6 +33,7 @@ class AgentDesk:
         store: Store,
         router: Router,
         ledger: FileLedger,
+        scopes: Scopes,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -47,6 +49,7 @@ class AgentDesk:
             router=router,
             records=ledger,
             clock=clock,
+            scopes=scopes,
             working=self._keeper.working,
         )
         self._mirror = _mirror(settings, ledger, store, clock, rng)

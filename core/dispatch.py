@@ -25,6 +25,7 @@ from core.errors import (
     LockTimeout,
     NotFound,
     NotOpen,
+    ScopeViolation,
 )
 from core.index import Summary
 from core.responders import Inquiry, Responder, inquiry_of, role_name
@@ -32,6 +33,7 @@ from core.router import Router
 from core.slots import Slots
 from core.summary import escalation_words
 from core.transitions import has_expired
+from core.workflow import Scopes
 
 _log = logging.getLogger("clarify.responders")
 RETRY_AFTER = 30.0  # seconds
@@ -77,6 +79,7 @@ class Dispatcher:
         router: takes answers and escalations.
         records: read before each attempt, so that what was noted late does no harm.
         clock: for the time of an answer and between attempts.
+        scopes: what other implementations ask is held back if no workflow allows it; None: it is not looked at.
         working: told when a responder begins (True) and ends (False) its work on a clarification.
         at_once: so many responders at a time; roles share them fairly.
     """
@@ -88,13 +91,16 @@ class Dispatcher:
         router: Router,
         records: Records,
         clock: Clock,
+        scopes: Scopes | None = None,
         working: _Working = lambda *_: None,
         at_once: int = 8,
     ) -> None:
         self._responders = {agent_key(role): responder for role, responder in responders.items()}
+        self._names = {agent_key(role): role_name(role) for role in responders}
         self._router = router
         self._records = records
         self._clock = clock
+        self._scopes = scopes
         self._working = working
         self._slots = Slots(at_once)
         self._noted: dict[str, Summary] = {}  # what waits for a responder
@@ -200,10 +206,23 @@ class Dispatcher:
                 return
         await self._pass_on(job, f"{AgentError.code}: {said}; asked twice.")
 
+    async def _check(self, job: _Job, record: Clarification) -> None:
+        """Whether its target may be asked: what we wrote was checked before, what others wrote by nobody."""
+        if self._scopes is None or record.asked.via is not None or record.asked.producer is not None:
+            return
+        try:
+            await asyncio.to_thread(self._scopes.check, record.from_, record.to, blocking=record.blocking)
+        except ScopeViolation as error:
+            reason = str(error)
+            await self._write(job, lambda: self._router.hold_back(record.id, reason))
+            raise _Over from None
+
     async def _ask(self, job: _Job, attempt: int, hint: str | None) -> str:
         role = agent_key(job.summary.to)
         async with self._slots.one(role):
-            inquiry = inquiry_of(await self._current(job), attempt, hint)
+            record = await self._current(job)
+            await self._check(job, record)
+            inquiry = inquiry_of(record, attempt, hint)
             if not job.begun:
                 job.begun = True
                 self._tell(job, begun=True)
@@ -211,7 +230,7 @@ class Dispatcher:
 
     async def _answer(self, job: _Job, text: str) -> None:
         summary, at = job.summary, self._clock.now()
-        role = role_name(summary.to)
+        role = self._names[agent_key(summary.to)]  # however whoever asked spelled it
         await self._write(
             job,
             lambda: self._router.answer(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core.clarification import UNDELIVERED, Ask, Clarification
-from core.deadlock import agent_key
+from core.deadlock import HUMAN, agent_key
 
 
 def is_known(record: Clarification, ask: Ask) -> bool:
@@ -39,10 +41,47 @@ def is_same_matter(record: Clarification, ask: Ask) -> bool:
     )
 
 
+def is_with_people(record: Clarification, ask: Ask) -> bool:
+    """Whether the matter that one agent asks another about was passed on to people when its rounds were used up, and
+    still is with them.
+    """
+    used_up = record.status == "escalated" and record.asked.escalated_for == "rounds exhausted"
+    return used_up and ask.reply_token is None and _is_between(record, ask)
+
+
+def gone_round(records: Sequence[Clarification], ask: Ask, limit: int) -> list[Clarification]:
+    """What a session asked a role about one topic before, if that took as many rounds as its workflow allows.
+
+    Where each answer closes its clarification, no single one ever comes to its last round. What people were brought
+    in for begins anew after them.
+    """
+    if ask.reply_token is None or ask.topic is None or ask.held_back is not None:
+        return []
+    if agent_key(ask.to) == HUMAN:
+        return []
+    session = (ask.producer, ask.session_id)
+    before = [
+        record
+        for record in records
+        if (record.asked.producer, record.asked.session_id) == session
+        and agent_key(record.to) == agent_key(ask.to)
+        and record.topic == ask.topic
+    ]
+    for position, record in reversed(list(enumerate(before, 1))):
+        if any(entry.type == "escalation" for entry in record.thread):
+            before = before[position:]
+            break
+    return before if sum(record.round for record in before) >= limit else []
+
+
 def _goes_on(record: Clarification, ask: Ask) -> bool:
+    return record.status == "answered" and _is_between(record, ask)
+
+
+def _is_between(record: Clarification, ask: Ask) -> bool:
+    """Whether a record is what the same agent asked the same one about the same topic, not by an event."""
     return (
-        record.status == "answered"
-        and record.asked.reply_token is None
+        record.asked.reply_token is None
         and agent_key(record.from_) == agent_key(ask.agent_id)
         and agent_key(record.to) == agent_key(ask.to)
         and ask.topic is not None

@@ -34,14 +34,14 @@ class Request:
     context: str | None = None
 
     def __post_init__(self) -> None:
-        _check_issue(self.issue)
-        _check_role("requester (from)", self.from_)
-        _check_role("target (to)", self.to)
-        _check_text("topic", self.topic, TOPIC_LIMIT, may_be_empty=True)
+        check_issue(self.issue)
+        check_role("requester (from)", self.from_)
+        check_role("target (to)", self.to)
+        check_text("topic", self.topic, TOPIC_LIMIT, may_be_empty=True)
         check_question(self.question, self.context)
 
 
-def _check_issue(issue: int) -> None:
+def check_issue(issue: int) -> None:
     if type(issue) is not int or not 1 <= issue <= _HIGHEST_NUMBER:
         raise BadInput(f"The issue is not a whole number from 1 to {HIGHEST_ISSUE}.")
     if issue > HIGHEST_ISSUE:
@@ -50,7 +50,9 @@ def _check_issue(issue: int) -> None:
         )
 
 
-def _check_role(what: str, role: str) -> None:
+def check_role(what: str, role: str) -> None:
+    if not isinstance(role, str):
+        raise BadInput(f"The {what} is no text.")
     if len(role) > ROLE_LIMIT:
         raise TooLong(what, len(role), ROLE_LIMIT)
     if not is_role(role):
@@ -58,15 +60,17 @@ def _check_role(what: str, role: str) -> None:
 
 
 def check_question(question: str, context: str | None) -> None:
-    _check_text("question", question, BODY_LIMIT)
-    _check_text("context", context or "", CONTEXT_LIMIT, may_be_empty=True)
+    check_text("question", question, BODY_LIMIT)
+    check_text("context", context or "", CONTEXT_LIMIT, may_be_empty=True)
 
 
 def check_reason(reason: str | None) -> None:
-    _check_text("reason", reason or "", BODY_LIMIT, may_be_empty=True)
+    check_text("reason", reason or "", BODY_LIMIT, may_be_empty=True)
 
 
-def _check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
+def check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
+    if not isinstance(text, str):
+        raise BadInput(f"The {what} is no text.")
     if len(text) > limit:
         raise TooLong(what, len(text), limit)
     if not may_be_empty and not text.strip():

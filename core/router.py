@@ -12,12 +12,13 @@ from core.answers import from_text
 from core.clarification import DONE, Answer, Ask, Clarification, Decider, ReplyState, parse_id
 from core.clock import Clock
 from core.deadlock import agent_key
-from core.errors import AnswerRejected, BadInput, Closed, NotAnswered, NotOpen, Superseded
+from core.errors import AnswerRejected, BadInput, Closed, MaxRoundsExceeded, NotAnswered, NotOpen, Superseded
 from core.ledger import LOCK_TIMEOUT, Book, Ledger
-from core.matters import is_known, is_same_matter
+from core.matters import gone_round, is_known, is_same_matter, is_with_people
 from core.sessions import SessionNews, after_event, concerns, of_session, settled
 from core.steering import Steering, check_length
-from core.transitions import abandoned, answered, followed_up, has_expired, opened
+from core.summary import escalation_words
+from core.transitions import abandoned, answered, escalated, followed_up, has_expired, held_back, opened
 
 _T = TypeVar("_T")
 Changed = Callable[[Clarification], None]
@@ -55,7 +56,11 @@ class Router(Steering):
         self._patience = patience
 
     async def open(self, issue: int, ask: Ask) -> Opened:
-        """Write down a question. Idempotent by producer, session, reply token and words."""
+        """Write down a question. Idempotent by producer, session, reply token and words.
+
+        Raises:
+            MaxRoundsExceeded: an agent asks further about what people have, since its rounds were used up.
+        """
         return (await self.open_all(issue, [ask]))[0]
 
     async def open_all(self, issue: int, asks: Sequence[Ask]) -> list[Opened]:
@@ -71,7 +76,13 @@ class Router(Steering):
         for record in records:
             if is_same_matter(record, ask):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
-        return Opened(book.put(opened(book.issue, book.next_seq(), ask, now, self._sla)), "new")
+            if is_with_people(record, ask):
+                raise MaxRoundsExceeded(record)
+        fresh = opened(book.issue, book.next_seq(), ask, now, self._sla)
+        if before := gone_round(records, ask, fresh.max_rounds):
+            words = escalation_words(fresh, "rounds exhausted", before)
+            fresh = escalated(fresh, "rounds exhausted", words, now)
+        return Opened(book.put(fresh), "new")
 
     async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
         """Ask further about what was answered: its next round. After the last one it is escalated instead.
@@ -80,6 +91,7 @@ class Router(Steering):
             NotFound: no such record.
             NotAnswered: its question still waits for an answer.
             Closed: it was resolved or abandoned.
+            MaxRoundsExceeded: its rounds were used up before, and people have it.
             BadInput: another agent asked it, or a producer, whose own events go on with it.
         """
         issue, _ = parse_id(clarification_id)
@@ -128,6 +140,17 @@ class Router(Steering):
         if isinstance(outcome, NotOpen):
             raise outcome
         return outcome
+
+    async def hold_back(self, clarification_id: str, reason: str) -> None:
+        """Have people see a question that its target may not be asked, while it is open."""
+        issue, _ = parse_id(clarification_id)
+
+        def decide(book: Book) -> None:
+            record = book.get(clarification_id)
+            if record.is_open and record.asked.held_back is None:
+                book.put(held_back(record, reason))
+
+        await self._transact(issue, decide)
 
     async def expire(self, clarification_id: str) -> None:
         """Abandon a clarification whose time has run out; anything else is left as it is."""
@@ -218,5 +241,7 @@ def check_goes_on(record: Clarification, ask: Ask) -> None:
         raise BadInput(f"{record.id} was asked by another agent: only that one asks further.")
     if record.status in DONE:
         raise Closed(record)
+    if is_with_people(record, ask):
+        raise MaxRoundsExceeded(record)
     if record.status != "answered":
         raise NotAnswered(record)

@@ -106,6 +106,11 @@ def escalated(record: Clarification, why: Why, words: str, now: datetime, by: st
     )
 
 
+def held_back(record: Clarification, reason: str) -> Clarification:
+    """Its target may not be asked, for `reason`: people are. The status stays."""
+    return renewed(record, aaep=record.asked.model_copy(update={"held_back": reason}))
+
+
 def taken(record: Clarification, holder: Holder) -> Clarification:
     """Somebody has it in hand. The status stays.
 

@@ -11,6 +11,7 @@ A workflow is a TOML file with `[[steps]]`. Of a step these keys count, all othe
 
 from __future__ import annotations
 
+import logging
 import re
 import stat
 import threading
@@ -26,6 +27,7 @@ from core.clarification import LONGEST_SLA
 from core.deadlock import HUMAN, agent_key
 from core.errors import BlockingNotAllowed, ScopeViolation
 
+_log = logging.getLogger("clarify.workflow")
 ROLE_LIMIT = 80
 ROUNDS_BLOCKING, ROUNDS = 5, 6
 _MOST_ROUNDS = 100
@@ -169,8 +171,12 @@ def _read(path: Path, known: _File | None) -> _File | None:
     except (OSError, ValueError, RecursionError) as error:
         counts = "as it was before counts" if known and known.steps else "it is left out"
         problem = f"{_name(path.name)}: {_why(error)}; {counts}."
+        if known is None or problem not in known.problems:
+            _log.warning("a workflow file: %s", problem)
         return _File(None, known.steps if known else (), (problem,))
     steps, problems = _steps(path.name, raw)
+    for problem in problems if known is None or known.problems != problems else ():
+        _log.warning("a workflow file: %s", problem)
     # Written while or just before it was read, it may change again without a sign: it is read again.
     settled = seen == after and time.time_ns() - seen[0] > _YOUNG
     return _File(seen if settled else None, steps, problems)

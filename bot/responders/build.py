@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from bot.errors import ConfigurationError
 from bot.responders.command import CommandResponder
 from bot.responders.http import HttpResponder
 from bot.settings.environment import read_environment
@@ -29,6 +30,9 @@ def responders_of(
         secrets: our own, by the environment variables that the configuration names: no command gets to see them.
         folder: where commands run.
         environ: what commands get of the environment, but for our secrets; None: all of it.
+
+    Raises:
+        ConfigurationError: the token of an endpoint is not among the secrets.
     """
     ours = _SLACKS | secrets.keys()
     given = read_environment() if environ is None else environ
@@ -39,5 +43,9 @@ def responders_of(
             built[role] = CommandResponder(table.command, table.timeout, folder, env)
         elif table.http is not None:
             token = None if table.token_env is None else secrets.get(table.token_env)
+            if table.token_env is not None and token is None:
+                raise ConfigurationError(
+                    [f"responders.{role}.token_env: asks for {table.token_env}, which is not set"]
+                )
             built[role] = HttpResponder(table.http, token, table.timeout)
     return built

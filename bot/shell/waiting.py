@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+from bot.errors import ConfigurationError
 from bot.shell.desk import Shell
 from bot.shell.presence import bot_runs
 from bot.shell.running import WaitedTooLong
@@ -71,8 +72,16 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     from core.dispatch import Dispatcher  # noqa: PLC0415
 
     settings = shell.settings
+    key = agent_key(record.to)
+    asked = {role: table for role, table in settings.responders.items() if agent_key(role) == key}
+    try:
+        responders = responders_of(asked, settings.by_variable, settings.folder)
+    except ConfigurationError as error:
+        shell.out.note(f"{error}; waiting for somebody else to answer.")
+        yield
+        return
     dispatcher = Dispatcher(
-        responders=responders_of(settings.responders, settings.by_variable, settings.folder),
+        responders=responders,
         router=shell.router,
         records=shell.ledger,
         clock=shell.clock,

@@ -8,7 +8,7 @@ from core.aaep import whole_characters
 from core.errors import BadInput
 from core.workflow import ROLE_LIMIT, is_role
 
-_MOST = 1 << 20  # characters; far more than any answer may have
+_MOST = 1 << 20  # bytes; far more than any answer may have
 
 
 def given(text: str) -> str:
@@ -22,7 +22,9 @@ def given(text: str) -> str:
     if sys.stdin.isatty():
         sys.stderr.write("Type the text; Ctrl-D on a line of its own ends it.\n")
     try:
-        return whole_characters(sys.stdin.read(_MOST)).removesuffix("\n").removesuffix("\r")
+        # Its bytes: in some locales half a character would pass as text.
+        text = sys.stdin.buffer.read(_MOST).decode("utf-8")
+        return whole_characters(text).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise BadInput("Standard input is not UTF-8 text.") from None
 

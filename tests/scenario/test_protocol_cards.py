@@ -13,7 +13,7 @@ import pytest
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE_AS_ANSWER
 from bot.workspace.state import Channel, Message
 from core.clarification import Answer, Ask, Clarification, Decider
-from core.clock import SystemClock
+from core.clock import SystemClock, iso
 from core.ledger import FileLedger
 from core.router import Router
 from tests.scenario.harness import Scene, config, controls, said
@@ -207,7 +207,7 @@ def foreign(stage: Scene, change: Callable[[dict[str, Any]], None], issue: int =
 
 def written(stage: Scene, **more: Any) -> None:
     """A ledger as another implementation begins it."""
-    at = "2026-11-21T10:00:00.000Z"
+    at = iso(datetime.now(UTC))
     record = {
         "id": "CLR-43-001",
         "issueNumber": 43,
@@ -264,6 +264,17 @@ async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_an
         await stage.now_says(card, "Answer: Spaces")
         assert stage.record(43)["status"] == "resolved"
     assert len(stage.cards()) == 2
+
+
+async def test_foreign_question_that_nobody_answers_in_time_has_a_card_and_its_reminder(stage: Scene) -> None:
+    written(stage, staleAfter="2026-01-05T09:00:00.000Z")
+    async with stage.bot(configured(stage)):
+        card = await stage.card("Tabs or spaces?")
+        await stage.until(lambda: [each for each in said_in(stage, card) if "still waits" in each.text])
+
+
+def said_in(stage: Scene, card: Message) -> list[Message]:
+    return [each for each in stage.workspace.messages(card.channel) if each.thread_ts == card.ts]
 
 
 def pages(stage: Scene) -> list[Message]:

@@ -42,6 +42,7 @@ def asked(to: str = "human", issue: int = 42, **more: Any) -> Clarification:
         (OURS | {"to": "legal", "held_back": "it may not"}, "pending", True),
         (OURS | {"to": "nobody"}, "pending", True),
         (OWN | {"to": "nobody"}, "pending", False),
+        (OWN | {"to": "nobody"}, "stale", True),
         (OWN | {"to": "nobody"}, "escalated", True),
         (OWN | {"to": "nobody"}, "resolved", False),
         (OWN | {"to": "human"}, "pending", True),

@@ -349,3 +349,27 @@ async def test_question_that_does_not_wait_needs_no_right_to(world: World) -> No
     await world.worked_off()
     record = await world.ledger.find("CLR-42-001", ISSUE)
     assert (record.blocking, record.asked.held_back, record.max_rounds) == (False, None, 6)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (to("architect", topic="x" * 201), "topic has 201 characters"),
+        (to("architect") | {"question": "x" * 2001}, "question has 2001 characters"),
+        (to("a\nb"), "is no role"),
+        (to(""), "The target (to) is no role."),
+        ({"extensions": {"agentx": {"issue": ISSUE, "to": ["x"]}}}, "The target (to) is no role."),
+        ({"extensions": {"agentx": {"issue": "none", "to": "architect"}}}, "a whole number from 1 to 100000"),
+        ({"extensions": {"agentx": {"issue": 100005, "to": "architect"}}}, "a whole number from 1 to 100000"),
+    ],
+)
+async def test_question_that_no_agent_can_be_asked_is_kept_for_people_with_the_reason(
+    world: World, event: dict[str, Any], reason: str
+) -> None:
+    world.workflow('[[steps]]\nagent = "planner"\ncan_clarify = ["architect", "a b"]')
+    await world.put(raw(**event))
+    await world.worked_off()
+    issue = ISSUE if event["extensions"]["agentx"]["issue"] == ISSUE else 100_001
+    (item,) = await world.ledger.read(issue)
+    assert item["status"] == "pending"
+    assert reason in item["aaep"]["heldBack"]

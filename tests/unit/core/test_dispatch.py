@@ -19,9 +19,11 @@ from core.clarification import Ask, Clarification, parse_id
 from core.dispatch import RETRY_AFTER, Dispatcher
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
-from core.ledger import FileLedger
+from core.ledger import FileLedger, dump
 from core.responders import Inquiry, inquiry_of
 from core.router import Router
+from core.transitions import opened
+from core.workflow import Scopes
 from tests.clocks import ManualClock, until
 from tests.unit.core.records import ADE, NOW, SLA, ask
 
@@ -139,12 +141,17 @@ async def test_dispatch_the_answer_is_the_roles(tmp_path: Path, caplog: pytest.L
         await at.ask(question="Which wire format?", context="Two candidates.")
         record = await at.until("answered")
     assert record.answer is not None
-    assert (record.answer.from_, record.answer.body) == ("architect", "JSON over HTTP")
-    assert record.asked.decided_by == "agent:architect"
+    # As it is configured, however whoever asks spells it: who decided is a name that stays.
+    assert (record.to, record.answer.from_, record.answer.body) == (
+        "architect",
+        "Architect",
+        "JSON over HTTP",
+    )
+    assert record.asked.decided_by == "agent:Architect"
     assert record.asked.answered_by is not None
     assert record.asked.answered_by.surface == "responder"
     assert architect.asked == [inquiry_of(at.written[0])]
-    assert caplog.messages == ["CLR-42-001: answered by architect"], "its own answer is no reason to stop it"
+    assert caplog.messages == ["CLR-42-001: answered by Architect"], "its own answer is no reason to stop it"
     assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
 
 
@@ -521,3 +528,29 @@ async def test_dispatch_of_thousands_on_a_start_lets_others_have_their_turn(tmp_
                 found.dispatcher.note(replace(summarize(first), id="CLR-42-2002"))
         assert most <= 100
         assert "CLR-42-2000" not in jobs
+
+
+def write_as_another(folder: Path) -> None:
+    """Another implementation asks: it writes no `aaep`."""
+    record = dump(opened(42, 1, question(), NOW, SLA))
+    del record["aaep"]
+    ledger = {"issueNumber": 42, "clarifications": [record]}
+    (folder / "issue-42.json").write_text(json.dumps(ledger))
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_dispatch_of_what_others_ask_heeds_the_workflows(tmp_path: Path, allowed: bool) -> None:
+    (tmp_path / "workflows").mkdir()
+    role = "architect" if allowed else "reviewer"
+    (tmp_path / "workflows" / "a.toml").write_text(f'[[steps]]\nagent = "engineer"\ncan_clarify = ["{role}"]')
+    architect = Agent("JSON")
+    async with desk(tmp_path, {"architect": architect}, scopes=Scopes(tmp_path / "workflows")) as at:
+        write_as_another(tmp_path)
+        at.dispatcher.note(summarize(await at.get()))
+        if allowed:
+            await at.until("answered")
+            return
+        await until(lambda: at.written)
+        record = await at.get()
+    assert record.asked.held_back == "engineer may not ask architect: its workflow allows reviewer."
+    assert (record.status, architect.asked) == ("pending", [])

@@ -202,6 +202,19 @@ async def test_question_after_the_last_round_goes_to_people_and_is_no_hang(
     assert after.status == "resolved", "nobody holds the lock"
 
 
+async def test_question_about_what_people_have_is_asked_no_further(world: World) -> None:
+    await to_last_round(world)
+    with pytest.raises(MaxRoundsExceeded):
+        await world.hub.request(REQUEST)
+    before = world.raw()
+    with pytest.raises(MaxRoundsExceeded, match="CLR-42-001"):
+        await world.hub.request(REQUEST)
+    with pytest.raises(MaxRoundsExceeded, match="CLR-42-001"):
+        await world.hub.follow_up("CLR-42-001", "And now?")
+    assert world.raw() == before
+    await world.hub.request(replace(REQUEST, topic="another matter"))
+
+
 async def test_question_after_the_last_round_is_answered_by_people_and_waited_for(world: World) -> None:
     await to_last_round(world)
     with pytest.raises(MaxRoundsExceeded):

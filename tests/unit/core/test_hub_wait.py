@@ -208,7 +208,7 @@ async def test_wait_for_a_round(hub: Hub) -> None:
 
 async def test_round_that_another_implementation_left_behind_is_not_waited_for(hub: Hub) -> None:
     await hub.request(REQUEST)
-    task = await begun(hub)
+    task = await begun(hub, round=1)
     question = entry("question", "Or rather: which cloud?", "engineer", 2)
     write_as_another(hub, lambda record: record.update(round=2, thread=[*record["thread"], question]))
     with pytest.raises(Superseded):

@@ -559,3 +559,26 @@ async def test_patience_is_how_long_a_ledger_may_be_held(hub: Hub) -> None:
         )
         assert (await patient).record.id == "CLR-43-001"
     assert hub.changed == [(await patient).record]
+
+
+@pytest.mark.parametrize("human_in_between", [False, True])
+async def test_open_of_one_topic_again_and_again_comes_to_its_last_round(
+    hub: Hub, human_in_between: bool
+) -> None:
+    """Where the reply's acceptance resolves each, no single clarification ever would."""
+    for number in (1, 2, 3):
+        asked = ask(
+            to="architect", topic="storage", max_rounds=2, reply_token=f"t{number}", event_id=f"e{number}"
+        )
+        record = (await hub.router.open(42, asked)).record
+        if human_in_between and number == 2:
+            await hub.router.escalate(record.id, "by hand")
+        if number < 3:
+            await hub.router.answer(record.id, lambda _: Answer("ok", "ok"), ADE, NOW)
+            await hub.router.settle_reply(record.id, f"t{number}", "delivered", resolve=True)
+    assert record.id == "CLR-42-003"
+    if human_in_between:
+        assert record.status == "pending"
+        return
+    assert (record.status, record.asked.escalated_for) == ("escalated", "rounds exhausted")
+    assert "answered: “ok”" in record.thread[-1].body
