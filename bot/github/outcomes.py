@@ -17,7 +17,6 @@ from bot.producers.client import NOT_SENT, retry_after, words
 _LONGEST_WAIT = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
 _MARGIN = 1.0
 _REFUSALS = {
-    401: "the token is not valid any more",
     403: "the token may not do this",
     404: "there is no such issue, or the token cannot see it",
     410: "the issue was deleted, or the repository has no issues",
@@ -75,6 +74,8 @@ def judged(answer: Answer, now: datetime) -> NotNow | Refused | None:
     if status == 408 or status >= 500:
         seconds = retry_after(answer.headers, now)
         return NotNow(f"trouble on GitHub's side ({said})", seconds, unsure=True)
+    if status == 401:  # of every issue alike: thousands would be told so, one by one
+        return NotNow(f"the token is not valid, or not any more ({said})", everybody=True)
     if 300 <= status < 400:
         return Refused(f"the repository or the issue has moved ({said}); see github.repo", status)
     return Refused(f"{_REFUSALS.get(status, 'GitHub refuses it')} ({said})", status)

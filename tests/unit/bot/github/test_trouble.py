@@ -229,7 +229,7 @@ async def test_mirror_backs_off_from_an_issue_in_trouble_and_serves_the_others(w
     assert times[-1] - times[0] >= 1.0
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 410, 422, 301])
+@pytest.mark.parametrize("status", [403, 404, 410, 422, 301])
 async def test_mirror_leaves_a_refused_issue_alone_until_it_changes(world: World, status: int) -> None:
     with capture_logs() as logs:
         world.github.faults["POST comments"].append(Fault(status))
@@ -261,14 +261,14 @@ async def test_mirror_of_an_issue_that_is_not_there_says_so_once(world: World) -
 
 
 async def test_mirror_with_a_bad_token_asks_seldom(world: World) -> None:
+    """As seldom for many issues as for one: GitHub would say the same of each."""
+    for number in range(42, 62):
+        await world.ask(number)
     await world.start(token="wrong")
-    await world.ask()
-    await until(lambda: world.github.calls)
-    await world.ask(43)
-    await until(lambda: len(world.github.calls) >= 2)
-    await until(lambda: not world.mirror._due)
-
-    assert len(world.github.calls) <= 3
+    await until(lambda: len(world.github.calls) >= 8)
+    waits = [after.at - before.at for before, after in pairwise(world.github.calls)]
+    assert min(waits) >= 1.0
+    assert max(waits) > 30.0
     assert world.github.comments == {}
 
 
@@ -308,3 +308,16 @@ async def test_mirror_looks_through_a_ledger_beside_the_event_loop(
     await world.ask()
     await world.shows(1)
     assert where == {"parse off", "planned off", "_state off"}
+
+
+async def test_mirror_whose_token_is_refused_asks_seldom_and_goes_on_when_it_is_taken(world: World) -> None:
+    """It is not asked for each of many issues, of which GitHub would say the same."""
+    world.github.faults["GET user"] += [Fault(401)] * 5
+    for number in range(43, 63):
+        await world.ask(number)
+    started = world.clock.now()
+    await world.start()
+    await until(lambda: world.github.count("GET", "user") == 6)
+    assert (world.clock.now() - started).total_seconds() > 10
+    await world.quiet()
+    assert all(len(world.github.bodies(number)) == 1 for number in range(43, 63))
