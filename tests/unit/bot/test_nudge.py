@@ -270,7 +270,7 @@ async def test_nudges_of_a_later_round_is_another(world: World) -> None:
         record_of(),
         answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER),
         escalated(again(record_of()), "stale", "Why.", LATER),
-        again(record_of().model_copy(update={"aaep": None, "to": "nobody"})),
+        again(record_of().model_copy(update={"aaep": None, "to": "security"})),
     ],
     ids=["not nudged", "answered", "escalated", "foreign"],
 )
@@ -291,7 +291,7 @@ async def test_nudges_says_nothing_of(world: World, record: Clarification) -> No
         ("human", "shell", True),
         ("security", "shell", False),
         ("security", None, False),
-        ("nobody", None, False),
+        ("nobody", None, True),
     ],
 )
 async def test_nudges_of_what_agents_ask_go_where_people_are_asked(
