@@ -89,7 +89,7 @@ def test_marker_says_who_holds_it_and_goes_when_let_go(locks: Locks, tmp_path: P
 def test_hold_lets_go_when_the_work_fails(locks: Locks, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), locks.hold(7, 10.0):
         raise RuntimeError
-    with locks.hold(7, QUICK):
+    with locks.hold(7, 10.0):
         assert marker(tmp_path).exists()
 
 
@@ -113,7 +113,7 @@ def test_hold_excludes_threads_of_the_same_process(locks: Locks) -> None:
 
 
 def test_hold_of_one_issue_does_not_hold_another(locks: Locks) -> None:
-    with locks.hold(7, QUICK), locks.hold(8, QUICK):
+    with locks.hold(7, 10.0), locks.hold(8, 10.0):
         pass
 
 
@@ -173,7 +173,7 @@ def test_live_rival_is_never_robbed_even_if_its_marker_was_old(locks: Locks, tmp
         os.utime(marker(tmp_path), (time.time() - 29, time.time() - 29))
         with pytest.raises(LockTimeout), locks.hold(7, 0.5):
             pytest.fail("robbed")
-    with locks.hold(7, QUICK):
+    with locks.hold(7, 10.0):
         pass
 
 
@@ -214,7 +214,7 @@ def test_own_marker_of_a_killed_process_is_taken_over_at_once(locks: Locks, tmp_
     child.kill()
     child.communicate(timeout=10)
     assert marker(tmp_path).exists()
-    with locks.hold(7, QUICK):
+    with locks.hold(7, 10.0):
         pass
 
 
