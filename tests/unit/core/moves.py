@@ -59,7 +59,10 @@ class Event(Move):
         ask = self._ask(now)
         known = (issue, f"sess_{self.session}", f"rpl_{self.token}", ask.question)
         again = known in witness.asked
-        is_sure = again or known not in witness.tried
+        session = [each for each in witness.tried if each[:2] == known[:2]]
+        # A token of one round with the words of another is taken for known: nobody can tell it from a replay.
+        mixed = known[2] in {each[2] for each in session} and known[3] in {each[3] for each in session}
+        is_sure = again or not mixed
         witness.tried.add(known)
         opened = await party.router.open(issue, ask)
         witness.asked.add(known)
