@@ -37,11 +37,12 @@ _SOON = 0.05  # from a command until all begin at once
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`rounds` of `seconds` each way; `deaths`: how many holders die."""
+    """`rounds` of `seconds` each way; `deaths`: how many holders die; `processes`: at once, at most `PROCESSES`."""
 
     rounds: int
     seconds: float
     deaths: int
+    processes: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,9 @@ def _contended(folder: Path, size: Size) -> list[Row]:
     folder.mkdir()
     _prepare(folder)
     with ExitStack() as running:
-        workers = [running.enter_context(_worker(folder, str(n))) for n in range(PROCESSES)]
-        one = _rounds(workers, [f"CLR-{_ONE}-{n + 1:03d}" for n in range(PROCESSES)], workers[:1], size)
-        own = _rounds(workers, [f"CLR-{_OWN + n}-001" for n in range(PROCESSES)], workers, size)
+        workers = [running.enter_context(_worker(folder, str(n))) for n in range(size.processes)]
+        one = _rounds(workers, [f"CLR-{_ONE}-{n + 1:03d}" for n in range(size.processes)], workers[:1], size)
+        own = _rounds(workers, [f"CLR-{_OWN + n}-001" for n in range(size.processes)], workers, size)
     lost = one.lost(folder), own.lost(folder)
     after, waiting = _deaths(folder, size.deaths)
     return [
@@ -124,7 +125,7 @@ class Rounds:
         timeouts = sum(turn.timeouts for turn in self.ours)
         longest = max(turn.longest for turn in self.ours)
         return Row(
-            f"{PROCESSES} processes change {where}, durable; {lost} lost, {timeouts} timeouts",
+            f"{size.processes} processes change {where}, durable; {lost} lost, {timeouts} timeouts",
             0.0 if lost or timeouts else median(ratios),
             "{:.2f}×",
             f"{median(mine):.0f}/s (ratio {spread(ratios)}), longest wait {longest * 1e3:.0f} ms",

@@ -98,7 +98,7 @@ def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) ->
 
 
 @given(open_records())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_nudge_is_inert(record: Clarification) -> None:
     said(record, "U0GOOD", "members")
 

@@ -103,7 +103,7 @@ def test_fixed_phrases_are_sentences(phrase: str) -> None:
     judge_live(phrase)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(settled_records())
 def test_phrases_are_inert_and_short(record: Clarification) -> None:
     for phrase in (phrases.closed(record), phrases.edit_ignored(record), phrases.accepted(record)):

@@ -15,7 +15,7 @@ from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, words
 
 RENDERER = Renderer()
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def event(kind: str, **fields: Any) -> Event:

@@ -176,7 +176,7 @@ def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> 
     judged(sheet(matter(kind="escalated", record=record), covered=True))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     words(5000),
     words(5000),

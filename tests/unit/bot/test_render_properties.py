@@ -16,7 +16,7 @@ from tests.unit.bot.strategies import open_records, settled_records
 
 RENDERER = Renderer()
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def full_text(record: Clarification) -> str:
@@ -100,7 +100,7 @@ def test_answer_modal_is_taken_by_slack_and_inert(record: Clarification) -> None
     judge_view(RENDERER.answer_modal(record))
 
 
-@settings(many, max_examples=25)
+@settings(many, max_examples=12)
 @given(st.lists(open_records(), min_size=1, max_size=25, unique_by=lambda record: record.id))
 def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> None:
     judge_message(RENDERER.rollup(records, len(records) + 7, records[0].asked.expires_at, records[0].from_))

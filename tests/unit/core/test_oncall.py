@@ -453,7 +453,7 @@ def longest_silence(of: Policy) -> timedelta:
     return max(max(after, default=timedelta(0)), min(repeats, default=of.take_timeout))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(steps=STEPS, deeds=DEEDS)
 def test_wanted_is_never_silent_longer_than_the_policy_says_unless_acknowledged(
     steps: list[tuple[int, int | None]], deeds: list[tuple[int, str, str]]

@@ -480,7 +480,7 @@ async def live(steps: list[tuple[str, int]]) -> None:
             assert due_call(records[ID], SLA, clock.now()) is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(LIVELY), st.sampled_from([0, 1, 60, 1800, 3600, -1800, -86_400, 86_400])),

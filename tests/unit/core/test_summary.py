@@ -125,7 +125,7 @@ def test_words_of_agents_stay_on_their_line() -> None:
 texts = st.text(max_size=3000) | st.sampled_from(["x" * 20_000, "𝔔" * 5000, "\n" * 50, ""])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(texts, texts, texts, st.lists(texts, max_size=32), st.integers(0, 12))
 def test_words_are_never_longer_than_their_limit(
     topic: str, question: str, name: str, labels: list[str], others: int

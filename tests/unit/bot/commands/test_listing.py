@@ -23,7 +23,7 @@ RENDERER = Renderer()
 LINK = "https://local.slack.example/archives/C0GOOD/p1"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(found=st.lists(open_records() | settled_records(), min_size=1, max_size=PAGE_SIZE), may=st.booleans())
 def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification], may: bool) -> None:
     rows = [row(each, Offer(answer=may, take=may), n) for n, each in enumerate(found)]
@@ -33,7 +33,7 @@ def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification]
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(text=hostile(4000))
 @example("1" * 4000)
 def test_whatever_is_typed_gets_an_inert_answer(text: str) -> None:
