@@ -69,7 +69,7 @@ async def _let_run() -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Returns once `condition()` holds; fails after `seconds` of real time. For what threads and processes do."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event

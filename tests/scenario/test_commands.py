@@ -5,6 +5,7 @@ Nothing here changes anything, so all tests share one bot.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -64,7 +65,15 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]
         await command(stage, "escalate CLR-7-001", FOLAKE)
         await command(stage, "answer CLR-7-002 yes", FOLAKE)
         await stage.reply("rpl_4")
+        # The last that is written by itself; from here on, only tests change what is there.
+        await stage.until(lambda: _records(stage, 7)[1]["status"] == "resolved")
         yield stage
+
+
+def _records(stage: Scene, issue: int) -> list[dict[str, Any]]:
+    ledger = json.loads((stage.folder / "ledgers" / f"issue-{issue}.json").read_text())
+    found: list[dict[str, Any]] = ledger["clarifications"]
+    return found
 
 
 READING = [

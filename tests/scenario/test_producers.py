@@ -92,7 +92,7 @@ async def test_p4_answer_given_while_the_producer_is_down_is_delivered_when_it_i
 ) -> None:
     clock = HurriedClock(40)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
-        card = await stage.ask()
+        card = await stage.ask(timeout_seconds=7200)  # a slow machine's seconds are many here
         await stage.producer.down()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.now_says(card, "Sending to the agent")
@@ -218,7 +218,7 @@ async def test_expired_question_says_what_the_agent_assumes(
 async def test_p4_answer_that_reaches_the_producer_too_late_says_so(tmp_path: Path) -> None:
     clock = HurriedClock(60)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
-        card = await stage.ask(timeout_seconds=120)
+        card = await stage.ask(timeout_seconds=480)  # eight seconds here
         await stage.producer.down()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         shown = await stage.now_says(card, "Too late: the agent no longer waited")

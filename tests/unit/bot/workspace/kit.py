@@ -12,7 +12,7 @@ from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN
 
 Json = dict[str, Any]
-FAST = Options(ack_timeout=0.3, retry_delays=(0.0, 0.05, 0.1))
+FAST = Options(ack_timeout=1.5, retry_delays=(0.0, 0.05, 0.1))
 
 
 def web_client(workspace: Workspace) -> AsyncWebClient:

@@ -59,7 +59,7 @@ async def test_click_without_acknowledgement_is_an_error_and_not_retried(
     assert (outcome.ok, outcome.error) == (False, "timeout")
     assert [e.reason for e in ws.errors(ADE)] == ["timeout"]
     await ws.post(ADE, AGENTS, "time passes")
-    await ws.wait_for(lambda: [a for a in ws.acks if a.kind == "events_api" and a.attempt == 3])
+    await ws.wait_for(lambda: [a for a in ws.acks if a.kind == "events_api" and a.attempt == 3], timeout=20)
     assert len(bot.bodies) == 1
 
 

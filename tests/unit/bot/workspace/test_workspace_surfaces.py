@@ -61,6 +61,7 @@ async def test_shortcut_carries_the_message_and_its_thread(ws: Workspace, start:
     root = await card(bot, actions(button()))
     reply = await ws.post(ADE, AGENTS, "port 8080", root)
     outcome = await ws.shortcut(FOLAKE, USE_AS_ANSWER, reply.ts, AGENTS)
+    await ws.wait_for(lambda: bot.of_type("message_action"))
     body = bot.of_type("message_action")[0]
     assert outcome.ok
     assert (body["callback_id"], body["message_ts"]) == (USE_AS_ANSWER, reply.ts)
@@ -76,6 +77,7 @@ async def test_shortcut_opens_a_modal_and_answers_without_replacing(ws: Workspac
     bot = await start(noting(ws))
     message = await ws.post(ADE, AGENTS, "port 8080")
     await ws.shortcut(FOLAKE, USE_AS_ANSWER, message.ts, AGENTS)
+    await ws.wait_for(lambda: bot.of_type("message_action"))
     body = bot.of_type("message_action")[0]
     await bot.client.views_open(trigger_id=body["trigger_id"], view=modal(text_input()))
     assert len(ws.views(FOLAKE)) == 1
