@@ -15,8 +15,8 @@ from tests.acceptance.week_oracle import judge
 from tests.acceptance.week_world import World
 from tests.inline import run_simulated
 
-QUESTIONS = int(os.environ.get("CLARIFY_QUESTIONS", "100"))
-RESTARTS = int(os.environ.get("CLARIFY_RESTARTS", "30"))
+QUESTIONS = int(os.environ.get("CLARIFY_QUESTIONS", "60"))
+RESTARTS = int(os.environ.get("CLARIFY_RESTARTS", "20"))
 SEED = int(os.environ.get("CLARIFY_SEED", "2"))
 
 

@@ -59,7 +59,9 @@ def _quick() -> dict[str, Measure]:
         "start": partial(starting.start, rounds=1, past=past, settles=0.0),
         "monitor": partial(watching.triggers, size=watching.Size(100, 30, rounds=1, triggers=5)),
         "clarify": partial(commands.clarify, times=1, past=past),
-        "shared": partial(contention.contended, size=contention.Size(rounds=1, seconds=0.1, deaths=1, processes=2)),
+        "shared": partial(
+            contention.contended, size=contention.Size(rounds=1, seconds=0.1, deaths=1, processes=2)
+        ),
         "home": partial(homes.storms, storms=(Storm(viewers=2, seconds=1, changes=5, quiet=1.0),)),
     }
 

@@ -244,7 +244,7 @@ class _Works:
         done = timeouts = 0
         longest = 0.0
         await asyncio.sleep(begin - time.monotonic())
-        while (now := time.monotonic()) < end:
+        while (now := time.monotonic()) < end or not done + timeouts:
             try:
                 await self._router.take(id, self._holder(done))
                 done += 1
@@ -261,7 +261,7 @@ class _Works:
         path = self._folder / f"floor-{self._name}.json"
         done = 0
         await asyncio.sleep(begin - time.monotonic())
-        while time.monotonic() < end:
+        while time.monotonic() < end or not done:
             replace(path, content)
             done += 1
         return {"done": done, "timeouts": 0, "longest": 0.0}
