@@ -20,7 +20,7 @@ from tests.acceptance.lives import Life
 from tests.acceptance.matters import Matter, check_all
 from tests.acceptance.world import MinimalAgent, StandardAgent, Tap, World
 
-KILLS = int(os.environ.get("CLARIFY_KILLS", "4"))
+KILLS = int(os.environ.get("CLARIFY_KILLS", "2"))
 SEED = int(os.environ.get("CLARIFY_SEED", "2"))
 PATIENCE = 4.0  # seconds after which a process is killed though its moment has not come
 
