@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from bot.delivery.peek import HEARD, session_fact
 from bot.delivery.store import Store
 from bot.ports import Incoming
 from core import aaep
@@ -34,24 +35,9 @@ class Sessions:
             StorageUnavailable: it cannot be known now.
         """
         since = (self._clock.now() - KEEP).timestamp()
-        rows = await self._store.read(
-            """select s.*, heard.at from sessions s join (
-                 select producer, session_id, max(received_at) as at from inbox where received_at >= ?
-                 group by producer, session_id) heard using (producer, session_id)
-               order by heard.at desc limit ?""",
-            since,
-            MOST,
-        )
-        for row in reversed(rows):
-            key = (row["producer"], row["session_id"])
-            self._known[key] = SessionFact(
-                *key,
-                agent_id=row["agent_id"],
-                agent_name=row["agent_name"],
-                issue=row["issue"] or 0,
-                ended=bool(row["ended"]),
-                last_event_at=datetime.fromtimestamp(row["at"], UTC),
-            )
+        for row in reversed(await self._store.read(HEARD, since, MOST)):
+            fact = session_fact(row)
+            self._known[fact.producer, fact.session_id] = fact
 
     def note(self, incoming: Incoming) -> None:
         """Take in an event."""

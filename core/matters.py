@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from core.clarification import UNDELIVERED, Ask, Clarification
 from core.deadlock import HUMAN, agent_key
+from core.transitions import US
 
 
 def is_known(record: Clarification, ask: Ask) -> bool:
@@ -18,10 +19,12 @@ def is_known(record: Clarification, ask: Ask) -> bool:
         return False
     if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
-    tokens = {asked.reply_token, *(past.get("replyToken") for past in asked.earlier)}
-    return ask.reply_token in tokens and any(
-        entry.type == "question" and entry.body == ask.question for entry in record.thread
-    )
+    tokens = [*(past.get("replyToken") for past in asked.earlier), asked.reply_token]
+    questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
+    if len(tokens) == len(questions):
+        return (ask.reply_token, ask.question) in zip(tokens, questions, strict=True)
+    # Another implementation asked further in it, without a token: nobody can tell which words came with which.
+    return ask.reply_token in tokens and ask.question in questions
 
 
 def is_same_matter(record: Clarification, ask: Ask) -> bool:

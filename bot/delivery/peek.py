@@ -11,7 +11,7 @@ from bot.errors import StorageUnavailable
 from core.agents import SessionFact
 
 _BUSY_SECONDS = 2.0
-_HEARD = """
+HEARD = """
   select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at from sessions s join (
     select producer, session_id, max(received_at) as at from inbox where received_at >= ?
     group by producer, session_id) heard using (producer, session_id)
@@ -29,10 +29,10 @@ def sessions(path: Path, since: datetime, most: int) -> list[SessionFact]:
     try:
         with closing(_open(path)) as db:
             db.row_factory = sqlite3.Row
-            rows = db.execute(_HEARD, (since.timestamp(), most)).fetchall()
+            rows = db.execute(HEARD, (since.timestamp(), most)).fetchall()
     except sqlite3.Error as error:
         raise StorageUnavailable(f"The storage could not be read: {error}.") from error
-    return [_fact(row) for row in reversed(rows)]
+    return [session_fact(row) for row in reversed(rows)]
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -42,7 +42,8 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=_BUSY_SECONDS)
 
 
-def _fact(row: sqlite3.Row) -> SessionFact:
+def session_fact(row: sqlite3.Row) -> SessionFact:
+    """What a row of `HEARD` (since when, in seconds since 1970; at most how many) says."""
     return SessionFact(
         row["producer"],
         row["session_id"],

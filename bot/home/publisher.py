@@ -119,7 +119,7 @@ class HomePublisher:
             pages=before.pages if now - before.opened_at < _SAME_VISIT else {},
             digest=before.digest if shown else None,
         )
-        seat.urgent, seat.refused = True, None
+        seat.urgent, seat.refused, seat.lost = True, None, not shown
         self._wake.set()
         await self._viewers.seen(seat.viewer)
 
@@ -206,7 +206,7 @@ class HomePublisher:
         seat.not_before = now + EACH
         if tab.digest in (seat.viewer.digest, seat.refused):
             return
-        seat.busy = True
+        seat.busy, seat.lost = True, False
         self._pace.posted(now)
         task = asyncio.create_task(self._publish(seat, tab), name=f"home {seat.viewer.user}")
         self._publishing.add(task)
@@ -251,7 +251,8 @@ class HomePublisher:
         match outcome:
             case Shown():
                 self._pace.went_well()
-                await self._remember(seat, digest)
+                # Slack had nothing to show after this was sent: it may have been lost.
+                await self._remember(seat, None if seat.lost else digest)
             case Again(seconds, everybody):
                 _log.warning("a Home tab has to wait", user=user, seconds=seconds)
                 seat.seen = -1

@@ -25,7 +25,7 @@ class Seat:
 
     `seen`: the number of the snapshot that they were last looked at with. `urgent`: they wait for it in front of
     the screen. `again_at`: to be looked at then, whatever happens. `refused`: the digest of a view that Slack
-    will not take. `busy`: a publish is on its way.
+    will not take. `busy`: a publish is on its way. `lost`: Slack had nothing to show them while it was.
     """
 
     viewer: Viewer
@@ -36,6 +36,7 @@ class Seat:
     last: float = -inf
     failures: int = 0
     busy: bool = False
+    lost: bool = False
     refused: str | None = None
 
     def due_at(self, number: int, changed_at: float) -> float:

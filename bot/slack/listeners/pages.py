@@ -19,6 +19,11 @@ _log = logging.getLogger("clarify.slack")
 
 
 def register(app: AsyncApp, surface: Surface) -> None:
+    _controls(app, surface)
+    _handing(app, surface)
+
+
+def _controls(app: AsyncApp, surface: Surface) -> None:
     async def pressed(ack: AsyncAck, body: dict[str, Any]) -> None:
         touch = touch_of(body)
         try:
@@ -35,6 +40,10 @@ def register(app: AsyncApp, surface: Surface) -> None:
             raise Unacknowledged(f"nobody could be told that {press.verb} was not done")
         await ack()
 
+    app.action(re.compile(r"oncall\..+"))(pressed)
+
+
+def _handing(app: AsyncApp, surface: Surface) -> None:
     async def handed(ack: AsyncAck, body: dict[str, Any]) -> None:
         try:
             packed, user, person, place = handed_over(body)
@@ -52,5 +61,4 @@ def register(app: AsyncApp, surface: Surface) -> None:
             if reaction.text is not None:
                 surface.tell(person, place, reaction.text)
 
-    app.action(re.compile(r"oncall\..+"))(pressed)
     app.view(HAND_CALLBACK)(handed)

@@ -242,6 +242,9 @@ def test_known_question(again: dict[str, str], known: bool) -> None:
     later_round = followed_up(DELIVERED, ask(reply_token="rpl_2", question="And now?"), LATER, SLA)
     assert is_known(later_round, ask(**again)) is known
     assert is_known(later_round, ask(reply_token="rpl_2", question="And now?"))
+    # The first words under the second token, or the other way round, were never shown: no duplicate (P1).
+    assert not is_known(later_round, ask(reply_token="rpl_2"))
+    assert not is_known(later_round, ask(question="And now?"))
 
 
 def foreign_answer(
