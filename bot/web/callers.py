@@ -1,0 +1,134 @@
+"""Who calls: a producer, known by its bearer token, or by being a process of this machine.
+
+A web page in somebody's browser is a process of this machine, too: without a token, what browsers alone
+send (`Origin`), names of other hosts (DNS rebinding) and bodies that a form could send are refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from typing import NoReturn
+
+from fastapi import HTTPException
+from fastapi.security import HTTPBearer
+from pydantic import SecretStr
+from starlette.requests import Request
+
+LOCAL = "local"
+BEARER = HTTPBearer(
+    auto_error=False,
+    scheme_name="producer",
+    description="The token of a producer, as `token_env` of its `[[producers]]` entry names it. A producer without "
+    "one may call from this machine only; where there are several such, `?producer=NAME` says which it is.",
+)
+"""For the OpenAPI document: `dependencies=[Security(BEARER)]`. The check itself is `Callers`."""
+_PROXIED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_WITH_BODY = {"POST", "PUT", "PATCH"}
+
+
+class Callers:
+    """Knows the producers that call us: name → bearer token, None for one that has none."""
+
+    def __init__(self, tokens: Mapping[str, SecretStr | None]) -> None:
+        self._tokens = {
+            name: token.get_secret_value().encode() for name, token in tokens.items() if token is not None
+        }
+        self._bare = tuple(name for name, token in tokens.items() if token is None)
+
+    def producer(self, request: Request) -> str:
+        """The name of the producer that calls; "local" for a process of this machine if no producer may call.
+
+        Raises:
+            HTTPException: 400 it has to say which one it is; 401 no token, or a wrong one; 403 not from
+                there, or not as that producer; 415 a body that is no JSON. `detail` has `error` and `message`.
+        """
+        if not self._tokens and not self._bare and "authorization" not in request.headers:
+            _from_this_machine(request, LOCAL)
+            return _json_only(request, LOCAL)
+        return self.pushing(request)
+
+    def pushing(self, request: Request) -> str:
+        """The same, but for producers of the configuration alone.
+
+        Raises:
+            HTTPException: see `producer`.
+        """
+        if not self._tokens and not self._bare:
+            _refuse(403, "NO_PRODUCER", "No producer may call: none of the configuration is without `url`.")
+        return _json_only(request, self._named(request))
+
+    def _named(self, request: Request) -> str:
+        asked = request.query_params.get("producer")
+        header = request.headers.get("authorization")
+        if header is not None:
+            return _choose(self._holders(header), asked)
+        if asked in self._tokens or not self._bare:
+            _unauthorized("A bearer token is required.")
+        _from_this_machine(request, self._bare[0], tokens=bool(self._tokens))
+        return _choose(self._bare, asked)
+
+    def _holders(self, header: str) -> tuple[str, ...]:
+        """Who has this token; all of them are compared, so that the time taken tells nothing."""
+        scheme, _, given = header.partition(" ")
+        token = given.strip().encode("utf-8", "surrogateescape")
+        found = [name for name, expected in self._tokens.items() if hmac.compare_digest(token, expected)]
+        if scheme.lower() != "bearer" or not token or not found:
+            _unauthorized("The bearer token is not that of any producer.")
+        return tuple(found)
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a `Host` header, with or without a port, names this machine and nothing else."""
+    name = host.strip().lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    return name == "localhost" or _is_loopback_address(name)
+
+
+def _is_loopback_address(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _from_this_machine(request: Request, name: str, *, tokens: bool = False) -> None:
+    """Only a process of this machine, and no web page, may go without a token."""
+    proxied = any(header in request.headers for header in _PROXIED)
+    if request.client is None or proxied or not _is_loopback_address(request.client.host):
+        if tokens:
+            _unauthorized("A bearer token is required.")
+        why = f"{name} has no token, so it may call from this machine only, and not through a proxy."
+        _refuse(403, "NOT_LOCAL", why + " Set `token_env` for it.")
+    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
+        _refuse(403, "BROWSER", "A web page may not call without a token.")
+    if not is_loopback_host(request.headers.get("host", "")):
+        _refuse(403, "HOST", "Without a token, the address called must be localhost, 127.0.0.1 or [::1].")
+
+
+def _choose(names: tuple[str, ...], asked: str | None) -> str:
+    if asked is None and len(names) == 1:
+        return names[0]
+    if asked is None:
+        _refuse(400, "WHICH_PRODUCER", f"Say who you are, with ?producer= and one of: {', '.join(names)}.")
+    if asked not in names:
+        _refuse(403, "OTHER_PRODUCER", "You are not that producer.")
+    return asked
+
+
+def _json_only(request: Request, name: str) -> str:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method in _WITH_BODY and kind != "application/json":
+        _refuse(415, "NOT_JSON", "The content type must be application/json.")
+    return name
+
+
+def _unauthorized(why: str) -> NoReturn:
+    _refuse(401, "UNAUTHORIZED", why, {"WWW-Authenticate": "Bearer"})
+
+
+def _refuse(status: int, code: str, why: str, headers: dict[str, str] | None = None) -> NoReturn:
+    raise HTTPException(status, {"error": code, "message": why}, headers)
