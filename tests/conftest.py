@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
+
+# Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
+# would rewrite every test.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
 _STORAGE_THREAD = "_connection_worker_thread"
