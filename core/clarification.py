@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from core.aaep import Choice, Kind, Response
 from core.clock import iso
+from core.confirmation import DECISIONS, Confirmation, Decision
 from core.errors import BadInput
 
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
@@ -23,7 +24,7 @@ EntryType = Literal["question", "answer", "resolution", "escalation"]
 ReplyState = Literal["sending", "delivered", "confirmed", "unconfirmed", "refused", "too_late"]
 CloseReason = Literal["expired", "cancelled", "session ended", "requester moved on", "by hand"]
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "by hand"]
-Via = Literal["shell", "python"]
+Via = Literal["shell", "python", "http"]
 
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
@@ -100,6 +101,8 @@ class Aaep(_Model):
 
     `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead.
+
+    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so.
     """
 
     producer: str | None = None
@@ -119,8 +122,17 @@ class Aaep(_Model):
     default_response: str | None = None
     summary_terse: str | None = None
     summary_detailed: str | None = None
+    action: str | None = None
+    consequence: str | None = None
+    risk_level: str | None = None
+    irreversible: bool | None = None
+    reversibility: str | None = None
+    default_decision: Decision | None = None
+    allowed: tuple[Decision, ...] = DECISIONS
+    extra_context: dict[str, Any] | None = None
     response: Response | None = None
     label: str | None = None
+    rationale: str | None = None
     decided_by: str | None = None
     answered_at: Moment | None = None
     answered_by: AnsweredBy | None = None
@@ -138,6 +150,15 @@ class Aaep(_Model):
     sla_minutes: float | None = None
     held_back: str | None = None
     earlier: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def confirmation(self) -> Confirmation | None:
+        """The action that waits for consent, if that is what is asked."""
+        if "confirmation" not in self.kinds or self.action is None:
+            return None
+        extra = self.extra_context or {}
+        said = (self.consequence, self.risk_level, self.irreversible, self.reversibility)
+        return Confirmation(self.action, *said, self.default_decision, self.allowed, extra)
 
 
 class Clarification(_Model):
@@ -245,14 +266,23 @@ class Ask:
     sla: timedelta | None = None
     max_rounds: int | None = None
     held_back: str | None = None
+    confirmation: Confirmation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that fits its question: `response` is what the producer gets, `label` what people read."""
+    """An answer that fits its question: `response` is what the producer gets, `label` what people read; `rationale`:
+    the reason given for a decision.
+    """
 
     response: Response
     label: str
+    rationale: str | None = None
+
+    @property
+    def words(self) -> str:
+        """All of it, for a clarification's thread."""
+        return f"{self.label}: {self.rationale}" if self.rationale else self.label
 
 
 @dataclass(frozen=True, slots=True)

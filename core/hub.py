@@ -116,21 +116,25 @@ class Hub:
         if self._owns_ledger:
             self._ledger.close()
 
-    async def request(self, request: Request) -> Clarification:
+    async def request(self, request: Request, key: str | None = None) -> Clarification:
         """Ask. The same agent asking the same one about the same topic, once answered, goes on with that matter.
+
+        With a `key`, asking again with the same one about the same issue is the same question: nothing is written.
 
         Raises:
             ScopeViolation, BlockingNotAllowed: its workflow does not allow it; nothing was written.
             MaxRoundsExceeded: it was asked further after the last round; the question was passed on to people.
         """
         limits = await self._limits(request.from_, request.to, blocking=request.blocking)
-        opened = await self._router.open(request.issue, self._ask(request, limits))
-        return _within_rounds(opened.record) if opened.how == "follow_up" else opened.record
+        opened = await self._router.open(request.issue, self._ask(request, limits, key))
+        return opened.record if opened.how == "new" else _within_rounds(opened.record)
 
     async def follow_up(
-        self, clarification_id: str, question: str, context: str | None = None
+        self, clarification_id: str, question: str, context: str | None = None, key: str | None = None
     ) -> Clarification:
         """Ask further about what was answered: the next round of the same clarification, from the same agent.
+
+        `key`: see `request`.
 
         Raises:
             BadInput: the question or context is too long or empty, or a producer's event asked; its events go on.
@@ -150,6 +154,7 @@ class Hub:
             context=_whole(context),
             via=self._via,
             sla=limits.sla,
+            event_id=key,
         )
         return _within_rounds((await self._router.follow_up(clarification_id, ask)).record)
 
@@ -178,17 +183,31 @@ class Hub:
             TimeoutError: not within `timeout`.
             LedgerUnreadable: the ledger was broken and set aside.
         """
+        meant = round
+
+        def is_answered(record: Clarification) -> bool:
+            nonlocal meant
+            meant = record.round if meant is None else meant
+            return has_answer(record, meant)
+
+        return await self.until(clarification_id, is_answered, timeout)
+
+    async def until(
+        self, clarification_id: str, done: Callable[[Clarification], bool], timeout: float | None = None
+    ) -> Clarification:
+        """The clarification once `done` says so of it; it is asked at once, then of every change.
+
+        Raises:
+            TimeoutError: not within `timeout` seconds. And what `done` raises.
+        """
         issue, _ = parse_id(clarification_id)
         async with self._changes.of(self._ledger.path(issue).name) as woken:
             record = await self._look(clarification_id)
             async with asyncio.timeout(timeout):
-                while True:
-                    if record is not None:
-                        round = record.round if round is None else round  # noqa: A001
-                        if has_answer(record, round):
-                            return record
+                while record is None or not done(record):
                     await _set(woken)
                     record = await self._look(clarification_id)
+        return record
 
     async def answer(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
         """Answer it, as `Router.answer` does: the first valid answer wins.
@@ -239,7 +258,7 @@ class Hub:
         except LockTimeout:
             return None
 
-    def _ask(self, request: Request, limits: Limits) -> Ask:
+    def _ask(self, request: Request, limits: Limits, key: str | None) -> Ask:
         return Ask(
             agent_id=_one_line(request.from_),
             question=whole_characters(request.question),
@@ -251,6 +270,7 @@ class Hub:
             via=self._via,
             sla=limits.sla,
             max_rounds=limits.max_rounds,
+            event_id=key,
         )
 
 
@@ -263,7 +283,7 @@ async def _set(woken: asyncio.Event) -> None:
 
 
 def _within_rounds(record: Clarification) -> Clarification:
-    if record.status == "escalated":
+    if record.status == "escalated" and record.asked.escalated_for == "rounds exhausted":
         raise MaxRoundsExceeded(record)
     return record
 

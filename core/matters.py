@@ -12,11 +12,12 @@ from core.transitions import US
 def is_known(record: Clarification, ask: Ask) -> bool:
     """Whether this record holds the very question of `ask`, in any round: same session, token and words.
 
-    Some producers use a token again for another question: dropping that would leave it unseen.
+    A program that asks again with the same `event_id` means the same question. Some producers use a token again for
+    another one: dropping that would leave it unseen.
     """
     asked = record.asked
-    if ask.reply_token is None:  # asked by hand or by a program: whoever asks twice wants two
-        return False
+    if ask.reply_token is None:  # asked by hand or by a program: whoever asks twice wants two, or says so
+        return ask.event_id is not None and ask.event_id in _event_ids(record)
     if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
     tokens = [*(past.get("replyToken") for past in asked.earlier), asked.reply_token]
@@ -30,7 +31,11 @@ def is_known(record: Clarification, ask: Ask) -> bool:
 def is_same_matter(record: Clarification, ask: Ask) -> bool:
     """Whether `ask` goes on with what an answered, not yet resolved record asked: of the same session, or, between
     agents, by the same one to the same one about the same topic.
+
+    A confirmation never does: consent is given to one action once, whatever was said before.
     """
+    if ask.confirmation is not None or "confirmation" in record.asked.kinds:
+        return False
     if ask.reply_token is None:
         return _goes_on(record, ask)
     if record.status != "answered" or record.asked.session_id != ask.session_id:
@@ -90,6 +95,10 @@ def _is_between(record: Clarification, ask: Ask) -> bool:
         and ask.topic is not None
         and _words(record.topic) == _words(ask.topic)
     )
+
+
+def _event_ids(record: Clarification) -> list[object]:
+    return [*(past.get("eventId") for past in record.asked.earlier), record.asked.event_id]
 
 
 def _words(text: str) -> str:

@@ -85,7 +85,8 @@ class Router(Steering):
         return Opened(book.put(fresh), "new")
 
     async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
-        """Ask further about what was answered: its next round. After the last one it is escalated instead.
+        """Ask further about what was answered: its next round. After the last one it is escalated instead. Idempotent
+        by the `event_id` of `ask`, if it has one.
 
         Raises:
             NotFound: no such record.
@@ -98,6 +99,8 @@ class Router(Steering):
 
         def decide(book: Book) -> Opened:
             record = book.get(clarification_id)
+            if is_known(record, ask):
+                return Opened(record, "duplicate")
             check_goes_on(record, ask)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
