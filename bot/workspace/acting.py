@@ -14,6 +14,7 @@ from .link import Link
 from .modals import Views
 from .people import SELECTS, Outcome, People
 from .state import Channel, Ephemeral, Json, Message, State, User, View
+from .traffic import Traffic
 
 T = TypeVar("T")
 
@@ -46,6 +47,11 @@ class Acting:
     def acks(self) -> list[Ack]:
         """Every envelope sent so far, with its latency or why it failed."""
         return self.context.acks
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the page's panel shows; `note` and `aaep` add to it."""
+        return self.context.traffic
 
     # Acting
 

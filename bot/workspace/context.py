@@ -13,6 +13,7 @@ from .changes import Changes
 from .faults import Faults
 from .limits import Limiter, Tier
 from .state import Json, State
+from .traffic import Traffic
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Call:
     outcome: str
     status: int
     fault: str | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Context:
         self.options = options
         self.state = state
         self.changes = Changes()
+        self.traffic = Traffic(state, self.changes)
         self.faults = Faults()
         self.limiter = Limiter(dict(options.tiers))
         self.calls: list[Call] = []
@@ -115,11 +118,11 @@ class Context:
 
     def record_call(self, call: Call) -> None:
         self.calls.append(call)
-        self.changes.notify("record")
+        self.traffic.called(call)  # tells that there is something new
 
-    def record_ack(self, ack: Ack) -> None:
+    def record_ack(self, ack: Ack, payload: Json | None = None) -> None:
         self.acks.append(ack)
-        self.changes.notify("record")
+        self.traffic.delivered(ack, payload)  # tells that there is something new
 
     def show_error(self, user: str, text: str, reason: str) -> None:
         """Tell the acting person that it did not work."""

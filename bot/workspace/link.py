@@ -100,7 +100,7 @@ class Link:
         if kind == "events_api":
             envelope |= {"retry_attempt": retry.attempt, "retry_reason": retry.reason}
         ack = await self._round_trip(envelope, _payload_type(kind, payload), retry.attempt)
-        self._context.record_ack(ack)
+        self._context.record_ack(ack, payload)
         return ack
 
     async def _round_trip(self, envelope: Json, payload_type: str, attempt: int) -> Ack:

@@ -122,6 +122,7 @@ class Workspace(Acting):
         app.router.add_route("POST", "/api/{method}", api.handle)
         app.router.add_get("/link/", self.link.handle)
         app.router.add_post("/response/{key}", responses.handle)
+        self.context.traffic.add_routes(app)  # before /control/{action}
         Control(self).add_routes(app)
         Page(self).add_routes(app)
         return app

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -24,6 +25,16 @@ METHODS: Mapping[str, Method] = {
 }
 
 
+@dataclass(frozen=True)
+class Incoming:
+    """One call as it came in; `started` in the loop's seconds."""
+
+    name: str
+    args: Args
+    fault: Fault | None
+    started: float
+
+
 class WebApi:
     """Serves `GET` and `POST /api/{method}`."""
 
@@ -32,27 +43,27 @@ class WebApi:
         self._context = office.context
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["method"]
+        name, started = request.match_info["method"], _seconds()
         try:
             args = Args(await _arguments(request))
         except ApiError as error:
-            return self._answer(name, Args({}), web.json_response(error.body), error.code, None)
+            incoming = Incoming(name, Args({}), None, started)
+            return self._answer(incoming, web.json_response(error.body), error.code)
         fault = self._context.faults.take(name, str(args.raw().get("channel", "")) or None)
-        return await self._with_fault(request, name, args, fault)
+        return await self._with_fault(request, Incoming(name, args, fault, started))
 
-    async def _with_fault(
-        self, request: web.Request, name: str, args: Args, fault: Fault | None
-    ) -> web.StreamResponse:
+    async def _with_fault(self, request: web.Request, incoming: Incoming) -> web.StreamResponse:
         """Carry the call out, with the fault that it meets."""
+        fault = incoming.fault
         kind, detail = (fault.name, fault.detail) if fault else ("", "")
         if kind in {"drop", "refuse", "429", "5xx"}:
             response = _instead(kind, detail)
-            self._answer(name, args, response, detail or kind, fault)
+            self._answer(incoming, response, detail or kind)
             return _hang_up(request) if kind == "drop" else response
         if kind == "delay":
             await asyncio.sleep(float(detail))
-        response, outcome = await self._call(request, name, args)
-        self._answer(name, args, response, outcome, fault)
+        response, outcome = await self._call(request, incoming.name, incoming.args)
+        self._answer(incoming, response, outcome)
         if kind == "accept_then_delay":
             await asyncio.sleep(float(detail))
         if kind == "accept_then_error":
@@ -103,12 +114,16 @@ class WebApi:
         key = f"{name}:{args.text('channel', '')}" if method.tier == "post" else name
         return self._context.limiter.wait(method.tier, key, self._context.now())
 
-    def _answer(
-        self, name: str, args: Args, response: web.Response, outcome: str, fault: Fault | None
-    ) -> web.Response:
-        kind = fault.kind if fault else None
-        self._context.record_call(Call(name, args.raw(), self._context.now(), outcome, response.status, kind))
+    def _answer(self, incoming: Incoming, response: web.Response, outcome: str) -> web.Response:
+        kind = incoming.fault.kind if incoming.fault else None
+        at, took = self._context.now(), _seconds() - incoming.started
+        args = incoming.args.raw()
+        self._context.record_call(Call(incoming.name, args, at, outcome, response.status, kind, took))
         return response
+
+
+def _seconds() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _arguments(request: web.Request) -> Json:
