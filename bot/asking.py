@@ -35,7 +35,7 @@ def runs(items: list[Item]) -> list[list[Item]]:
 
 
 def ask(item: Item) -> Ask:
-    """A question event as the router takes it."""
+    """A question event as the router takes it. Consent is people's: a confirmation is never put to an agent."""
     event, question = item.event, item.event.question
     if question is None:
         raise ClarifyError(f"event {event.event_id} asks nothing")
@@ -60,10 +60,11 @@ def ask(item: Item) -> Ask:
         default_response=question.default_response,
         summary_terse=event.text("summary_terse"),
         summary_detailed=event.text("summary_detailed"),
-        to=to if isinstance(to, str) and to.strip() else HUMAN,
+        to=to if isinstance(to, str) and to.strip() and not question.confirmation else HUMAN,
         topic=topic if isinstance(topic, str) and topic else None,
         blocking=agentx.get("blocking") is not False,
-        held_back=_misput(event),
+        held_back=None if question.confirmation else _misput(event),
+        confirmation=question.confirmation,
     )
 
 

@@ -66,13 +66,19 @@ TellTrouble = Callable[[Trouble], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What goes to a producer for one token; the same on every try, but for the subscription."""
+    """What goes to a producer for one token; the same on every try, but for the subscription. `bot.producers.replies`
+    makes the message of it.
+
+    `confirms`: it decides on a confirmation; `response` is then "accept" or "reject", and `rationale` why, if said.
+    """
 
     reply_token: str
     response: Response
     answered_at: datetime
     decided_by: str
     correlation_id: str | None
+    confirms: bool = False
+    rationale: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
+from core import reading
 from core.clock import iso
+from core.confirmation import Confirmation, read_confirmation
+from core.reading import moment_in, text_in, timeout_in
 
-Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric"]
+# What a question takes. A clarification accepts the four of KINDS; "confirmation" is a consent's, and its alone.
+Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation"]
 KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
 Response = str | bool | int | float
 
@@ -40,9 +44,7 @@ SESSION_ENDS = frozenset({ERRORED, COMPLETED, CANCELLED})
 _CORE_TYPE = re.compile(
     r"^(?:aaep:|https?://(?:www\.)?aaep-protocol\.org/[^ ]*?)(agent\.[a-z_]+(?:\.[a-z_]+)*)$"
 )
-_TIMEOUT_LIMIT = 366 * 86400
-_FIRST_YEAR, _LAST_YEAR = 1971, 9000
-_LONE = re.compile("[\ud800-\udfff]")
+whole_characters = reading.whole_characters
 _T = TypeVar("_T")
 
 
@@ -58,7 +60,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an `agent.awaiting.clarification` asks.
+    """What an `agent.awaiting.clarification` asks, or an `agent.awaiting.confirmation`, whose action is then in
+    `confirmation`.
 
     `timeout_seconds` is None where the producer gave none that can be read: then nothing expires.
     """
@@ -71,6 +74,7 @@ class Question:
     multi_select: bool = False
     context: str | None = None
     default_response: str | None = None
+    confirmation: Confirmation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class Event:
 
     def text(self, key: str) -> str | None:
         """A non-empty string field of the payload, or None."""
-        return _text(self.raw.get(key))
+        return text_in(self.raw.get(key))
 
     def summary(self, verbosity: str = "normal") -> str | None:
         """The summary nearest to `verbosity` (terse, normal, detailed) that is there."""
@@ -127,31 +131,31 @@ def parse_event(obj: object, received: datetime) -> Event:
     """
     if not isinstance(obj, Mapping):
         raise NotAnEvent(f"expected a JSON object, got {type(obj).__name__}")
-    kind = _text(obj.get("type"))
+    kind = text_in(obj.get("type"))
     if kind is None:
         raise NotAnEvent("expected a non-empty string in `type`")
     problems: list[str] = []
     event_type = core_type(kind)
     producer = obj.get("producer")
     producer = producer if isinstance(producer, Mapping) else {}
-    agent_id = _text(producer.get("agent_id")) or _note(
+    agent_id = text_in(producer.get("agent_id")) or _note(
         problems, "producer.agent_id missing", "unknown-agent"
     )
     sequence = obj.get("sequence_number")
     return Event(
         type=event_type,
-        event_id=_text(obj.get("event_id")) or _note(problems, "event_id missing", f"evt_{_digest(obj)}"),
-        session_id=_text(obj.get("session_id"))
+        event_id=text_in(obj.get("event_id")) or _note(problems, "event_id missing", f"evt_{_digest(obj)}"),
+        session_id=text_in(obj.get("session_id"))
         or _note(
             problems, "session_id missing", f"sess_{hashlib.sha256(agent_id.encode()).hexdigest()[:32]}"
         ),
-        timestamp=_timestamp(obj.get("timestamp")) or _note(problems, "timestamp not RFC 3339", received),
+        timestamp=moment_in(obj.get("timestamp")) or _note(problems, "timestamp not RFC 3339", received),
         agent_id=agent_id,
-        agent_name=_text(producer.get("agent_name")),
+        agent_name=text_in(producer.get("agent_name")),
         critical=event_type in CRITICAL_TYPES or obj.get("urgency") == "critical",
         sequence_number=sequence if isinstance(sequence, int) and not isinstance(sequence, bool) else None,
-        correlation_id=_text(obj.get("correlation_id")),
-        question=_question(obj, problems) if event_type == CLARIFICATION else None,
+        correlation_id=text_in(obj.get("correlation_id")),
+        question=_asked(event_type, obj, problems),
         problems=tuple(problems),
         raw=obj,
     )
@@ -181,9 +185,32 @@ def clarification_reply(
     return reply
 
 
+def _asked(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+    if event_type == CONFIRMATION:
+        return _consent(obj, problems)
+    return _question(obj, problems) if event_type == CLARIFICATION else None
+
+
+def _consent(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+    """A confirmation as the question that it is: its two answers and its default go the way of all others."""
+    wanted, token = read_confirmation(obj, problems), text_in(obj.get("reply_token"))
+    if token is None:
+        problems.append("reply_token missing")
+    if wanted is None or token is None:
+        return None
+    return Question(
+        text=wanted.words,
+        reply_token=token,
+        timeout_seconds=timeout_in(obj.get("timeout_seconds"), problems),
+        kinds=("confirmation",),
+        default_response=wanted.default_decision,
+        confirmation=wanted,
+    )
+
+
 def _question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
-    text = _text(obj.get("question")) or _text(obj.get("summary_normal"))
-    token = _text(obj.get("reply_token"))
+    text = text_in(obj.get("question")) or text_in(obj.get("summary_normal"))
+    token = text_in(obj.get("reply_token"))
     if text is None or token is None:
         problems.append("question missing" if text is None else "reply_token missing")
         return None
@@ -191,11 +218,11 @@ def _question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
     return Question(
         text=text,
         reply_token=token,
-        timeout_seconds=_timeout(obj.get("timeout_seconds"), problems),
+        timeout_seconds=timeout_in(obj.get("timeout_seconds"), problems),
         kinds=_kinds(obj, choices, problems),
         choices=choices,
         multi_select=obj.get("multi_select") is True and bool(choices),
-        context=_text(obj.get("context")),
+        context=text_in(obj.get("context")),
         default_response=_default(obj.get("default_response")),
     )
 
@@ -237,55 +264,18 @@ def _kinds(obj: Mapping[str, Any], choices: tuple[Choice, ...], problems: list[s
     return tuple(kind for kind in KINDS if kind in wanted)
 
 
-def _timeout(value: object, problems: list[str]) -> int | None:
-    try:
-        seconds = float(value) if isinstance(value, str) else value
-    except ValueError:
-        seconds = None
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        seconds = None
-    if seconds is None or not 0 < seconds < _TIMEOUT_LIMIT:
-        problems.append("timeout_seconds missing or impossible")
-        return None
-    return max(1, int(seconds))
-
-
 def _default(value: object) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
         return str(value)
-    return _text(value)
-
-
-def _timestamp(value: object) -> datetime | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        read = datetime.fromisoformat(value)
-        moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-    # At either end of time a deadline or an offset could not be added to it.
-    return moment if _FIRST_YEAR <= moment.year <= _LAST_YEAR else None
+    return text_in(value)
 
 
 def _word(value: object) -> str | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
-    return _text(value)
-
-
-def _text(value: object) -> str | None:
-    """A string that says something; lone surrogates, which no UTF-8 can carry, become U+FFFD."""
-    if not isinstance(value, str) or not value.strip():
-        return None
-    return whole_characters(value)
-
-
-def whole_characters(text: str) -> str:
-    """`text` with lone surrogates, which no UTF-8 can carry, as U+FFFD."""
-    return _LONE.sub("\ufffd", text)
+    return text_in(value)
 
 
 def _digest(obj: Mapping[str, Any]) -> str:

@@ -38,6 +38,7 @@ def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarificatio
     news: dict[str, Any] = {
         "response": answer.response,
         "label": answer.label,
+        "rationale": answer.rationale,
         "decided_by": who[:256],
         "answered_at": entry.timestamp,
         "answered_by": AnsweredBy(surface="ledger"),

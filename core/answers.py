@@ -7,6 +7,7 @@ The rules, as the hints and the documentation state them:
 * numbers: a point before decimals; commas, spaces or apostrophes between thousands: 1200, 1,200.50, 12.5.
   What can be read in two ways (1,200 and 1.200: thousands or decimals? 1,5) is asked back.
 * free text: as typed, 1 to 16384 characters
+* confirmations: accept or reject, in any case, and nothing that only sounds like it; a reason may follow a colon
 * where several kinds are accepted: choice, then yes/no, then number, then free text
 """
 
@@ -16,6 +17,7 @@ import re
 
 from core.aaep import Response, whole_characters
 from core.clarification import Aaep, Answer
+from core.confirmation import DECISIONS, RATIONALE_LIMIT, Decision
 from core.errors import AnswerRejected
 
 TEXT_LIMIT = 16_384
@@ -25,6 +27,8 @@ _PLAIN = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
+_DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?", re.IGNORECASE | re.DOTALL)
+_LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
 _INDEX = re.compile(r"[#(]?(\d{1,2})[.)]?")
 
 
@@ -37,6 +41,8 @@ def from_text(asked: Aaep, text: str) -> Answer:
     words = text.strip()
     if not words:
         raise AnswerRejected(hint(asked))
+    if "confirmation" in asked.kinds:
+        return _decided(asked, words)
     for kind, read in (("multiple_choice", _choice), ("yes_no", _yes_no), ("numeric", _numeric)):
         if kind in asked.kinds and (answer := read(asked, words)) is not None:
             return answer
@@ -92,8 +98,27 @@ def from_yes_no(asked: Aaep, yes: bool) -> Answer:  # noqa: FBT001 - the answer 
     return Answer(yes, "Yes" if yes else "No")
 
 
+def from_decision(asked: Aaep, decision: Decision, rationale: str = "") -> Answer:
+    """Accept or reject, and why, at most 4096 characters; blank: no reason was given.
+
+    Raises:
+        AnswerRejected: no confirmation is asked, the agent does not take this decision, or the reason is too long.
+    """
+    if decision not in _decisions(asked):
+        raise AnswerRejected(hint(asked))
+    why = whole_characters(rationale.strip())
+    if len(why) > RATIONALE_LIMIT:
+        raise AnswerRejected(
+            f"The reason has {len(why)} characters; an agent takes at most {RATIONALE_LIMIT}."
+        )
+    return Answer(decision, _LABELS[decision], why or None)
+
+
 def hint(asked: Aaep) -> str:
     """How this question can be answered in the thread, with an example."""
+    if decisions := _decisions(asked):
+        said = " or ".join(decisions)
+        return f"Reply with {said}; a reason may follow a colon ({decisions[-1]}: it is too early)."
     ways: list[str] = []
     if "multiple_choice" in asked.kinds and asked.choices:
         several = (
@@ -136,6 +161,20 @@ def _value(digits: str) -> int | float:
     if re.fullmatch(r"[+-]?\d+", digits):
         return int(digits)
     return float(digits)
+
+
+def _decisions(asked: Aaep) -> tuple[Decision, ...]:
+    """The decisions that may be made, where a confirmation is asked."""
+    return (asked.allowed_replies or DECISIONS) if "confirmation" in asked.kinds else ()
+
+
+def _decided(asked: Aaep, words: str) -> Answer:
+    """Consent is said in its own word: "yes" and "ok" may be talk, so they are asked back."""
+    match = _DECISION.fullmatch(words)
+    if match is None:
+        raise AnswerRejected(hint(asked))
+    decision: Decision = "accept" if match[1].casefold() == "accept" else "reject"
+    return from_decision(asked, decision, match["why"] or "")
 
 
 def _numeric(asked: Aaep, words: str) -> Answer | None:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from datetime import datetime, timedelta
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from core.aaep import Choice, Kind, Response
-from core.clock import iso
 from core.confirmation import DECISIONS, Confirmation, Decision
 from core.errors import BadInput
+from core.fields import Count, Moment, Record
 
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
 EntryType = Literal["question", "answer", "resolution", "escalation"]
@@ -41,30 +40,7 @@ UNDELIVERED: frozenset[ReplyState] = frozenset({"sending"})
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 
 
-def _utc(moment: datetime) -> datetime:
-    """Others leave out the zone: then it is UTC, as the format says."""
-    try:
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except OverflowError:
-        raise ValueError("a time that UTC cannot tell") from None
-
-
-_MOST = 2**53  # as far as all readers of JSON count; storage holds no more than a little beyond
-Count = Annotated[int, Field(ge=-_MOST, le=_MOST)]
-Moment = Annotated[datetime, AfterValidator(_utc), PlainSerializer(iso, return_type=str)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        extra="allow",
-        frozen=True,
-        ser_json_timedelta="iso8601",
-    )
-
-
-class Entry(_Model):
+class Entry(Record):
     round: Count = 1
     from_: str = Field(alias="from")
     type: EntryType
@@ -72,12 +48,12 @@ class Entry(_Model):
     timestamp: Moment
 
 
-class Option(_Model):
+class Option(Record):
     value: str
     label: str
 
 
-class AnsweredBy(_Model):
+class AnsweredBy(Record):
     """Through which surface an answer came; Slack's stable ids are always kept."""
 
     surface: str
@@ -85,7 +61,7 @@ class AnsweredBy(_Model):
     user: str | None = None
 
 
-class Holder(_Model):
+class Holder(Record):
     """Who has an escalated clarification in hand, since `at`: a Slack user id and its team."""
 
     user: str
@@ -93,7 +69,7 @@ class Holder(_Model):
     at: Moment
 
 
-class Aaep(_Model):
+class Aaep(Record):
     """What only this project needs of a clarification: the round that is asked, and its answer.
 
     Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the
@@ -128,7 +104,7 @@ class Aaep(_Model):
     irreversible: bool | None = None
     reversibility: str | None = None
     default_decision: Decision | None = None
-    allowed: tuple[Decision, ...] = DECISIONS
+    allowed_replies: tuple[Decision, ...] | None = None
     extra_context: dict[str, Any] | None = None
     response: Response | None = None
     label: str | None = None
@@ -158,10 +134,12 @@ class Aaep(_Model):
             return None
         extra = self.extra_context or {}
         said = (self.consequence, self.risk_level, self.irreversible, self.reversibility)
-        return Confirmation(self.action, *said, self.default_decision, self.allowed, extra)
+        return Confirmation(
+            self.action, *said, self.default_decision, self.allowed_replies or DECISIONS, extra
+        )
 
 
-class Clarification(_Model):
+class Clarification(Record):
     id: str = Field(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$")
     issue_number: Count
     from_: str = Field(alias="from")

@@ -143,10 +143,11 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     at = max(at, record.asked_last)  # by another clock, Slack's, it may come out earlier
     # Other implementations know agents by their bare role.
     who = decider.decided_by.removeprefix("agent:")
-    entry = new_entry(record.round, who, "answer", answer.label, at)
+    entry = new_entry(record.round, who, "answer", answer.words, at)
     news: dict[str, Any] = {
         "response": answer.response,
         "label": answer.label,
+        "rationale": answer.rationale,
         "decided_by": decider.decided_by,
         "answered_at": at,
         "answered_by": AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
@@ -255,7 +256,25 @@ def _asked(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
         sla_minutes=ask.sla / timedelta(minutes=1) if ask.sla else None,
         held_back=ask.held_back,
         earlier=earlier,
+        **_consent(ask),
     )
+
+
+def _consent(ask: Ask) -> dict[str, Any]:
+    """A confirmation's facts, as the record has them."""
+    wanted = ask.confirmation
+    if wanted is None:
+        return {}
+    return {
+        "action": wanted.action,
+        "consequence": wanted.consequence,
+        "risk_level": wanted.risk_level,
+        "irreversible": wanted.irreversible,
+        "reversibility": wanted.reversibility,
+        "default_decision": wanted.default_decision,
+        "allowed_replies": wanted.allowed,
+        "extra_context": dict(wanted.extra_context) or None,
+    }
 
 
 def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:

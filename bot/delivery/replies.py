@@ -235,4 +235,6 @@ def _reply(asked: Aaep) -> Reply:
         answered_at=asked.answered_at,
         decided_by=asked.decided_by or "unknown",
         correlation_id=asked.correlation_id,
+        confirms="confirmation" in asked.kinds,
+        rationale=asked.rationale,
     )

@@ -24,7 +24,7 @@ _CAPABILITIES: Mapping[str, Any] = {
     "max_events_per_second": 1000,
     "preferred_verbosity": "normal",
     "languages": ["en-US"],
-    "supports_confirmation_reply": False,  # until it exists
+    "supports_confirmation_reply": True,
     "supports_clarification_reply": True,
     "coalesce_boundaries": ["completion"],
     "event_filters": {"exclude": ["aaep:agent.output.streaming", "aaep:agent.progress.updated"]},

@@ -23,22 +23,15 @@ from bot.producers.client import (
 )
 from bot.producers.dialects import Spoken, Subscription, redirected
 from core.aaep import clarification_reply
+from core.confirmation import confirmation_reply
 
 
 async def send_reply(
     client: httpx.AsyncClient, subscription: Subscription, reply: Reply, *, connected: bool, now: datetime
 ) -> tuple[ReplyOutcome, bool]:
     """One try. Returns the outcome, and whether the subscription is gone on the producer's side."""
-    message = clarification_reply(
-        reply_token=reply.reply_token,
-        response=reply.response,
-        subscription_id=subscription.id,
-        answered_at=reply.answered_at,
-        decided_by=reply.decided_by,
-        correlation_id=reply.correlation_id,
-    )
     try:
-        body = json_body(message)
+        body = json_body(reply_message(reply, subscription.id))
     except ValueError:
         return Refused("the answer is a number that JSON cannot carry"), False
     try:
@@ -54,6 +47,28 @@ async def send_reply(
     if isinstance(outcome, Refused):
         outcome = Refused(outcome.reason.replace(reply.reply_token, "…"))
     return outcome, False
+
+
+def reply_message(reply: Reply, subscription_id: str) -> dict[str, Any]:
+    """A reply as AAEP has it: `confirmation.reply` or `clarification.reply` (chapter 6). The same for the same reply."""
+    if reply.confirms:
+        return confirmation_reply(
+            reply_token=reply.reply_token,
+            decision=str(reply.response),
+            subscription_id=subscription_id,
+            answered_at=reply.answered_at,
+            decided_by=reply.decided_by,
+            rationale=reply.rationale,
+            correlation_id=reply.correlation_id,
+        )
+    return clarification_reply(
+        reply_token=reply.reply_token,
+        response=reply.response,
+        subscription_id=subscription_id,
+        answered_at=reply.answered_at,
+        decided_by=reply.decided_by,
+        correlation_id=reply.correlation_id,
+    )
 
 
 def subscription_gone(answer: Answer, dialect: Spoken) -> bool:

@@ -140,7 +140,7 @@ def test_subscription_request_has_the_fields_of_its_schema_only() -> None:
     }  # fmt: skip
     capabilities: dict[str, Any] = request["capabilities"]
     assert capabilities["supports_clarification_reply"] is True
-    assert capabilities["supports_confirmation_reply"] is False
+    assert capabilities["supports_confirmation_reply"] is True
     assert capabilities["event_filters"]["exclude"] == [
         "aaep:agent.output.streaming",
         "aaep:agent.progress.updated",
