@@ -25,6 +25,7 @@ from bot.errors import SlackError
 from bot.slack.calls import ask_patiently
 from bot.slack.connection import Envelope, Json
 from bot.slack.haste import hurried
+from bot.slack.http import Answer, Delivery, Handle
 from bot.slack.listeners import (
     actions,
     catchall,
@@ -54,16 +55,13 @@ async def who_am_i(web: AsyncWebClient, clock: Clock, tries: int = 8) -> Authori
     return AuthorizeResult.from_auth_test_response(bot_token=web.token, auth_test_response=response)
 
 
-def build_app(
-    *, web: AsyncWebClient, me: AuthorizeResult, surface: Surface, signing_secret: str | None = None
-) -> AsyncApp:
-    """The app with all its listeners.
+def build_app(*, web: AsyncWebClient, me: AuthorizeResult, surface: Surface) -> AsyncApp:
+    """The app with all its listeners. What it is given is Slack's: `bot.slack.http` has checked the signatures.
 
     Args:
         web: the Web API client that listeners are given.
         me: what `who_am_i` found.
         surface: what the listeners act on.
-        signing_secret: for mode "http"; Socket Mode needs none.
     """
     logger = logging.getLogger("slack_bolt.clarify")
     logger.setLevel(
@@ -77,8 +75,9 @@ def build_app(
         name="clarify-bot",
         logger=logger,
         client=AsyncWebClient(base_url=web.base_url, ssl=web.ssl, proxy=web.proxy),
-        signing_secret=signing_secret or "",
         authorize=authorize,
+        request_verification_enabled=False,
+        ssl_check_enabled=False,
         process_before_response=True,
         ignoring_self_events_enabled=False,  # what we said is told apart by us: that a card was deleted concerns us
         attaching_conversation_kwargs_enabled=False,
@@ -105,17 +104,42 @@ def dispatcher(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Disp
 
     async def dispatch(envelope: Envelope) -> Json | None:
         passed()
-        request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=_headers(envelope))
-        if envelope.kind == "events_api":  # no person waits, and Slack sends it again
-            response = await app.async_dispatch(request)
-        else:
-            with hurried():
-                response = await app.async_dispatch(request)
+        headers = _headers(envelope.retry_attempt, envelope.retry_reason)
+        request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
+        response = await _respond(app, request)
         if response.status != 200:
             raise Unacknowledged(f"status {response.status}")
         return _payload(response)
 
     return dispatch
+
+
+def handler(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Handle:
+    """Hands what came to the request URL to the app; returns the HTTP response.
+
+    `passed` is told of each.
+    """
+
+    async def handle(delivery: Delivery) -> Answer:
+        passed()
+        headers = _headers(delivery.attempt, delivery.reason) | {"content-type": "application/json"}
+        body = json.dumps(
+            delivery.payload
+        )  # Bolt takes text in this mode; how forms are read: `bot.slack.http`
+        response = await _respond(app, AsyncBoltRequest(mode="http", body=body, headers=headers))
+        if response.status != 200:
+            return Answer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
+        content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
+        return Answer(response.status, response.body, content_type)
+
+    return handle
+
+
+async def _respond(app: AsyncApp, request: AsyncBoltRequest) -> BoltResponse:
+    if request.body.get("type") == "event_callback":  # no person waits, and Slack sends it again
+        return await app.async_dispatch(request)
+    with hurried():
+        return await app.async_dispatch(request)
 
 
 async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
@@ -128,10 +152,9 @@ async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
     return BoltResponse(status=500, body="")
 
 
-def _headers(envelope: Envelope) -> dict[str, str | Sequence[str]]:
-    if not envelope.retry_attempt:
-        return {}
-    return {"x-slack-retry-num": str(envelope.retry_attempt), "x-slack-retry-reason": envelope.retry_reason}
+def _headers(attempt: int, reason: str) -> dict[str, str | Sequence[str]]:
+    """Nothing else of what came: Bolt obeys some headers, and signatures do not cover them."""
+    return {"x-slack-retry-num": str(attempt), "x-slack-retry-reason": reason} if attempt else {}
 
 
 def _payload(response: BoltResponse) -> Json | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import structlog
+from slack_bolt.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
-from bot.slack.app import build_app, dispatcher, who_am_i
+from bot.slack.app import build_app, dispatcher, handler, who_am_i
 from bot.slack.backfill import Backfill
 from bot.slack.build import Parts, paged_now
 from bot.slack.gate import Gate
+from bot.slack.http import RequestUrl
 from bot.slack.intake import Intake
 from bot.slack.later import Later
 from bot.slack.socket import SlackSocket
@@ -22,8 +26,28 @@ _log = structlog.get_logger("clarify.slack")
 _RETRY = 5.0
 
 
+class Line(Protocol):
+    """How Slack reaches us."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def start(self) -> None:
+        """Returns when clicks come in; raises SlackRefusedError where they never will."""
+        ...
+
+    async def wait(self) -> None:
+        """Returns after `stop`; raises what ended the line."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
 class SlackDoor:
-    """`introduce`, `catch_up`, `open`, in this order; `close` at any time."""
+    """`introduce`, `catch_up`, `open`, in this order; `close` at any time.
+
+    `request_url`: in mode "http", what the server is to hand Slack's requests to, from the beginning.
+    """
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
@@ -33,12 +57,18 @@ class SlackDoor:
         self.ready = asyncio.Event()  # clicks are taken
         self._intake: Intake | None = None
         self._backfill: Backfill | None = None
-        self._socket: SlackSocket | None = None
+        secret = self._settings.secrets.signing_secret
+        self.request_url = (
+            RequestUrl(signing_secret=secret.get_secret_value(), clock=self._clock)
+            if self._settings.slack.mode == "http" and secret is not None
+            else None
+        )
+        self._line: Line | None = None
 
     @property
     def connected(self) -> bool:
         """Whether clicks reach us now."""
-        return self._socket is not None and self._socket.connected
+        return self._line is not None and self._line.connected
 
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
@@ -74,14 +104,21 @@ class SlackDoor:
             intake=self._intake,
             clock=self._clock,
         )
+        self._line = self._joined(app, self._backfill.run)
+
+    def _joined(self, app: AsyncApp, on_return: Callable[[], Awaitable[object]]) -> Line:
+        """The app at the end of its line; `on_return` looks for what was missed while that was down."""
+        if self.request_url is not None:
+            self.request_url.use(handler(app, self._ports.passed), on_return)
+            return self.request_url
         token = self._settings.secrets.app_token
-        self._socket = SlackSocket(
+        return SlackSocket(
             web=self._web,
             app_token=token.get_secret_value() if token else "",
             dispatch=dispatcher(app, self._ports.passed),
             clock=self._clock,
             jitter=self._rng.random,
-            on_return=self._backfill.run,
+            on_return=on_return,
         )
 
     async def catch_up(self) -> None:
@@ -94,18 +131,18 @@ class SlackDoor:
 
     async def open(self) -> None:
         """Take clicks and replies, until `close` or until the supervision dies."""
-        if self._socket is None:
+        if self._line is None:
             raise RuntimeError("open() before introduce()")
         try:
-            await self._socket.start()
+            await self._line.start()
         except SlackRefusedError as error:
             raise ConfigurationError([f"Slack refuses the token in SLACK_APP_TOKEN: {error.code}"]) from error
         self.ready.set()
         _log.info("ready for clicks")
-        await self._socket.wait()
+        await self._line.wait()
 
     async def close(self) -> None:
         """Take nothing more; what is in work finishes and is acknowledged."""
-        if self._socket is not None:
-            await self._socket.stop()
+        if self._line is not None:
+            await self._line.stop()
         await self._later.drain()

@@ -1,0 +1,54 @@
+"""`POST /slack/events`: Slack's request URL, for events, interactions and commands alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from fastapi import APIRouter, Request, Response
+
+from bot.slack.http import Answer
+from bot.web.errors import ErrorBody
+
+
+class Receiver(Protocol):
+    """As `bot.slack.http.RequestUrl`."""
+
+    async def take(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Header names in lower case, the body as it came."""
+        ...
+
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Acknowledged. The body is what Slack is to show or do, if anything",
+        "content": {"application/json": {}, "text/plain": {"schema": {"type": "string"}}},
+    },
+    400: {"model": ErrorBody, "description": "Signed, but not readable"},
+    401: {"model": ErrorBody, "description": "Not signed by Slack, or too long ago"},
+    500: {"model": ErrorBody, "description": "Not taken: Slack repeats an event, who clicked sees an error"},
+    503: {"model": ErrorBody, "description": "Not ready yet, or stopping"},
+}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
+        },
+    }
+}
+
+
+def slack_routes(receiver: Receiver) -> APIRouter:
+    """The route that hands Slack's signed requests to `receiver`. `build_app` limits the body."""
+    router = APIRouter(tags=["Slack"])
+
+    @router.post("/slack/events", responses=_RESPONSES, openapi_extra=_BODY, response_class=Response)
+    async def from_slack(request: Request) -> Response:
+        """Events, clicks, modals and commands, signed as Slack signs (`X-Slack-Signature`)."""
+        # Of a header that comes twice the last counts; the signature is made over the body as it came.
+        answer = await receiver.take(dict(request.headers.items()), await request.body())
+        return Response(answer.body, answer.status, media_type=answer.content_type)
+
+    return router
