@@ -11,7 +11,7 @@ from core.ledger import FileLedger, parse
 
 @dataclass(slots=True)
 class Scan:
-    """All that needs something; the ledgers that could not be read, with why; the highest issue number."""
+    """All that needs something; the ledgers that could not be read, with why; the highest issue number, archived or not."""
 
     summaries: list[Summary] = field(default_factory=list)
     troubles: list[ClarifyError] = field(default_factory=list)
@@ -20,7 +20,7 @@ class Scan:
 
 def scan(ledger: FileLedger) -> Scan:
     """Read every live ledger. Blocking. A ledger that cannot be read does not stop the others."""
-    found = Scan()
+    found = Scan(highest_issue=max((issue for issue, _ in ledger.archive.files()), default=0))
     for issue in ledger.issues():
         found.highest_issue = max(found.highest_issue, issue)
         try:

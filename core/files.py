@@ -37,7 +37,7 @@ def replacing(path: Path, content: bytes, drafts: Path) -> Iterator[Path]:
             os.close(handle)
         yield draft
         draft.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
@@ -66,7 +66,8 @@ def reason(error: OSError) -> str:
     return "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """What was renamed, linked or removed in it is on the disk when this returns."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -7,23 +7,24 @@ are never removed, writes replace the file atomically. A file that does not pars
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from core.archive import Archive
 from core.book import Book, Oddity, Raw, decode, digest, dump, encode, identity, oddity, parse
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.files import reason, replacing, set_aside
-from core.locks import Locks
+from core.locks import Held, Locks
+from core.numbering import Numbers
 
-_log = logging.getLogger("clarify.ledger")
 _T = TypeVar("_T")
 _FILE = re.compile(r"issue-(\d+)\.json")
 LOCK_TIMEOUT = 2.0
@@ -42,12 +43,17 @@ class Ledger(Protocol):
 
 
 class FileLedger:
-    """Ledgers as files in `directory`, which exists. Blocking work happens in threads of its own."""
+    """Ledgers as files in `directory`, which exists. Blocking work happens in threads of its own.
+
+    One that is in the `archive` is read there, and comes back before it is written.
+    """
 
     def __init__(self, directory: Path, workers: int = 16) -> None:
         self.directory = directory
+        self.archive = Archive(directory)
         self._locks = Locks(directory)
         self._locks.private.mkdir(parents=True, exist_ok=True)
+        self._numbers = Numbers(self._locks.private)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -93,6 +99,18 @@ class FileLedger:
             LedgerUnreadable, LockTimeout: it did not parse, and not under the lock either.
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.read_now, issue)
+
+    async def shelve(
+        self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float = LOCK_TIMEOUT
+    ) -> bool:
+        """Move a ledger to the archive if `is_over(records)`, as they are under its lock; whether it was moved.
+
+        Raises:
+            LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it is where it was.
+        """
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, self._shelve, issue, is_over, timeout
+        )
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         """One record, read without the lock.
@@ -140,26 +158,44 @@ class FileLedger:
         if left <= 0:
             raise LockTimeout(issue, timeout, "other work of this process")
         with self._locks.hold(issue, left) as held:
-
-            def check() -> None:
-                if not held.is_there():
-                    raise LockTimeout(issue, timeout, "somebody who took it over while this process slept")
-
+            check = partial(_check, held, issue, timeout)
             before = self._state(issue)
             book = self._open(issue, check)
             result = decide(book)
             if book.changed:
                 self._replace(issue, encode(book.raw), before, check)
+                if before is None:
+                    self.archive.drop(issue, book.raw)
                 if book.numbered:
-                    self._note(issue, book.numbered)
+                    self._numbers.note(issue, book.numbered)
             return result
+
+    def _shelve(self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float) -> bool:
+        live = self.path(issue)
+        with self._locks.hold(issue, timeout) as held:
+            if not live.exists():
+                return False
+            raw = self._open(issue, partial(_check, held, issue, timeout)).raw
+            if not is_over(_records(raw)):
+                return False
+            _check(held, issue, timeout)
+            self._numbers.note_all(issue, live.read_bytes())
+            try:
+                self.archive.put(issue, live, raw)
+            except OSError as error:
+                raise LedgerUnwritable(issue, reason(error)) from error
+            self.forget(issue)
+            return True
 
     def read_now(self, issue: int) -> list[Raw]:
         """`read`, blocking."""
         try:
             return _records(decode(self.path(issue).read_bytes()))
         except FileNotFoundError:
-            return []
+            kept = self._archived(issue)
+            if kept is None and self.path(issue).exists():
+                return self.read_now(issue)  # it came back just now
+            return _records(kept or _empty(issue))
         except OSError as error:
             path = self.path(issue)
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
@@ -182,41 +218,27 @@ class FileLedger:
         path = self.path(issue)
 
         def highest() -> int:
-            return self._highest(issue)
+            return self._numbers.highest(issue)
 
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            return Book(issue, {"issueNumber": issue, "clarifications": []}, highest)
+            return Book(issue, self._archived(issue) or _empty(issue), highest)
         except OSError as error:
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
             return Book(issue, decode(content), highest)
         except ValueError as error:
             check()  # else it may be half of what its holder is writing
-            self._note(issue, max(self._highest(issue), *_numbers(issue, content)))
+            self._numbers.note_all(issue, content)
             raise LedgerUnreadable(issue, path, str(error), set_aside(path)) from None
 
-    def _highest(self, issue: int) -> int:
-        """The highest number ever given out, whatever became of the file: cards carry it."""
+    def _archived(self, issue: int) -> Raw | None:
         try:
-            return int(self._noted(issue).read_bytes())
-        except (FileNotFoundError, ValueError):
-            return 0
-
-    def _note(self, issue: int, number: int) -> None:
-        """Keep a number that was given out beside the ledger: it stays known if the file is cut to nothing."""
-        try:
-            handle = os.open(self._noted(issue), os.O_CREAT | os.O_WRONLY, 0o666)
-            try:
-                os.pwrite(handle, b"%012d" % number, 0)  # always as long: a kill leaves the old or the new
-            finally:
-                os.close(handle)
+            return self.archive.read(issue)
         except OSError as error:
-            _log.warning("number %d of issue %d cannot be noted: %s", number, issue, error.strerror)
-
-    def _noted(self, issue: int) -> Path:
-        return self._locks.private / f"issue-{issue}.seq"
+            path = self.archive.path(issue)
+            raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
 
     def _state(self, issue: int) -> tuple[int, int] | None:
         try:
@@ -237,14 +259,18 @@ class FileLedger:
             raise LedgerUnwritable(issue, reason(error)) from error
 
 
+def _check(held: Held, issue: int, timeout: float) -> None:
+    if not held.is_there():
+        raise LockTimeout(issue, timeout, "somebody who took it over while this process slept")
+
+
+def _empty(issue: int) -> Raw:
+    return {"issueNumber": issue, "clarifications": []}
+
+
 def _records(raw: Raw) -> list[Raw]:
     items: list[Raw] = raw["clarifications"]
     return items
-
-
-def _numbers(issue: int, content: bytes) -> list[int]:
-    """The numbers of clarifications that some bytes name."""
-    return [0, *map(int, re.findall(rb"CLR-%d-(\d{1,12})" % issue, content))]
 
 
 def _state(path: Path) -> tuple[int, int]:
