@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bot.web import clarifications
+from core.clarification import Ask
+from core.errors import LockTimeout
+from tests.unit.bot.web.agents import QUESTION, Desk, desk
+
+ID = "CLR-42-001"
+LONG = 20.0  # seconds for what is bound to come
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with desk(tmp_path) as made:
+        yield made
+
+
+async def by_event(world: Desk, producer: str) -> str:
+    """A question that a producer's session asked by an event."""
+    ask = Ask(
+        "agent", "Go on?", "human", None, True, world.clock.now(), producer, session_id="s", reply_token="t1"
+    )
+    return (await world.router.open(7, ask)).record.id
+
+
+async def test_ask_is_written_and_located(world: Desk) -> None:
+    answer = await world.ask(context="see ADR 7", blocking=False)
+
+    assert answer.status_code == 201
+    assert answer.headers["Location"] == f"/clarifications/{ID}"
+    body = answer.json()
+    assert {
+        "id": ID,
+        "from": "engineer",
+        "status": "pending",
+        "round": 1,
+        "maxRounds": 2,
+    }.items() <= body.items()
+    assert (body["created"], body["staleAfter"]) == ("2026-11-21T09:00:00.000Z", "2026-11-21T09:30:00.000Z")
+    record = await world.hub.find(ID)
+    assert (record.question, record.asked.context, record.asked.via) == (
+        "Which database?",
+        "see ADR 7",
+        "http",
+    )
+    assert not record.blocking
+    assert (await world.client.get(answer.headers["Location"])).json() == body
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "error", "field"),
+    [
+        ({"to": "writer"}, 403, "SCOPE_VIOLATION", None),
+        ({"from": "writer"}, 403, "SCOPE_VIOLATION", None),
+        ({"from": "human", "to": "architect"}, 403, "SCOPE_VIOLATION", None),
+        ({"from": " HUMAN "}, 403, "SCOPE_VIOLATION", None),
+        ({"from": "user:slack/T1/U1", "to": "human"}, 403, "SCOPE_VIOLATION", None),
+        ({"from": "<@U0123ABCD>", "to": "human"}, 403, "SCOPE_VIOLATION", None),
+        ({"from": "U0123ABCD", "to": "human"}, 403, "SCOPE_VIOLATION", None),
+        ({"from": "\u200b"}, 422, "BAD_INPUT", "from"),
+        ({"question": "  "}, 422, "BAD_INPUT", "question"),
+        ({"question": "x" * 2001}, 422, "BAD_INPUT", "question"),
+        ({"context": "x" * 4097}, 422, "BAD_INPUT", "context"),
+        ({"topic": "x" * 201}, 422, "BAD_INPUT", "topic"),
+        ({"issue": 100_001}, 422, "BAD_INPUT", "issue"),
+        ({"issue": "42"}, 422, "BAD_INPUT", "issue"),
+        ({"blocking": "yes"}, 422, "BAD_INPUT", "blocking"),
+        ({"colour": "red"}, 422, "BAD_INPUT", "colour"),
+    ],
+)
+async def test_ask_refuses_with_a_reason(
+    world: Desk, changes: dict[str, Any], status: int, error: str, field: str | None
+) -> None:
+    answer = await world.ask(**changes)
+
+    body = answer.json()
+    assert (answer.status_code, body["error"], body.get("field")) == (status, error, field)
+    assert body["message"]
+    assert list(world.ledger.issues()) == []
+
+
+async def test_ask_without_json_or_token_writes_nothing(world: Desk) -> None:
+    torn = await world.client.post(
+        "/clarifications", content=b'{"from": ', headers={"Content-Type": "application/json"}
+    )
+    nobody = await world.ask({"Authorization": "Bearer wrong"})
+    assert (torn.status_code, nobody.status_code) == (400, 401)
+    assert nobody.headers["WWW-Authenticate"] == "Bearer"
+    assert list(world.ledger.issues()) == []
+
+
+async def test_ask_says_busy_while_somebody_holds_the_ledger(
+    world: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def held(*_: object, **__: object) -> None:
+        raise LockTimeout(42, 2.0, "another process")
+
+    monkeypatch.setattr(world.ledger, "transact", held)
+    answer = await world.ask()
+
+    assert (answer.status_code, answer.json()["error"]) == (503, "LOCK_TIMEOUT")
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+async def test_rounds_go_on_until_people_have_it(world: Desk) -> None:
+    path = f"/clarifications/{ID}/follow-up"
+    await world.ask()
+    early = await world.client.post(path, json={"question": "Which version?"})
+    await world.answer(ID)
+    second = await world.client.post(path, json={"question": "Which version?"})
+    await world.answer(ID, "17")
+    third = await world.client.post(path, json={"question": "Really?"})
+    again = await world.ask(question="Are you sure?")
+
+    assert (early.status_code, early.json()["error"]) == (409, "ILLEGAL_TRANSITION")
+    assert (second.status_code, second.json()["round"], second.json()["status"]) == (201, 2, "pending")
+    assert [each["body"] for each in second.json()["thread"]] == [
+        "Which database?",
+        "PostgreSQL",
+        "Which version?",
+    ]
+    assert (third.status_code, third.json()["error"]) == (409, "MAX_ROUNDS_EXCEEDED")
+    assert (again.status_code, again.json()["error"]) == (409, "MAX_ROUNDS_EXCEEDED")
+    assert (await world.hub.find(ID)).status == "escalated"
+
+
+async def test_key_makes_asking_twice_one_question(world: Desk) -> None:
+    first = await world.ask({"Idempotency-Key": "k1"})
+    again = await world.ask({"Idempotency-Key": "k1"})
+    other = await world.ask({"Idempotency-Key": "k2"})
+    elsewhere = await world.ask({"Idempotency-Key": "k1", "Authorization": "Bearer t-other"})
+    reused = await world.ask({"Idempotency-Key": "k1"}, question="Which cache?")
+
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json() == again.json()
+    assert len({first.json()["id"], other.json()["id"], elsewhere.json()["id"]}) == 3
+    assert (reused.status_code, reused.json()["error"]) == (409, "KEY_REUSED")
+    assert len(await world.ledger.read(42)) == 3
+
+
+async def test_key_counts_for_rounds_and_after_them(world: Desk) -> None:
+    path, key = f"/clarifications/{ID}/follow-up", {"Idempotency-Key": "k2"}
+    await world.ask({"Idempotency-Key": "k1"})
+    await world.answer(ID)
+    for _ in range(2):
+        asked = await world.client.post(path, json={"question": "Which version?"}, headers=key)
+        assert (asked.status_code, asked.json()["round"]) == (201, 2)
+    await world.answer(ID, "17")
+    first = await world.ask({"Idempotency-Key": "k1"})
+    assert (first.status_code, first.json()["status"]) == (201, "answered")
+    for _ in range(2):
+        last = await world.client.post(path, json={"question": "Really?"}, headers={"Idempotency-Key": "k3"})
+        assert (last.status_code, last.json()["error"]) == (409, "MAX_ROUNDS_EXCEEDED")
+    bodies = [
+        entry["body"] for entry in (await world.ledger.read(42))[0]["thread"] if entry["type"] == "question"
+    ]
+    assert bodies == ["Which database?", "Which version?", "Really?"]
+
+
+async def test_without_a_key_asking_twice_is_two(world: Desk) -> None:
+    ids = [(await world.ask()).json()["id"] for _ in range(2)]
+    assert ids == [ID, "CLR-42-002"]
+
+
+@pytest.mark.parametrize("path", ["CLR-42-001", "CLR-999999999999999-999"])
+async def test_look_finds_nothing(world: Desk, path: str) -> None:
+    answer = await world.client.get(f"/clarifications/{path}", params={"wait": 60})
+    assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
+
+
+async def waiting(world: Desk, **params: int) -> asyncio.Task[httpx.Response]:
+    task = asyncio.create_task(world.client.get(f"/clarifications/{ID}", params={"wait": 60, **params}))
+    async with asyncio.timeout(LONG):
+        while not world.hub._changes._waiting:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.005)
+    return task
+
+
+async def test_look_waits_for_the_answer_through_other_changes(world: Desk) -> None:
+    await world.ask()
+    task = await waiting(world)
+    await world.router.hold_back(ID, "not now")
+    await world.answer(ID)
+
+    body = (await asyncio.wait_for(task, LONG)).json()
+    assert (body["status"], body["answer"], body["decidedBy"]) == (
+        "answered",
+        "PostgreSQL",
+        "agent:architect",
+    )
+    assert (await world.client.get(f"/clarifications/{ID}", params={"wait": 60})).json() == body
+
+
+async def test_look_waits_for_the_next_round(world: Desk) -> None:
+    await world.ask()
+    task = await waiting(world, after_round=1)
+    await world.answer(ID)
+    await world.hub.follow_up(ID, "Which version?")
+    assert (await asyncio.wait_for(task, LONG)).json()["round"] == 2
+
+
+async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: Desk) -> None:
+    revision = (await world.ask()).json()["revision"]
+    task = await waiting(world, revision=revision)
+    path = world.ledger.path(42)
+    ledger = json.loads(path.read_text())
+    ledger["clarifications"][0]["topic"] = "Storage, again"
+    path.write_text(json.dumps(ledger))
+
+    body = (await asyncio.wait_for(task, LONG)).json()
+    assert (body["topic"], body["revision"]) == ("Storage, again", revision)
+    at_once = await world.client.get(f"/clarifications/{ID}", params={"wait": 60, "revision": revision + 1})
+    assert at_once.json() == body
+
+
+async def test_look_ends_at_shutdown_as_it_is(world: Desk) -> None:
+    await world.ask()
+    task = await waiting(world)
+    world.app.state.stopping.set()
+    answer = await asyncio.wait_for(task, LONG)
+    assert (answer.status_code, answer.json()["status"]) == (200, "pending")
+    assert not world.hub._changes._waiting
+
+
+async def test_look_ends_after_its_time(world: Desk) -> None:
+    await world.ask()
+    began = time.monotonic()
+    answer = await world.client.get(f"/clarifications/{ID}", params={"wait": 1})
+    assert (answer.status_code, answer.json()["status"]) == (200, "pending")
+    assert time.monotonic() - began >= 0.9
+
+
+async def test_look_tells_when_too_many_wait(world: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.ask()
+    monkeypatch.setattr(clarifications, "MOST_WAITING", 1)
+    task = await waiting(world)
+    refused = await world.client.get(f"/clarifications/{ID}", params={"wait": 60})
+    assert (refused.status_code, refused.json()["error"]) == (503, "BUSY")
+    await world.answer(ID)
+    assert (await asyncio.wait_for(task, LONG)).status_code == 200
+
+
+async def test_gone_callers_leave_their_place(world: Desk) -> None:
+    await world.ask()
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": b""}, {"type": "http.disconnect"}]
+    gone = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if len(messages) == 1:
+            await gone.wait()
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    sent: list[Any] = []
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET",
+        "path": f"/clarifications/{ID}",
+        "raw_path": f"/clarifications/{ID}".encode(),
+        "query_string": b"wait=60",
+        "headers": [(b"authorization", b"Bearer t-planner"), (b"host", b"bot.test")],
+        "client": ("127.0.0.1", 1),
+        "server": ("bot.test", 80),
+        "scheme": "http",
+        "root_path": "",
+    }
+    task = asyncio.create_task(world.app(scope, receive, send))
+    async with asyncio.timeout(LONG):
+        while not world.hub._changes._waiting:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.005)
+        gone.set()
+        await task
+    assert not world.hub._changes._waiting
+
+
+async def test_producers_see_their_own_sessions_and_what_agents_asked(world: Desk) -> None:
+    mine, others = await by_event(world, "planner"), await by_event(world, "other")
+    await world.ask({"Authorization": "Bearer t-other"})
+
+    assert (await world.client.get(f"/clarifications/{mine}")).status_code == 200
+    hidden = await world.client.get(f"/clarifications/{others}")
+    assert (hidden.status_code, hidden.json()["error"]) == (404, "NOT_FOUND")
+    asked = await world.client.post(f"/clarifications/{others}/follow-up", json={"question": "And?"})
+    assert asked.status_code == 404
+    mine_too = await world.client.post(f"/clarifications/{mine}/follow-up", json={"question": "And?"})
+    assert (mine_too.status_code, mine_too.json()["error"]) == (400, "BAD_INPUT")
+    listed = (await world.client.get("/clarifications")).json()
+    assert [each["id"] for each in listed["clarifications"]] == [mine, ID]
+    assert "t1" not in json.dumps(listed)
+
+
+async def test_list_goes_page_by_page(world: Desk) -> None:
+    for issue in (42, 9, 42, 100):
+        await world.ask(issue=issue, topic=f"t{issue}")
+    await world.answer(ID)
+    pages, after = [], None
+    while True:
+        params: dict[str, Any] = {"limit": 2} | ({"after": after} if after else {})
+        body = (await world.client.get("/clarifications", params=params)).json()
+        pages.append([each["id"] for each in body["clarifications"]])
+        if (after := body["next"]) is None:
+            break
+    assert pages == [["CLR-9-001", ID], ["CLR-42-002", "CLR-100-001"]]
+
+    async def ids(**params: Any) -> list[str]:
+        found = (await world.client.get("/clarifications", params=params)).json()["clarifications"]
+        return [each["id"] for each in found]
+
+    assert await ids(issue=42) == [ID, "CLR-42-002"]
+    assert await ids(status="answered") == [ID]
+    assert await ids(status="open", issue=42) == ["CLR-42-002"]
+
+
+async def test_list_leaves_out_what_cannot_be_read(world: Desk) -> None:
+    await world.ask()
+    world.ledger.path(7).write_text("{")
+    body = (await world.client.get("/clarifications")).json()
+    assert ([each["id"] for each in body["clarifications"]], body["unreadable"]) == ([ID], [7])
+
+
+async def test_foreign_records_can_be_sent(world: Desk) -> None:
+    """Another implementation's half character, and its own fields, do not break the answer."""
+    await world.ask()
+    path = world.ledger.path(42)
+    path.write_text(path.read_text().replace("Which database?", "Which \\ud800 database?"))
+    answer = await world.client.get(f"/clarifications/{ID}")
+    assert (answer.status_code, answer.json()["question"]) == (200, "Which \ufffd database?")
+
+
+async def test_nobody_answers_over_http(world: Desk) -> None:
+    await world.ask()
+    for method, path in (("POST", f"/clarifications/{ID}/answer"), ("PUT", f"/clarifications/{ID}")):
+        assert (await world.client.request(method, path, json=QUESTION)).status_code in {404, 405}
