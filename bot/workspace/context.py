@@ -12,6 +12,7 @@ from typing import Any
 from .changes import Changes
 from .faults import Faults
 from .limits import Limiter, Tier
+from .seed import SIGNING_SECRET
 from .state import Json, State
 from .traffic import Traffic
 
@@ -44,7 +45,11 @@ EVENTS = frozenset(
 
 @dataclass(frozen=True)
 class Options:
-    """How strict and how fast the workspace is; times in seconds. The defaults are Slack's."""
+    """How strict and how fast the workspace is; times in seconds. The defaults are Slack's.
+
+    request_url: where events, interactions and commands go over HTTP, signed with `signing_secret`, instead of to
+    Socket Mode.
+    """
 
     ack_timeout: float = 3.0
     retry_delays: tuple[float, ...] = (0.0, 60.0, 300.0)
@@ -55,6 +60,8 @@ class Options:
     tiers: Mapping[str, Tier] = field(default_factory=dict)
     events: frozenset[str] = EVENTS
     clock: Callable[[], float] = time.time
+    request_url: str | None = None
+    signing_secret: str = SIGNING_SECRET
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Ack:
-    """One envelope and how it fared; `seconds` is None where no acknowledgement came in time."""
+    """One envelope or request and how it fared; `seconds` is None where it was not acknowledged in time.
+
+    `status` is HTTP's, where there is one.
+    """
 
     envelope_id: str
     kind: str
@@ -82,6 +92,7 @@ class Ack:
     seconds: float | None = None
     failure: str | None = None
     response: Any = None
+    status: int | None = None
 
     @property
     def ok(self) -> bool:

@@ -26,6 +26,8 @@
 | POST /control/faults | method, kind, times?, channel? | {pending} |
 | DELETE /control/faults | | {pending} |
 | POST /control/sockets | action: cut, half_open, reject_wss (times?), disconnect (reason?), refuse (seconds) | {} |
+| POST /control/request_url | url | {}: events, clicks and commands go there over HTTP, see requests.py |
+| POST /control/requests | kind, times?: the faults of requests.py | {} |
 | GET /control/messages?channel= | | {messages} |
 | GET /control/thread?channel=&ts= | | {messages} |
 | GET /control/direct?user= | | {messages} |
@@ -77,6 +79,8 @@ class Control:
         app.router.add_post("/control/faults", self._add_fault)
         app.router.add_delete("/control/faults", self._clear_faults)
         app.router.add_post("/control/sockets", self._sockets)
+        app.router.add_post("/control/request_url", self._use_request_url)
+        app.router.add_post("/control/requests", self._spoil_requests)
         app.router.add_post("/control/{action}", self._act)
         app.router.add_get("/control/wait", self._wait)
         app.router.add_get("/control/{what}", self._read)
@@ -124,6 +128,21 @@ class Control:
             return _trouble(
                 ValueError(f"action {action!r}: expected cut, half_open, reject_wss, disconnect or refuse")
             )
+        return web.json_response({})
+
+    async def _use_request_url(self, request: web.Request) -> web.Response:
+        try:
+            await self._workspace.use_request_url(str((await _body(request))["url"]))
+        except (ControlError, KeyError) as error:
+            return _trouble(error)
+        return web.json_response({})
+
+    async def _spoil_requests(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        try:
+            self._workspace.link.requests.spoil(str(body.get("kind")), int(body.get("times", 1)))
+        except (ControlError, ValueError) as error:
+            return _trouble(error)
         return web.json_response({})
 
     async def _refuse(self, seconds: float) -> None:

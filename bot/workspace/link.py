@@ -1,4 +1,4 @@
-"""Socket Mode, Slack's side: connections, envelopes, acknowledgements.
+"""Socket Mode, Slack's side: connections, envelopes, acknowledgements. With a request URL, HTTP in its place.
 
 Source: docs.slack.dev, "Using Socket Mode". Each envelope goes to any one of up to ten connections and is to
 be acknowledged, over any of them, within `Options.ack_timeout`.
@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from .context import Ack, Context
+from .requests import Requests, Response
 from .state import Json
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Link:
         self._next = 0
         self.connections: list[Connection] = []
         self.refused_upgrades = 0
+        self.requests = Requests(context)
         self._reject = 0
 
     def new_ticket(self) -> str:
@@ -89,39 +91,43 @@ class Link:
     async def deliver(
         self, kind: str, payload: Json, *, accepts_response: bool = False, retry: Retry | None = None
     ) -> Ack:
-        """Send one envelope to one connection and wait for its acknowledgement; the outcome is recorded."""
+        """Send one envelope to one connection, or one request, and wait for its answer; the outcome is recorded."""
         retry = retry or Retry(self._context.state.next_id("env-"))
-        envelope: Json = {
-            "envelope_id": retry.envelope_id,
-            "type": kind,
-            "payload": payload,
-            "accepts_response_payload": accepts_response,
-        }
-        if kind == "events_api":
-            envelope |= {"retry_attempt": retry.attempt, "retry_reason": retry.reason}
-        ack = await self._round_trip(envelope, _payload_type(kind, payload), retry.attempt)
+        clock = asyncio.get_running_loop().time
+        started, at = clock(), self._context.now()
+        if self.requests.url is not None:
+            response = await self.requests.post(kind, payload, retry.attempt, retry.reason)
+        else:
+            response = await self._round_trip(
+                _envelope(kind, payload, retry, accepts_response=accepts_response)
+            )
+        ack = Ack(
+            retry.envelope_id,
+            kind,
+            _payload_type(kind, payload),
+            at,
+            retry.attempt,
+            None if response.failure else clock() - started,
+            response.failure,
+            response.body,
+            response.status,
+        )
         self._context.record_ack(ack, payload)
         return ack
 
-    async def _round_trip(self, envelope: Json, payload_type: str, attempt: int) -> Ack:
-        clock = asyncio.get_running_loop().time
-        envelope_id, started, at = envelope["envelope_id"], clock(), self._context.now()
-
-        def ack(failure: str | None, response: object = None) -> Ack:
-            seconds = None if failure else clock() - started
-            return Ack(envelope_id, envelope["type"], payload_type, at, attempt, seconds, failure, response)
-
+    async def _round_trip(self, envelope: Json) -> Response:
         connection = self._choose()
         if connection is None:
-            return ack("no_connection")
+            return Response("no_connection")
+        envelope_id = envelope["envelope_id"]
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending[envelope_id] = future
         try:
             await self._send(connection, envelope)
             async with asyncio.timeout(self._context.options.ack_timeout):
-                return ack(None, await future)
+                return Response(body=await future)
         except TimeoutError:
-            return ack("timeout")
+            return Response("timeout")
         finally:
             self._pending.pop(envelope_id, None)
 
@@ -200,6 +206,19 @@ class Link:
         for connection in list(self.connections):
             connection.half_open = False
             await connection.socket.close()
+        await self.requests.close()
+
+
+def _envelope(kind: str, payload: Json, retry: Retry, *, accepts_response: bool) -> Json:
+    envelope: Json = {
+        "envelope_id": retry.envelope_id,
+        "type": kind,
+        "payload": payload,
+        "accepts_response_payload": accepts_response,
+    }
+    if kind == "events_api":
+        envelope |= {"retry_attempt": retry.attempt, "retry_reason": retry.reason}
+    return envelope
 
 
 def _payload_type(kind: str, payload: Json) -> str:

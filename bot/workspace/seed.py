@@ -29,6 +29,7 @@ TEAM = "T0LOCAL"
 EXTERNAL_TEAM = "T0EXTERN"
 BOT_TOKEN = "xoxb-local-bot"  # noqa: S105 — a made-up token, documented for everybody
 APP_TOKEN = "xapp-local-app"  # noqa: S105 — a made-up token, documented for everybody
+SIGNING_SECRET = "local-signing-secret"  # noqa: S105 — as well
 BOT_USER = "U0BOT"
 BOT_ID = "B0CLARIFY"
 APP_ID = "A0CLARIFY"

@@ -1,4 +1,4 @@
-"""The local Slack workspace: a Web API subset, Socket Mode and a page, on 127.0.0.1.
+"""The local Slack workspace: a Web API subset, Socket Mode or a request URL, and a page, on 127.0.0.1.
 
 ```python
 async with Workspace() as ws:
@@ -72,6 +72,14 @@ class Workspace(Acting):
     @property
     def link_url(self) -> str:
         return f"ws://{HOST}:{self._port}/link/"
+
+    async def use_request_url(self, url: str) -> None:
+        """From now on what happens goes to `url` over HTTP, instead of to Socket Mode.
+
+        Raises:
+            ControlError: it does not answer Slack's challenge.
+        """
+        await self.link.requests.use(url)
 
     async def __aenter__(self) -> Self:
         self._runner = web.AppRunner(self._app(), shutdown_timeout=0.5, access_log=None)
