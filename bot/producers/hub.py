@@ -15,6 +15,8 @@ from bot.errors import TaskDiedError
 from bot.ports import Inbox, Reply, ReplyOutcome, TellTrouble, TryAgain
 from bot.producers.config import ProducerConfig
 from bot.producers.link import Around, Link
+from bot.producers.push import Push
+from bot.producers.pushing import PushedReplies
 from core.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -32,9 +34,13 @@ class Producers:
         rng: random.Random,
         tell_trouble: TellTrouble,
         on_connected: Callable[[str], None],
+        pushed: PushedReplies | None = None,
     ) -> None:
-        """`on_connected(producer)` is called whenever a producer's stream opens. Opens nothing yet."""
-        around = Around(inbox, clock, rng, tell_trouble, on_connected, version("clarify-bot"))
+        """`on_connected(producer)` is called whenever a producer's stream opens. Opens nothing yet.
+
+        `pushed`: see `Around`.
+        """
+        around = Around(inbox, clock, rng, tell_trouble, on_connected, version("clarify-bot"), pushed)
         self._links = {config.name: Link(config, around) for config in configs}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] | None = None
@@ -88,6 +94,11 @@ class Producers:
             return TryAgain("it is not in the configuration any more", may_have_arrived=False)
         return await link.send(reply)
 
+    def pushing(self, producer: str) -> Push | None:
+        """A producer that pushes; None for any other."""
+        link = self._links.get(producer)
+        return link.push if link else None
+
     def deadline(self, producer: str, sent: datetime, timeout_seconds: float) -> datetime:
         """When, by our clock, a producer stops waiting for the reply to an event of `sent`."""
         link = self._links.get(producer)
@@ -101,7 +112,7 @@ class Producers:
         return link.offset.offset if link else timedelta(0)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Per producer: connected, dialect, since, last_error, offset_seconds, backlog, and its counters."""
+        """Per producer: connected, dialect, since, last_error, last_heard (that pushes), offset_seconds, backlog, and its counters."""
         return {name: link.status() for name, link in self._links.items()}
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import cast
 
 import structlog
@@ -25,6 +26,8 @@ from core.clock import Clock
 _STORAGE_CAP = 10.0
 _KINDS = 1000
 _AT_ONCE = 100  # stored in one transaction
+# What a producer posts later than this, it kept back while we were away: that says nothing of its clock.
+_LATE = timedelta(minutes=2)
 log = structlog.get_logger(__name__)
 
 
@@ -55,7 +58,9 @@ class Intake:
         tell_trouble: TellTrouble,
         offset: ClockOffset,
         counters: Counters,
+        waits: bool = True,
     ) -> None:
+        """`waits` for a storage that refuses, since the producer is told nothing; otherwise its error is raised."""
         self._producer = producer
         self._backlog = backlog
         self._inbox = inbox
@@ -64,6 +69,7 @@ class Intake:
         self._tell_trouble = tell_trouble
         self._offset = offset
         self._counters = counters
+        self._waits = waits
         self._gaps = Gaps()
         self._told: set[object] = set()
         self._log = log.bind(producer=producer)
@@ -82,6 +88,27 @@ class Intake:
         if events:
             await self._store(events)
 
+    async def take_one(self, frame: Frame, received: datetime) -> Event:
+        """The same for a producer that waits for an answer: if it is no event, it is told so, and nobody else.
+
+        Raises:
+            ValueError, RecursionError: it is no event.
+            StorageError: nothing was stored.
+        """
+        arrival = Arrival(frame, received, live=False)
+        try:
+            event = self._parse(arrival, frame)
+        except (ValueError, RecursionError) as error:
+            self._counters.unreadable += 1
+            reason = _reason(error, torn=frame.torn)
+            self._level((reason,))("not an event", size=frame.size, reason=reason)
+            raise
+        late = abs(received - event.timestamp) > _LATE
+        incoming = self._incoming(event, replace(arrival, live=not late), frame)
+        if incoming is not None:
+            await self._store([incoming])
+        return event
+
     async def _read(self, arrival: Arrival) -> Incoming | None:
         """What is to be stored of an arrival; where that cannot be known, a human is told."""
         if isinstance(arrival.frame, Oversize):
@@ -92,12 +119,16 @@ class Intake:
         except (ValueError, RecursionError) as error:
             await self._unreadable(arrival, arrival.frame, error)
             return None
-        self._observe(event, arrival, arrival.frame.skimmed)
+        return self._incoming(event, arrival, arrival.frame)
+
+    def _incoming(self, event: Event, arrival: Arrival, frame: Frame) -> Incoming | None:
+        """What is to be stored of an event, if anything; notes what it says of the producer."""
+        self._observe(event, arrival, frame.skimmed)
         if event.type in IGNORED_TYPES and not event.critical:
             self._counters.skimmed += 1
             return None
         self._counters.events += 1
-        return Incoming(self._producer, event, arrival.received_at, arrival.frame.id, arrival.live)
+        return Incoming(self._producer, event, arrival.received_at, frame.id, arrival.live)
 
     def _parse(self, arrival: Arrival, frame: Frame) -> Event:
         event = parse_event(json.loads(frame.data), arrival.received_at)
@@ -132,6 +163,8 @@ class Intake:
     async def _store(self, events: Sequence[Incoming]) -> None:
         try:
             await self._until_stored(lambda: self._inbox.put(*events))
+        except StorageError:
+            raise
         except Exception as error:  # noqa: BLE001  one event that the inbox cannot digest must not stop the rest
             if len(events) == 1:
                 await self._not_stored(events[0].event, error)
@@ -201,6 +234,8 @@ class Intake:
             try:
                 await store()
             except StorageError as error:
+                if not self._waits:
+                    raise
                 delay = backoff(attempt, self._rng, cap=_STORAGE_CAP)
                 attempt += 1
                 self._log.error("storage refuses; waiting with it", reason=str(error), attempt=attempt)

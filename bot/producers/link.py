@@ -19,6 +19,8 @@ from bot.producers.client import NETWORK, json_body, open_client, post, words
 from bot.producers.config import ProducerConfig
 from bot.producers.intake import Counters, Intake
 from bot.producers.offset import ClockOffset
+from bot.producers.push import Push
+from bot.producers.pushing import PushedReplies
 from bot.producers.replies import send_reply
 from bot.producers.subscriber import Subscriber
 from core.clock import Clock
@@ -31,7 +33,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What all producers share. `version` is ours; `on_connected(producer)` is told of every connection."""
+    """What all producers share. `version` is ours; `on_connected(producer)` is told of every connection.
+
+    `pushed`: where replies to those that push are kept; without it these get none, and nothing is taken from them.
+    """
 
     inbox: Inbox
     clock: Clock
@@ -39,6 +44,7 @@ class Around:
     tell_trouble: TellTrouble
     on_connected: Callable[[str], None]
     version: str
+    pushed: PushedReplies | None = None
 
 
 class Link:
@@ -64,10 +70,22 @@ class Link:
             tell_trouble=around.tell_trouble,
             offset=self.offset,
             counters=self._counters,
+            waits=not _pushes(config),
         )
-        if config.url is not None and config.dialect != "push":
+        self.push = self._pushing(around.pushed, around) if around.pushed and _pushes(config) else None
+        if config.url is not None and not _pushes(config):
             self._client = open_client(config.token)
             self._subscriber = self._subscribe(config.url, self._client, around)
+
+    def _pushing(self, pushed: PushedReplies, around: Around) -> Push:
+        return Push(
+            self._config.name,
+            self._intake,
+            kept=pushed,
+            clock=around.clock,
+            rng=around.rng,
+            on_connected=around.on_connected,
+        )
 
     def _subscribe(self, url: str, client: httpx.AsyncClient, around: Around) -> Subscriber:
         return Subscriber(
@@ -137,6 +155,8 @@ class Link:
 
     async def send(self, reply: Reply) -> ReplyOutcome:
         """One try to hand over a reply, on the current subscription."""
+        if self.push is not None:
+            return await self.push.send(reply)
         subscriber = self._subscriber
         if subscriber is None or self._client is None or subscriber.subscription is None:
             return TryAgain("not connected", may_have_arrived=False)
@@ -167,18 +187,24 @@ class Link:
         return outcome
 
     def status(self) -> dict[str, Any]:
-        subscriber = self._subscriber
+        subscriber, push = self._subscriber, self.push
         subscription = subscriber.subscription if subscriber else None
         configured = self._config.dialect if subscriber else "push"
+        party = subscriber or push
         return {
-            "connected": subscriber is not None and subscriber.connected,
+            "connected": party is not None and party.connected,
             "dialect": subscription.dialect if subscription else configured,
-            "since": subscriber.since if subscriber else None,
+            "since": party.since if party else None,
             "last_error": subscriber.last_error if subscriber else None,
+            "last_heard": push.last_heard if push else None,
             "offset_seconds": self.offset.offset.total_seconds(),
             "backlog": len(self._backlog),
             **asdict(self._counters),
         }
+
+
+def _pushes(config: ProducerConfig) -> bool:
+    return config.url is None or config.dialect == "push"
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -1,0 +1,188 @@
+"""For agents that cannot be connected to: they post their events here, and read the replies from a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, Literal, Protocol, TypeVar
+
+from fastapi import APIRouter, Header, Security
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bot.errors import StorageError
+from bot.producers.push import Push
+from bot.producers.pushing import NotTaken, Taken, TooManyReaders
+from bot.web.callers import BEARER, Callers
+from bot.web.errors import ErrorBody, TooLarge, problem
+from bot.web.server import stopping_of
+from bot.web.streams import EventStream
+from core.clock import Clock
+
+BASE = "/aaep/v1"
+_HEAD = 4096
+_T = TypeVar("_T")
+_TAKEN = "An AAEP event is taken in once it is durable; the same `event_id` again changes nothing."
+_READ = (
+    "`clarification.reply` and `confirmation.reply` messages of this producer only, one per frame with an `id`. "
+    "With `Last-Event-ID` what came after it; without it, all that is not confirmed and has not run out."
+)
+_EVENT = {
+    "title": "Event",
+    "type": "object",
+    "required": ["type"],
+    "properties": {
+        "type": {
+            "type": "string",
+            "pattern": r"\S",
+            "not": {"pattern": r"^subscription\.|\.reply$"},
+            "examples": ["aaep:agent.awaiting.clarification"],
+        }
+    },
+}
+_REQUEST = {
+    "title": "subscription.request",
+    "type": "object",
+    "required": ["type", "aaep_version", "subscriber_id", "capabilities"],
+    "properties": {
+        "type": {"const": "subscription.request"},
+        "aaep_version": {"type": "string", "pattern": r"^1\.[0-9]+\.[0-9]+$"},
+        "subscriber_id": {"type": "string", "minLength": 1, "maxLength": 256},
+        "capabilities": {"type": "object"},
+    },
+}
+_CLOSE = {
+    "title": "subscription.close",
+    "type": "object",
+    "required": ["type", "subscription_id"],
+    "properties": {"type": {"const": "subscription.close"}, "subscription_id": {"type": "string"}},
+}
+_BODY = {
+    "required": True,
+    "content": {"application/json": {"schema": {"anyOf": [_EVENT, _REQUEST, _CLOSE]}}},
+}
+
+
+class Pushing(Protocol):
+    """`bot.producers.hub.Producers`."""
+
+    def pushing(self, producer: str) -> Push | None: ...
+
+
+class EventTaken(BaseModel):
+    """The event is durable. `problems` says what breaks its schema: it is shown all the same, if it is critical."""
+
+    status: Literal["accepted"] = "accepted"
+    event_id: str
+    problems: list[str] = Field(default_factory=list)
+
+
+class SubscriptionAccepted(BaseModel):
+    type: Literal["subscription.accepted"]
+    subscription_id: str
+    aaep_version: str
+    producer: dict[str, Any]
+    honored_capabilities: dict[str, Any]
+
+
+class SubscriptionRejected(BaseModel):
+    type: Literal["subscription.rejected"]
+    reason_code: str
+    reason_message: str
+
+
+_Rejection = ErrorBody | SubscriptionRejected
+_POST_ANSWERS: dict[int | str, dict[str, Any]] = {
+    201: {"model": SubscriptionAccepted, "description": "A subscription.request was accepted"},
+    202: {"model": EventTaken, "description": "The event is in the inbox"},
+    204: {"description": "The subscription is closed"},
+    400: {"model": _Rejection, "description": "No event, or no message of a handshake"},
+}
+_GET_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The replies"},
+}
+
+
+def push_routes(*, callers: Callers, producers: Pushing, clock: Clock) -> APIRouter:
+    """The routes, below /aaep/v1; also where the minimal dialect has them, at the root."""
+    routes = APIRouter(dependencies=[Security(BEARER)], tags=["push"])
+
+    def caller(request: Request) -> Push:
+        push = producers.pushing(callers.pushing(request))
+        if push is None:
+            raise problem(403, "NO_PRODUCER", "This producer does not push to us.")
+        return push
+
+    async def take(request: Request) -> Response:
+        push = caller(request)
+        return _answer(await _or_unavailable(_taken(push, request)))
+
+    async def read(
+        request: Request, last_event_id: Annotated[str | None, Header(description="Where to resume")] = None
+    ) -> Response:
+        push = caller(request)
+        try:
+            reader = await _or_unavailable(push.open(last_event_id))
+        except TooManyReaders as error:
+            raise problem(429, "TOO_MANY_READERS", str(error), headers={"Retry-After": "5"}) from None
+        return EventStream(reader, stopping=stopping_of(request), clock=clock)
+
+    add: Callable[..., None] = routes.add_api_route
+    for base, shown in ((BASE, True), ("", False)):
+        add(
+            f"{base}/messages",
+            take,
+            methods=["POST"],
+            status_code=202,
+            response_class=Response,
+            responses=_POST_ANSWERS,
+            openapi_extra={"requestBody": _BODY},
+            summary="Take in an event",
+            description=_TAKEN,
+            include_in_schema=shown,
+        )
+        add(
+            f"{base}/events",
+            read,
+            methods=["GET"],
+            response_class=Response,
+            responses=_GET_ANSWERS,
+            summary="Stream the replies",
+            description=_READ,
+            include_in_schema=shown,
+        )
+    return routes
+
+
+async def _taken(push: Push, request: Request) -> Taken | Mapping[str, Any] | None:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+    except TooLarge:
+        await push.too_large(bytes(body[:_HEAD]).decode("utf-8", "replace"))
+        raise
+    try:
+        return await push.take(bytes(body))
+    except NotTaken as error:
+        raise problem(400, "BAD_INPUT", str(error), field=error.field) from None
+
+
+def _answer(taken: Taken | Mapping[str, Any] | None) -> Response:
+    if taken is None:
+        return Response(status_code=204)
+    if isinstance(taken, Taken):
+        told = EventTaken(event_id=taken.event_id, problems=list(taken.problems))
+        return JSONResponse(told.model_dump(), 202)
+    if taken["type"] == "subscription.rejected":
+        return JSONResponse(dict(taken), 400)
+    where = f"{BASE}/events?subscription_id={taken['subscription_id']}"
+    return JSONResponse(dict(taken), 201, {"Location": where})
+
+
+async def _or_unavailable(work: Awaitable[_T]) -> _T:
+    try:
+        return await work
+    except StorageError as error:
+        raise problem(503, "STORAGE_UNAVAILABLE", str(error), headers={"Retry-After": "1"}) from error
