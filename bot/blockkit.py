@@ -22,6 +22,7 @@ SECTION = 3000
 OPTION = 75
 BUTTON = 75
 TITLE = 24
+CONFIRM_TEXT = 300
 _TEXTS = {
     ("section", "text"): SECTION,
     ("header", "text"): 150,
@@ -31,6 +32,10 @@ _TEXTS = {
     ("input", "label"): 2000,
     ("input", "hint"): 2000,
     ("select", "placeholder"): 150,
+    ("confirm", "title"): 100,
+    ("confirm", "text"): CONFIRM_TEXT,
+    ("confirm", "confirm"): 30,
+    ("confirm", "deny"): 30,
     ("modal", "title"): TITLE,
     ("modal", "submit"): TITLE,
     ("modal", "close"): TITLE,
@@ -127,7 +132,7 @@ def _walk(value: Any) -> Iterator[Block]:
 
 
 def _item(where: str, item: Block) -> Iterator[str]:
-    kind = item.get("type") or ("option" if "value" in item else "")
+    kind = item.get("type") or ("option" if "value" in item else "confirm" if "deny" in item else "")
     kind = str(kind)
     yield from _texts(where, "select" if kind in _SELECTS else kind, item)
     for (of, key), most in _COUNTS.items():

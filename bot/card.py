@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot import inert
+from bot import consent, inert
 from bot.blockkit import OPTION, SECTION
 from bot.codec import Press, action_id
 from bot.parts import ANSWER, NO, VIEW_FULL, YES, Budget, Button, Select, Words, button, pieces
@@ -57,8 +57,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     """
     terse = verbosity == "terse"
     selects = () if uses_buttons(shown) else _selects(shown)
-    listed = bool(shown.labels) and not uses_buttons(shown)
-    facts = _deadline(shown, terse=terse)
+    facts = _deadline(shown, terse=terse and shown.asked.confirmation is None)
     hint = () if terse else (Words(_hint(shown)),)
     alert = tuple(Words(line, live) for line, live in _alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
@@ -67,28 +66,71 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     budget.spend(
         *(option for select in selects for option, _ in select.options), *shown.labels[:BUTTON_CHOICES]
     )
-    context = "" if terse else inert.plain(shown.asked.context or "").strip()
-    detail = inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
-    question, context, detail, choices = budget.fit(
-        [words(shown.question), context, detail, shown.numbered if listed else ""]
-    )
-    if listed and inert.size(choices) < inert.size(shown.numbered):
-        choices = _clipped_choices(shown, inert.size(choices))
-    hidden = terse and bool(shown.asked.context or shown.asked.default_response)
-    cut = budget.cut or hidden or _is_cut_default(shown) or reason_hides(shown, _SMALL)
-    asides = [f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""]
+    said = (_consent if shown.asked.confirmation else _question)(shown, budget, verbosity)
+    cut = budget.cut or said.hides or _is_cut_default(shown) or reason_hides(shown, _SMALL)
     return Card(
-        heading=_heading(shown, "asks"),
+        heading=_heading(shown),
         alert=alert,
-        question=pieces(question, SECTION),
+        question=said.question,
         topic=topic,
-        choices=pieces(choices, SECTION),
-        context=tuple(Words(piece) for aside in asides for piece in pieces(aside, _CONTEXT)),
+        choices=pieces(said.choices, SECTION),
+        context=tuple(Words(piece) for aside in said.asides for piece in pieces(aside, _CONTEXT)),
         facts=facts,
         buttons=_buttons(shown, cut=cut),
         selects=selects,
         hint=hint,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The agent's words as they fit; `hides`: some are left out on purpose."""
+
+    question: tuple[str, ...]
+    choices: str
+    asides: tuple[str, ...]
+    hides: bool
+
+
+def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
+    terse, listed = verbosity == "terse", bool(shown.labels) and not uses_buttons(shown)
+    context = "" if terse else inert.plain(shown.asked.context or "").strip()
+    question, context, detail, choices = budget.fit(
+        [words(shown.question), context, _detail(shown, verbosity), shown.numbered if listed else ""]
+    )
+    if listed and inert.size(choices) < inert.size(shown.numbered):
+        choices = _clipped_choices(shown, inert.size(choices))
+    return _Said(
+        question=pieces(question, SECTION),
+        choices=choices,
+        asides=(f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""),
+        hides=terse and bool(shown.asked.context or shown.asked.default_response),
+    )
+
+
+def _consent(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
+    """What is to be done and what follows from it; how grave that is stands there in full, whatever is cut."""
+    wanted, terse = shown.asked.confirmation, verbosity == "terse"
+    if wanted is None:
+        return _question(shown, budget, verbosity)
+    stakes = [consent.risk_words(wanted), consent.warning_words(wanted)]
+    again = consent.dialog(wanted)
+    budget.spend(*stakes, again.title, again.text, again.confirm, again.deny, *consent.LABELS.values())
+    extra = consent.extra_words(wanted)
+    action, consequence, aside, detail = budget.fit(
+        [
+            consent.action_words(wanted),
+            consent.consequence_words(wanted),
+            "" if terse else extra,
+            _detail(shown, verbosity),
+        ]
+    )
+    said = (*pieces(action, SECTION), *pieces(consequence, SECTION), *filter(None, stakes))
+    return _Said(said, "", (aside, f"Details: {detail}" if detail else ""), terse and bool(extra))
+
+
+def _detail(shown: Round, verbosity: Verbosity) -> str:
+    return inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
 
 
 def settled_card(shown: Round, text: str) -> Card:
@@ -106,12 +148,12 @@ def settled_card(shown: Round, text: str) -> Card:
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, *(part.text for part in facts))
     answer = f"Answer: {shown.answer_label}" if answered else ""
-    question, answer = budget.fit([words(shown.question), answer])
+    question, answer, reason = budget.fit([words(shown.question), answer, shown.reason if answered else ""])
     cut = budget.cut or (not answered and shown.asked.closed == "expired" and _is_cut_default(shown))
     return Card(
-        heading=_heading(shown, "asked"),
+        heading=_heading(shown),
         question=pieces(question, SECTION),
-        answer=pieces(answer, SECTION),
+        answer=(*pieces(answer, SECTION), *pieces(reason, SECTION)),
         facts=tuple(facts),
         buttons=(_view_full(shown),) if cut else (),
     )
@@ -133,7 +175,7 @@ def has_modal(shown: Round) -> bool:
     """Whether Answer… is offered: for what no button or menu can say."""
     kinds = shown.asked.kinds
     several = shown.asked.multi_select and bool(shown.labels)
-    return several or "numeric" in kinds or "freetext" in kinds or not kinds
+    return several or "confirmation" in kinds or "numeric" in kinds or "freetext" in kinds or not kinds
 
 
 def options(shown: Round) -> list[str]:
@@ -148,6 +190,8 @@ def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
             button(shown.record, shown.number, "choice", label, n=n, arg=str(n))
             for n, label in enumerate(shown.labels)
         ]
+    if shown.asked.confirmation:
+        found += consent.decisions(shown.record, shown.number, shown.asked.confirmation)
     if "yes_no" in shown.asked.kinds:
         found += [
             button(shown.record, shown.number, "yes", YES),
@@ -179,14 +223,14 @@ def _clipped_choices(shown: Round, room: int) -> str:
     return "\n".join(f"{n}. {label}" for n, label in enumerate(clipped, 1))
 
 
-def _heading(shown: Round, verb: str) -> str:
+def _heading(shown: Round) -> str:
     notes = [f"round {shown.number}"] if shown.number > 1 or not shown.is_current else []
     if shown.stage == "open" and shown.record.status in ("stale", "escalated"):
         notes.append(shown.record.status)
     if shown.stage != "open":
         notes.append({"answered": "answered", "closed": "closed"}[shown.stage])
     agent, target = inert.clip(shown.agent, _NAMED), inert.clip(shown.target, _NAMED)
-    said = f"{agent} {verb} {target}" if target else f"{shown.agent} {verb}"
+    said = f"{agent} {shown.verb} {target}" if target else f"{shown.agent} {shown.verb}"
     return " · ".join((said, inert.clip(shown.record.id, 40), *notes))
 
 

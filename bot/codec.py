@@ -16,7 +16,7 @@ from typing import Literal, cast, get_args
 from bot.errors import BadPress
 from core.clarification import ID
 
-Verb = Literal["yes", "no", "choice", "select", "answer", "view", "which", "list", "page"]
+Verb = Literal["yes", "no", "choice", "select", "answer", "view", "which", "list", "page", "accept", "reject"]
 
 VERSION = "1"
 LIMIT = 150

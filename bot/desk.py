@@ -181,7 +181,7 @@ class Desk:
 
     async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
         match press.verb:
-            case "yes" | "no" | "choice" | "select":
+            case "yes" | "no" | "choice" | "select" | "accept" | "reject":
                 reaction = await self._answer_by_press(press, person, place)
             case "which":
                 reaction = await self._answer_with_kept_text(press, person, place)
@@ -200,6 +200,8 @@ class Desk:
         def read(record: Clarification) -> Answer:
             if press.verb in {"yes", "no"}:
                 return answers.from_yes_no(record.asked, press.verb == "yes")
+            if press.verb == "accept" or press.verb == "reject":  # noqa: PLR1714 - it tells the types
+                return answers.from_decision(record.asked, press.verb)
             return answers.from_choices(record.asked, [press.number()])
 
         now = self._clock.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bot import inert
+from bot import consent, inert
 from bot.blockkit import OPTION, SECTION, json_size
 from bot.card import options
 from bot.codec import Press
@@ -13,14 +13,17 @@ from bot.parts import NEXT, PREVIOUS, Button, Words, button, pieces
 from bot.rounds import Round, closed_words, default_words, escalation_words, reply_words, words
 from bot.submission import (
     CHOICES_BLOCK,
+    DECISION_BLOCK,
     FREETEXT_BLOCK,
     NO_VALUE,
     NONE_VALUE,
     NUMERIC_BLOCK,
+    RATIONALE_BLOCK,
     YES_NO_BLOCK,
     YES_VALUE,
     fields,
 )
+from core.confirmation import Confirmation
 from core.steering import BODY_LIMIT
 
 MODAL_TEXT_LIMIT = 3000  # plain_text_input takes no more
@@ -78,7 +81,8 @@ def answer_form(shown: Round) -> Form:
     """The form for a round's question."""
     asked = shown.asked
     inputs = fields(asked)
-    parts = [words(shown.question)]
+    wanted = asked.confirmation
+    parts = consent.whole_words(wanted) if wanted else [words(shown.question)]
     if any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
     if context := inert.plain(asked.context or "").strip():
@@ -101,8 +105,10 @@ def answer_form(shown: Round) -> Form:
                 ),
             )
         ),
-        guide="Fill in exactly one of these." if len(inputs) > 1 else "",
-        inputs=tuple(_input(shown, block, several=len(inputs) > 1) for block in inputs),
+        guide="Fill in exactly one of these." if len(inputs) > 1 and not wanted else "",
+        inputs=_decision_inputs(wanted)
+        if wanted
+        else tuple(_input(shown, block, several=len(inputs) > 1) for block in inputs),
         text_limit=MODAL_TEXT_LIMIT if _is_events(shown) else BODY_LIMIT,
     )
 
@@ -129,7 +135,10 @@ def _everything(shown: Round) -> Iterator[str]:
     asked = shown.asked
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     yield f"{shown.agent} · {inert.clip(shown.record.id, 40)}{again}"
-    yield words(shown.question)
+    if asked.confirmation:
+        yield from consent.whole_words(asked.confirmation)
+    else:
+        yield words(shown.question)
     if shown.labels:
         yield "Choices:\n" + shown.numbered
     if asked.context:
@@ -146,6 +155,7 @@ def _everything(shown: Round) -> Iterator[str]:
     if shown.stage == "answered":
         when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
         yield f"Answered by {shown.answered_by}{when}:\n{shown.answer_label}"
+        yield shown.reason
         yield reply_words(asked)
     if shown.stage == "closed":
         yield closed_words(shown, 10**9)
@@ -173,6 +183,15 @@ def _pages(sections: list[str]) -> Iterator[tuple[str, ...]]:
         page.append(section)
         room -= cost
     yield tuple(page)
+
+
+def _decision_inputs(wanted: Confirmation) -> tuple[Input, ...]:
+    """The decision, with nothing chosen beforehand, and room for a reason."""
+    offered = tuple((consent.LABELS[decision], decision) for decision in wanted.allowed)
+    return (
+        Input(DECISION_BLOCK, "Your decision", "radio_buttons", False, options=offered),  # noqa: FBT003
+        Input(RATIONALE_BLOCK, "Reason", "plain_text_input", True, "The agent gets it with your decision."),  # noqa: FBT003
+    )
 
 
 def _input(shown: Round, block: str, *, several: bool) -> Input:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from bot import inert
 from bot.blockkit import BUTTON, MESSAGE_BUDGET
@@ -23,14 +24,31 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
+class Dialog:
+    """What Slack asks again before a press counts: title (≤ 100), text (≤ 300), the labels of its two buttons (≤ 30)."""
+
+    title: str
+    text: str
+    confirm: str
+    deny: str
+
+
+Style = Literal["", "primary", "danger"]
+
+
+@dataclass(frozen=True, slots=True)
 class Button:
-    """`spoken` is the accessibility label, where the label alone does not say it all."""
+    """`spoken` is the accessibility label, where the label alone does not say it all. `style` is a colour, and never
+    all that tells something.
+    """
 
     label: str
     action_id: str
     value: str
     spoken: str = ""
     url: str = ""
+    style: Style = ""
+    dialog: Dialog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +98,9 @@ def button(
     n: int | None = None,
     arg: str = "",
     spoken: str = "",
+    style: Style = "",
+    dialog: Dialog | None = None,
 ) -> Button:
     """A button about round `number` of `record`."""
     value = Press(verb, record.id, number, arg).pack()
-    return Button(label, action_id(verb, n), value, inert.clip(spoken, BUTTON))
+    return Button(label, action_id(verb, n), value, inert.clip(spoken, BUTTON), style=style, dialog=dialog)

@@ -6,7 +6,7 @@ the thread, and `more` is the whole in pieces, as plain text. All else here is e
 
 from __future__ import annotations
 
-from bot import inert
+from bot import consent, inert
 from bot.rounds import (
     Round,
     closed_words,
@@ -19,6 +19,7 @@ from bot.rounds import (
     words,
 )
 from core import answers
+from core.confirmation import Confirmation
 
 PIECE = 3900
 POINTER = "This is only the beginning; the whole follows in the thread."
@@ -29,7 +30,7 @@ _NO_LIMIT = 10**9
 
 def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
     """Text and `more` of a question that waits for its answer; `pointer` says where the whole is."""
-    head = inert.fallback(_head(shown), 500)
+    head = inert.fallback(_head(shown), 900)
     body = inert.fallback(_body(shown), _NO_LIMIT)
     tail = inert.fallback(
         "\n".join(filter(None, (_deadline(shown, _DEFAULT_LIMIT), answers.hint(shown.asked)))), 900
@@ -42,19 +43,19 @@ def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...
     if inert.size(whole) <= inert.TEXT_LIMIT and not _clips_default(shown):
         return whole, ()
     room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
-    text = f"{head} {inert.clip_escaped(body, room)}\n{pointer}\n{tail}"
+    text = f"{head} {_beginning(shown, body, room)}\n{pointer}\n{tail}"
     return text, tuple(whole_pieces(shown))
 
 
 def settled_text(shown: Round) -> str:
     """Text of a question that takes no answer any more. Who answered is the only live part."""
-    asked = inert.fallback(f"{_says(shown, 'asked')} ({shown.record.id}): {words(shown.question)}", 1500)
+    asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {words(shown.question)}", 1500)
     if shown.stage == "closed":
         return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}{_closed_by(shown)}"
     who = inert.mention(shown.slack_user) if shown.slack_user else inert.fallback(shown.answered_by, 300)
     when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
     state = inert.fallback(_state(shown), 800)
-    answer = inert.fallback(shown.answer_label, 1000)
+    answer = inert.fallback("\n".join(filter(None, (shown.answer_label, shown.reason))), 1000)
     return f"{asked}\nAnswered by {who}{when}: {answer}" + (f"\n{state}" if state else "")
 
 
@@ -67,14 +68,35 @@ def whole_pieces(shown: Round) -> list[str]:
 def _head(shown: Round) -> str:
     again = f", round {shown.number}" if shown.number > 1 else ""
     urgent = escalation_reason(shown, 200)
-    return f"{urgent + ' ' if urgent else ''}{_says(shown, 'asks')} ({shown.record.id}{again}):"
+    wanted = shown.asked.confirmation
+    # The stakes come before the agent's own words: however long these are, they cut nothing of it off.
+    stakes = f" {consent.risk_words(wanted)} {consent.warning_words(wanted)}".rstrip() if wanted else ""
+    return f"{urgent + ' ' if urgent else ''}{_says(shown)} ({shown.record.id}{again}):{stakes}"
 
 
-def _says(shown: Round, verb: str) -> str:
-    return f"{shown.agent} {verb} {shown.target}" if shown.target else f"{shown.agent} {verb}"
+def _says(shown: Round) -> str:
+    return f"{shown.agent} {shown.verb} {shown.target}" if shown.target else f"{shown.agent} {shown.verb}"
+
+
+def _beginning(shown: Round, body: str, room: int) -> str:
+    """What `room` holds of the escaped body; of a confirmation a part of each of its parts."""
+    wanted = shown.asked.confirmation
+    if wanted is None:
+        return inert.clip_escaped(body, room)
+    parts = [inert.fallback(part, _NO_LIMIT) for part in _consent_parts(wanted)]
+    given = inert.shares([inert.size(part) for part in parts], room - len(parts))
+    return "\n".join(inert.clip_escaped(part, share) for part, share in zip(parts, given, strict=True))
+
+
+def _consent_parts(wanted: Confirmation) -> list[str]:
+    """A confirmation in the agent's own words."""
+    said = (consent.action_words(wanted), consent.consequence_words(wanted), consent.extra_words(wanted))
+    return [part for part in said if part]
 
 
 def _body(shown: Round) -> str:
+    if shown.asked.confirmation:
+        return "\n".join(_consent_parts(shown.asked.confirmation))
     parts = [words(shown.question)]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from bot import inert
+from bot import consent, inert
 from core import answers
 from core.clarification import Aaep, Clarification, Entry, EntryType, Why
 from core.deadlock import HUMAN, agent_key
@@ -110,6 +110,17 @@ class Round:
         return words(self.answer.body) if self.answer else ""
 
     @property
+    def verb(self) -> str:
+        """What the agent does with it."""
+        verb = "asks" if self.stage == "open" else "asked"
+        return f"{verb} for a confirmation" if self.asked.confirmation else verb
+
+    @property
+    def reason(self) -> str:
+        """Why it was decided so, in the decider's words; empty where none were given."""
+        return f"Reason: {words(self.asked.rationale)}" if self.asked.rationale else ""
+
+    @property
     def answered_at(self) -> datetime | None:
         """When it was answered."""
         return self.asked.answered_at or (self.answer.timestamp if self.answer else None)
@@ -185,14 +196,13 @@ def reply_words(asked: Aaep) -> str:
 
 def default_words(asked: Aaep, limit: int) -> str:
     """What happens if nobody answers, with at most `limit` of the agent's own words."""
-    default = inert.plain(asked.default_response or "").strip()
-    if default:
+    if asked.confirmation:
+        return consent.silence_words(asked.confirmation)
+    if default := inert.plain(asked.default_response or "").strip():
         return f"If nobody answers: the agent assumes “{inert.clip(default, limit)}”"
-    return (
-        "If nobody answers: the agent has no default and decides itself what to do"
-        if asked.expires_at
-        else ""
-    )
+    if asked.expires_at is None:
+        return ""
+    return "If nobody answers: the agent has no default and decides itself what to do"
 
 
 def closed_words(shown: Round, limit: int) -> str:
@@ -201,16 +211,21 @@ def closed_words(shown: Round, limit: int) -> str:
         return f"Closed: asked again in round {shown.number + 1}"
     reason = shown.asked.closed
     if reason == "expired":
-        default = inert.plain(shown.asked.default_response or "").strip()
-        if default:
-            return f"Expired; the agent was told to assume “{inert.clip(default, limit)}”"
-        return "Expired; the agent had no default to assume"
+        return _expired_words(shown.asked, limit)
     if reason in _CLOSED_WORDS:
         return _CLOSED_WORDS[reason]
     if reason and reason != "resolved elsewhere":
         return f"Closed: {inert.clip(inert.line(reason), limit)}"
     last = _last(shown.record, "resolution", shown.record.round)
     return f"Closed: {inert.clip(inert.line(last.body), limit)}" if last else "Closed without an answer"
+
+
+def _expired_words(asked: Aaep, limit: int) -> str:
+    if asked.confirmation and (told := consent.expired_words(asked.confirmation)):
+        return told
+    if default := inert.plain(asked.default_response or "").strip():
+        return f"Expired; the agent was told to assume “{inert.clip(default, limit)}”"
+    return "Expired; the agent had no default to assume"
 
 
 def escalation_words(shown: Round, limit: int) -> str:

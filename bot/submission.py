@@ -11,12 +11,15 @@ from typing import Any
 
 from core import answers
 from core.clarification import Aaep, Answer
+from core.confirmation import DECISIONS
 from core.errors import AnswerRejected
 
 CHOICES_BLOCK = "answer.choices"
 YES_NO_BLOCK = "answer.yes_no"
 NUMERIC_BLOCK = "answer.numeric"
 FREETEXT_BLOCK = "answer.freetext"
+DECISION_BLOCK = "answer.decision"
+RATIONALE_BLOCK = "answer.rationale"
 VALUE_ACTION = "value"
 YES_VALUE, NO_VALUE = "yes", "no"
 NONE_VALUE = (
@@ -39,6 +42,8 @@ class SubmissionErrors(Exception):
 
 def fields(asked: Aaep) -> tuple[str, ...]:
     """The block_ids of the inputs that the modal for `asked` has, in their order."""
+    if "confirmation" in asked.kinds:
+        return DECISION_BLOCK, RATIONALE_BLOCK
     found = []
     if "multiple_choice" in asked.kinds and asked.choices:
         found.append(CHOICES_BLOCK)
@@ -61,6 +66,8 @@ def read_submission(values: Mapping[str, Any], asked: Aaep) -> Answer:
     Raises:
         SubmissionErrors: nothing or more than one thing was filled in, or it cannot be read.
     """
+    if "confirmation" in asked.kinds:
+        return _read_decision(values, asked)
     shown = fields(asked)
     filled = {block: said for block in shown if (said := _said(values, block))}
     if not filled:
@@ -72,6 +79,18 @@ def read_submission(values: Mapping[str, Any], asked: Aaep) -> Answer:
         return _read(block, said, asked)
     except AnswerRejected as error:
         raise SubmissionErrors({block: str(error)}) from error
+
+
+def _read_decision(values: Mapping[str, Any], asked: Aaep) -> Answer:
+    """The decision must be made; the reason may be left out."""
+    decided, why = _said(values, DECISION_BLOCK), _said(values, RATIONALE_BLOCK)
+    found = next((each for each in DECISIONS if decided == [each]), None)
+    if found is None:
+        raise SubmissionErrors({DECISION_BLOCK: _NOTHING})
+    try:
+        return answers.from_decision(asked, found, "".join(why))
+    except AnswerRejected as error:
+        raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
 
 
 def _read(block: str, said: list[str], asked: Aaep) -> Answer:

@@ -118,7 +118,7 @@ def hint(asked: Aaep) -> str:
     """How this question can be answered in the thread, with an example."""
     if decisions := _decisions(asked):
         said = " or ".join(decisions)
-        return f"Reply with {said}; a reason may follow a colon ({decisions[-1]}: it is too early)."
+        return f"Reply with {said}; a reason may follow a colon ({decisions[-1]}: as we agreed)."
     ways: list[str] = []
     if "multiple_choice" in asked.kinds and asked.choices:
         several = (

@@ -80,6 +80,10 @@ def _answer(record: Clarification, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def _options(record: Clarification) -> list[str]:
+    if wanted := record.asked.confirmation:
+        way_back = ", irreversible" if wanted.is_irreversible else ""
+        risk = _clip(wanted.risk_level or "not said", 60)
+        return [f"Options: {' · '.join(wanted.allowed)} (risk: {risk}{way_back})"]
     labels = [_clip(option.label, 60) for option in record.asked.choices]
     return [f"Options: {_clip(' · '.join(labels), 200)}"] if labels else []
 
