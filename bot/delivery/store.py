@@ -178,6 +178,7 @@ async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
     undo.push_async_callback(connection.close)
     connection.row_factory = sqlite3.Row
     await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
+    await connection.execute("pragma auto_vacuum = incremental")  # of a new file; what is in use stays as it is
     await connection.execute("pragma journal_mode = wal")
     await connection.execute("pragma synchronous = full")
     return connection
