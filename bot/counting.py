@@ -1,0 +1,111 @@
+"""Parties outside, counted: each stands in front of the one that does the work and tells how every try ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from bot.delivery.gateway import Draft, Gateway
+from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
+from bot.errors import PagerError
+from bot.paging.ports import Outside
+from bot.ports import Replies, Reply, ReplyOutcome
+from bot.telemetry import Telemetry
+
+Publish = Callable[[str, Mapping[str, Any]], Awaitable[Outcome]]
+_KINDS = frozenset({"card", "page", "rollup", "notice", "handoff", "nudge", "tools", "word", "more"})
+
+
+class CountedGateway(Gateway):
+    """Posts and updates, by the kind of message. Look-ups are no deliveries."""
+
+    def __init__(self, inner: Gateway, telemetry: Telemetry) -> None:
+        self._inner = inner
+        self._telemetry = telemetry
+
+    async def post(self, channel: str, draft: Draft) -> Outcome:
+        return self._counted(kind_of(draft.metadata), await self._inner.post(channel, draft))
+
+    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+        return self._counted(kind_of(draft.metadata), await self._inner.update(channel, ts, draft))
+
+    async def whisper(
+        self,
+        user: str,
+        channel: str,
+        thread_ts: str | None,
+        text: str,
+        blocks: list[dict[str, Any]] | None = None,
+    ) -> Outcome:
+        """Said once: what fails is not tried again."""
+        outcome = await self._inner.whisper(user, channel, thread_ts, text, blocks)
+        self._telemetry.tried_once("whisper", _word(outcome))
+        return outcome
+
+    async def open_dm(self, user: str) -> str | Later | Unknown | Never:
+        return await self._inner.open_dm(user)
+
+    async def find(
+        self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
+    ) -> Sent | Later | Unknown | Never | None:
+        return await self._inner.find(channel, thread_ts, matches, known)
+
+    def _counted(self, kind: str, outcome: Outcome) -> Outcome:
+        self._telemetry.delivered(kind, _word(outcome))
+        if kind == "page" and isinstance(outcome, Sent | Never):
+            self._telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
+        return outcome
+
+
+class CountedReplies:
+    """Implements `bot.ports.Replies`."""
+
+    def __init__(self, inner: Replies, telemetry: Telemetry) -> None:
+        self._inner = inner
+        self._telemetry = telemetry
+
+    async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
+        outcome = await self._inner.send(producer, reply)
+        self._telemetry.delivered("reply", _word(outcome))
+        return outcome
+
+
+class CountedOutside:
+    """Implements `bot.paging.ports.Outside`."""
+
+    def __init__(self, inner: Outside, telemetry: Telemetry) -> None:
+        self._inner = inner
+        self._telemetry = telemetry
+
+    async def send(self, variable: str, title: str, body: str) -> None:
+        try:
+            await self._inner.send(variable, title, body)
+        except PagerError:
+            self._telemetry.paged("outside", "failed")
+            raise
+        self._telemetry.paged("outside", "sent")
+
+
+def counted_publish(publish: Publish, telemetry: Telemetry) -> Publish:
+    """Home tabs, counted."""
+
+    async def counted(user: str, view: Mapping[str, Any]) -> Outcome:
+        outcome = await publish(user, view)
+        telemetry.delivered("home", _word(outcome))
+        return outcome
+
+    return counted
+
+
+def kind_of(metadata: Mapping[str, Any]) -> str:
+    """What kind of message carries this metadata; "notice" where it does not say."""
+    kind = str(metadata.get("event_type", "")).removeprefix("clarify_")
+    if kind == "notice":
+        kind = str(metadata.get("event_payload", {}).get("key", "")).partition(":")[0]
+    return kind if kind in _KINDS else "notice"
+
+
+def _word(outcome: object) -> str:
+    """A kind of outcome as a word: TryAgain → try_again."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(outcome).__name__).lower()

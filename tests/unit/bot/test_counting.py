@@ -1,0 +1,136 @@
+"""Every try to reach a party outside is counted by kind and outcome, and does what it does uncounted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish, kind_of
+from bot.delivery.gateway import Draft, Gateway
+from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
+from bot.errors import PagerError
+from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
+from bot.telemetry import Telemetry
+from tests.clocks import START, ManualClock
+
+REPLY = Reply(
+    reply_token="rpl_1",
+    response="yes",
+    answered_at=START,
+    decided_by="user:slack/T1/U1",
+    correlation_id=None,
+)
+
+
+class Scripted(Gateway):
+    """Slack that answers as told."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(AsyncWebClient())
+        self._outcome = outcome
+
+    async def post(self, channel: str, draft: Draft) -> Outcome:
+        return self._outcome
+
+    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+        return self._outcome
+
+    async def whisper(
+        self, user: str, channel: str, thread_ts: str | None, text: str, blocks: Any = None
+    ) -> Outcome:
+        return self._outcome
+
+
+class Agent:
+    def __init__(self, outcome: ReplyOutcome) -> None:
+        self._outcome = outcome
+
+    async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
+        return self._outcome
+
+
+class Pager:
+    def __init__(self, *problems: Exception) -> None:
+        self._problems = list(problems)
+
+    async def send(self, variable: str, title: str, body: str) -> None:
+        if self._problems:
+            raise self._problems.pop()
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry(ManualClock())
+
+
+def draft(kind: str, key: str = "") -> Draft:
+    return Draft("text", [], {"event_type": kind, "event_payload": {"key": key}})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind"),
+    [
+        ({"event_type": "clarify_card", "event_payload": {"clarification": "CLR-1-001"}}, "card"),
+        ({"event_type": "clarify_page", "event_payload": {"key": "page:1:U1"}}, "page"),
+        ({"event_type": "clarify_notice", "event_payload": {"key": "nudge:CLR-1-001:1"}}, "nudge"),
+        ({"event_type": "clarify_notice", "event_payload": {"key": "of-an-agent:17"}}, "notice"),
+        ({}, "notice"),
+    ],
+)
+def test_kind_of_a_message_is_one_of_ours(metadata: Mapping[str, Any], kind: str) -> None:
+    assert kind_of(metadata) == kind
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word", "page"),
+    [
+        (Sent("C1", "1.1"), "sent", "sent"),
+        (Later("busy"), "later", None),
+        (Unknown("dropped"), "unknown", None),
+        (Never("channel_not_found", "place"), "never", "failed"),
+    ],
+    ids=["sent", "later", "unknown", "never"],
+)
+async def test_message_is_counted(
+    telemetry: Telemetry, outcome: Outcome, word: str, page: str | None
+) -> None:
+    gateway = CountedGateway(Scripted(outcome), telemetry)
+    assert await gateway.post("C1", draft("clarify_page")) == outcome
+    assert await gateway.update("C1", "1.1", draft("clarify_card")) == outcome
+    assert await gateway.whisper("U1", "C1", None, "psst") == outcome
+    assert telemetry.deliveries == {("page", word): 1, ("card", word): 1, ("whisper", word): 1}
+    assert set(telemetry.retries) == (set() if page else {"page", "card"})
+    assert telemetry.pages == ({("slack", page): 1} if page else {})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "word"),
+    [
+        (Accepted(proof=True), "accepted"),
+        (Refused("gone"), "refused"),
+        (TryAgain("away", may_have_arrived=False), "try_again"),
+    ],
+    ids=["accepted", "refused", "try_again"],
+)
+async def test_reply_is_counted(telemetry: Telemetry, outcome: ReplyOutcome, word: str) -> None:
+    assert await CountedReplies(Agent(outcome), telemetry).send("planner", REPLY) == outcome
+    assert telemetry.deliveries == {("reply", word): 1}
+
+
+async def test_page_outside_is_counted_and_its_failure_passed_on(telemetry: Telemetry) -> None:
+    pager = CountedOutside(Pager(PagerError("no")), telemetry)
+    with pytest.raises(PagerError):
+        await pager.send("PAGER_URL", "title", "body")
+    await pager.send("PAGER_URL", "title", "body")
+    assert telemetry.pages == {("outside", "failed"): 1, ("outside", "sent"): 1}
+
+
+async def test_home_is_counted(telemetry: Telemetry) -> None:
+    async def publish(user: str, view: Mapping[str, Any]) -> Outcome:
+        return Later("busy")
+
+    assert await counted_publish(publish, telemetry)("U1", {}) == Later("busy")
+    assert (telemetry.deliveries, telemetry.retries) == ({("home", "later"): 1}, {"home": 1})

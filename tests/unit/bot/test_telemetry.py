@@ -1,0 +1,97 @@
+"""What is counted, and that it is counted once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from bot.telemetry import ANSWER_BOUNDS, Distribution, Telemetry
+from core.clarification import Status
+from core.index import Summary, summarize
+from tests.clocks import START, ManualClock
+from tests.unit.bot.strategies import record_of
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry(ManualClock(START + timedelta(seconds=90)))
+
+
+def summary(status: Status = "pending", **fields: object) -> Summary:
+    asked = replace(summarize(record_of()), asked_last=START, status=status)
+    return replace(asked, **fields)  # type: ignore[arg-type]  # a test's own fields
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "answers"),
+    [
+        ("pending", "answered", 1),
+        ("stale", "answered", 1),
+        ("escalated", "resolved", 1),
+        ("answered", "resolved", 0),  # counted when it was answered
+        ("pending", "stale", 0),
+        ("pending", "abandoned", 0),
+        (None, "answered", 0),
+        (None, "pending", 0),
+    ],
+)
+def test_answer_is_timed_once(
+    telemetry: Telemetry, before: Status | None, after: Status, answers: int
+) -> None:
+    telemetry.note(summary(before) if before else None, summary(after))
+    assert telemetry.answers.count == answers
+    assert telemetry.answers.total == 90.0 * answers
+
+
+def test_answer_to_a_further_question_is_timed_from_that_question(telemetry: Telemetry) -> None:
+    again = START + timedelta(seconds=60)
+    telemetry.note(summary(round=2, asked_last=again), summary("answered", round=2, asked_last=again))
+    assert telemetry.answers.total == 30.0
+
+
+def test_answer_before_its_question_by_another_clock_took_no_time(telemetry: Telemetry) -> None:
+    later = START + timedelta(hours=1)
+    telemetry.note(summary(asked_last=later), summary("answered", asked_last=later))
+    assert (telemetry.answers.count, telemetry.answers.total) == (1, 0.0)
+
+
+def test_statuses_are_counted_when_they_change(telemetry: Telemetry) -> None:
+    asked, answered = summary(), summary("answered")
+    telemetry.note(None, asked)
+    telemetry.note(asked, replace(asked, taken_by="U1"))  # written to, and still what it was
+    telemetry.note(asked, answered)
+    telemetry.note(answered, summary(round=2))
+    telemetry.note(None, summary("resolved"))  # long over
+    assert telemetry.changes == {"pending": 2, "answered": 1}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "retries"),
+    [
+        ("sent", 0),
+        ("never", 0),
+        ("later", 1),
+        ("unknown", 1),
+        ("accepted", 0),
+        ("refused", 0),
+        ("try_again", 1),
+    ],
+)
+def test_try_that_has_to_be_made_again_is_a_retry(telemetry: Telemetry, outcome: str, retries: int) -> None:
+    telemetry.delivered("card", outcome)
+    assert telemetry.deliveries == {("card", outcome): 1}
+    assert telemetry.retries["card"] == retries
+
+
+def test_distribution_counts_what_is_at_most_a_bound() -> None:
+    figures = Distribution((1.0, 5.0))
+    for figure in (0.0, 1.0, 1.1, 5.0, 60.0):
+        figures.add(figure)
+    assert figures.cumulative() == [(1.0, 2), (5.0, 4), (float("inf"), 5)]
+    assert (figures.count, figures.total) == (5, 67.1)
+
+
+def test_bounds_of_answers_rise() -> None:
+    assert list(ANSWER_BOUNDS) == sorted(set(ANSWER_BOUNDS))
