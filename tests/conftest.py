@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bot.slack import haste
+
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -28,3 +30,9 @@ def _storages_are_closed() -> Iterator[None]:
 
 def _storage_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if _STORAGE_THREAD in thread.name]
+
+
+@pytest.fixture(autouse=True)
+def _slack_tells_who_people_are_however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that does nothing for a second is no Slack that does not answer."""
+    monkeypatch.setattr(haste, "LOOK_UPS", 30.0)

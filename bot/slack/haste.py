@@ -30,9 +30,9 @@ _current: ContextVar[_Allowance | None] = ContextVar("allowance of look-ups", de
 
 
 @contextmanager
-def hurried(seconds: float = LOOK_UPS) -> Iterator[None]:
-    """Inside, and in what is started from inside, look-ups have `seconds` in all."""
-    token = _current.set(_Allowance(seconds))
+def hurried(seconds: float | None = None) -> Iterator[None]:
+    """Inside, and in what is started from inside, look-ups have `seconds` (None: LOOK_UPS) in all."""
+    token = _current.set(_Allowance(LOOK_UPS if seconds is None else seconds))
     try:
         yield
     finally:

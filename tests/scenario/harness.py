@@ -137,6 +137,11 @@ class Scene:
             await bot.stop()
             await asyncio.wait_for(watch, 10)
 
+    def slack_waits(self, seconds: float = 3.0) -> None:
+        """How long for an acknowledgement; where there will be none, a test needs not wait as long as otherwise."""
+        context = self.workspace.context
+        context.options = replace(context.options, ack_timeout=seconds)
+
     def cards(self, channel: str = AGENTS) -> list[Message]:
         """The bot's cards in a channel, threads included."""
         return [
@@ -257,6 +262,10 @@ async def eventually(predicate: Callable[[], Any], timeout: float = 30.0) -> Any
         return value
 
 
+# Slack waits three seconds; a busy machine may need longer for what takes milliseconds.
+PATIENT = Options(ack_timeout=30.0)
+
+
 class HurriedClock:
     """The time of day at `speed` times its pace, for what takes seconds or minutes. Also the workspace's and the
     producer's clock in such a scene, so that all of them agree.
@@ -288,7 +297,7 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     """A workspace and a producer, on one clock."""
     clock = clock or SystemClock()
-    made = replace(options or Options(), clock=lambda: clock.now().timestamp())
+    made = replace(options or PATIENT, clock=lambda: clock.now().timestamp())
     async with (
         Workspace(options=made) as workspace,
         DemoProducer("planner-agent", agent_name="Planner", now=(producer_clock or clock).now) as producer,

@@ -100,6 +100,7 @@ async def test_p6_unknown_who_it_is_takes_nothing_and_says_so(stage: Scene) -> N
         stage.workspace.change_user(ADE, real_name="Ade B.")
         await stage.heard("user_change")
         stage.workspace.faults.add("users.info", "refuse:internal_error", times=10)
+        stage.slack_waits()
         outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
         assert not outcome.ok  # Slack shows an error, so nobody believes that it counted
         await stage.whisper(ADE, "Slack did not say who you are")

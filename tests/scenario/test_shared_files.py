@@ -98,6 +98,7 @@ async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: Scene) -> 
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.faults.add("chat.postEphemeral", "5xx:503")
+        stage.slack_waits(4)
         with marker(stage, 100001):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert not outcome.ok
@@ -155,6 +156,7 @@ async def test_p4_full_disk_takes_nothing_and_says_so(stage: Scene) -> None:
     async with bot_process(stage) as bot:
         card = await stage.ask()
         before = (stage.folder / "ledgers" / "issue-100001.json").read_bytes()
+        stage.slack_waits()
         with bot.full_disk():
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             assert not outcome.ok
@@ -164,6 +166,7 @@ async def test_p4_full_disk_takes_nothing_and_says_so(stage: Scene) -> None:
             await bot.logged("storage refuses")
             assert len(stage.cards()) == 1
         assert (stage.folder / "ledgers" / "issue-100001.json").read_bytes() == before
+        stage.slack_waits(30)
         await stage.card("And now?", timeout=20)
         await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False

@@ -283,6 +283,7 @@ async def start_and_answer(stage: Scene) -> None:
 async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> None:
     clock = HurriedClock(20)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        stage.slack_waits()  # what nobody acknowledges is sent again after that
         first = await stage.ask("rpl_1", question="First?")
         await stage.workspace.refuse_connections()
         await stage.producer.emit(question("rpl_2", session="sess_two", question="Second?", **YES_NO))

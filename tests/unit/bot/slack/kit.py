@@ -40,9 +40,9 @@ from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.router import Router
 
-FAST = Options(ack_timeout=3.0, retry_delays=(0.0, 0.05, 0.1))
+FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 QUICK = Timing(
-    open=1.0, hello=1.0, ping=0.4, ack=3.0, drain=5.0, overlap=0.5, first_retry=0.01, longest_retry=0.05
+    open=1.0, hello=1.0, ping=0.4, ack=30.0, drain=5.0, overlap=0.5, first_retry=0.01, longest_retry=0.05
 )
 CONFIGURATION = f"""
 [slack]

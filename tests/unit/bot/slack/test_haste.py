@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from bot.errors import SlackUnreachableError
-from bot.slack.haste import HurriedRoster, hurried, unhurried, within
+from bot.slack.haste import LOOK_UPS, HurriedRoster, hurried, unhurried, within
+from core.ledger import LOCK_TIMEOUT
 
 
 async def soon() -> str:
@@ -15,6 +16,10 @@ async def soon() -> str:
 async def late() -> str:
     await asyncio.sleep(30)
     return "too late"
+
+
+def test_look_ups_and_the_lock_leave_something_of_the_three_seconds() -> None:
+    assert LOOK_UPS + LOCK_TIMEOUT <= 2.8
 
 
 async def test_within_knows_no_limit_where_nobody_waits() -> None:
