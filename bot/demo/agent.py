@@ -10,9 +10,11 @@ from typing import Any
 
 from bot.demo.producer import DemoProducer
 from bot.demo.questions import (
+    Action,
     Question,
     announcement,
     change_to_name,
+    mailing,
     name_of_release,
     part_of_customers,
     review,
@@ -66,6 +68,22 @@ class Session:
         )
         return answer  # type: ignore[no-any-return]
 
+    async def confirm(self, action: Action) -> bool:
+        """Ask for consent; without an answer in time there is none."""
+        await self.tell("state.changed", from_state="executing", to_state="awaiting_input")
+        token = f"rpl_{self.new_id()}"
+        await self.tell("awaiting.confirmation", urgency="critical", reply_token=token, **action.payload())
+        try:
+            reply = await self.producer.wait_for_reply(token, timeout=action.timeout_seconds)
+            accepted, said = bool(reply["decision"] == "accept"), f"The decision: {reply['decision']}"
+        except TimeoutError:
+            self.producer.void(token)
+            accepted, said = False, "Nobody decided. Going on without it"
+        await self.tell(
+            "state.changed", from_state="awaiting_input", to_state="executing", summary_normal=said
+        )
+        return accepted
+
     async def use(
         self, tool: str, doing: str, done: str, *, seconds: float = 1.5, error: str | None = None
     ) -> None:
@@ -116,7 +134,8 @@ async def release(session: Session, number: int, *, fails: bool) -> None:
     await session.ask(review(version))
     await deploy(session, version)
     await write_up(session, version)
-    await session.use("mailer", "Mailing the announcement", "1,204 mails handed over")
+    if await session.confirm(mailing(version)):
+        await session.use("mailer", "Mailing the announcement", "1,204 mails handed over")
     if fails:
         await fail(session)
     else:

@@ -21,6 +21,8 @@ from aiohttp import web
 
 from bot.demo.faults import Endpoint, Faults, Handler, problem
 from bot.demo.protocol import (
+    CLARIFICATION_REPLY,
+    CONFIRMATION_REPLY,
     VERSION,
     Asked,
     Refusal,
@@ -32,7 +34,7 @@ from bot.demo.protocol import (
 from bot.demo.streams import Streams
 
 CONTEXT = "https://aaep-protocol.org/context/v1"
-_CLARIFICATION = "aaep:agent.awaiting.clarification"
+_AWAITING = {"aaep:agent.awaiting.clarification", "aaep:agent.awaiting.confirmation"}
 
 
 class DemoProducer:
@@ -106,7 +108,7 @@ class DemoProducer:
             "producer": self._producer,
             **event,
         }
-        if whole.get("type") == _CLARIFICATION and whole.get("reply_token"):
+        if whole.get("type") in _AWAITING and whole.get("reply_token"):
             asked = Asked.by(whole)
             self._asked[asked.token] = asked
         await self.emit_raw(
@@ -226,13 +228,13 @@ class DemoProducer:
         if reply.get("subscription_id") not in self.subscriptions:
             return Refusal("unknown_subscription", "expected the subscription_id of the handshake")
         match reply.get("type"):
-            case "clarification.reply":
+            case kind if kind in {CLARIFICATION_REPLY, CONFIRMATION_REPLY}:
                 return await self._take_answer(reply)
             case "subscription.close":
                 await self._close(str(reply["subscription_id"]))
                 return None
             case _:
-                return Refusal("unknown_type", "expected clarification.reply or subscription.close")
+                return Refusal("unknown_type", "expected a reply, or subscription.close")
 
     async def _take_answer(self, reply: Mapping[str, Any]) -> Refusal | None:
         asked = self._asked.get(str(reply.get("reply_token")))

@@ -13,17 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 VERSION = "1.0.0"
-_REPLY_FIELDS = {
-    "type",
-    "reply_token",
-    "response",
-    "subscription_id",
-    "timestamp",
-    "decided_by",
-    "confidence",
-    "correlation_id",
-}
-_REQUIRED = ("reply_token", "response", "subscription_id", "timestamp")
+CLARIFICATION_REPLY, CONFIRMATION_REPLY = "clarification.reply", "confirmation.reply"
+_ALWAYS = {"type", "reply_token", "subscription_id", "timestamp"}
+_OPTIONAL = {"decided_by", "correlation_id"}
+_SAID = {CLARIFICATION_REPLY: "response", CONFIRMATION_REPLY: "decision"}
+_BESIDE = {CLARIFICATION_REPLY: {"confidence"}, CONFIRMATION_REPLY: {"decision_rationale"}}
 _CRITICAL = frozenset(
     f"aaep:agent.{name}"
     for name in ("awaiting.clarification", "awaiting.confirmation", "handoff.requested", "session.errored")
@@ -39,7 +33,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that waits for its reply; `until` by the producer's own clock."""
+    """A question or a confirmation that waits for its reply, of type `reply`; `until` by the producer's own clock."""
 
     token: str
     session_id: str
@@ -47,15 +41,21 @@ class Asked:
     values: tuple[str, ...]
     until: datetime
     correlation_id: str | None
+    reply: str = CLARIFICATION_REPLY
 
     @classmethod
     def by(cls, event: Mapping[str, Any]) -> Asked:
-        """Read it from an `agent.awaiting.clarification`, or one with plain `options` as found in the wild."""
+        """Read it from an `agent.awaiting.clarification`, or one with plain `options` as found in the wild, or from an
+        `agent.awaiting.confirmation`.
+        """
+        is_consent = str(event.get("type")).endswith("awaiting.confirmation")
         values = tuple(str(choice["value"]) for choice in event.get("choices", ()))
         values = values or tuple(event.get("options", ()))
         kinds = event.get("accepted_response_kinds") or (["multiple_choice"] if values else ["freetext"])
         if event.get("free_form_allowed") or event.get("multi_select"):
             kinds = [*kinds, "freetext"]  # several labels are one string
+        if is_consent:
+            kinds, values = ["multiple_choice"], tuple(event.get("allowed_replies", ("accept", "reject")))
         asked_at = datetime.fromisoformat(str(event["timestamp"]))
         return cls(
             token=str(event["reply_token"]),
@@ -64,6 +64,7 @@ class Asked:
             values=values,
             until=asked_at + timedelta(seconds=float(event.get("timeout_seconds", 86400))),
             correlation_id=event.get("correlation_id"),
+            reply=CONFIRMATION_REPLY if is_consent else CLARIFICATION_REPLY,
         )
 
 
@@ -102,9 +103,11 @@ def judge_subscription(request: object) -> Refusal | None:
 
 
 def judge_reply(reply: Mapping[str, Any], asked: Asked | None, *, now: datetime) -> Refusal | None:
-    """Decide on a `clarification.reply` to the question of its token, None where no such question waits."""
-    unknown = sorted(set(reply) - _REPLY_FIELDS)
-    missing = [name for name in _REQUIRED if name not in reply]
+    """Decide on a reply to the question of its token, None where no such question waits."""
+    kind = str(reply.get("type"))
+    required = _ALWAYS | {_SAID[kind]}
+    unknown = sorted(set(reply) - required - _OPTIONAL - _BESIDE[kind])
+    missing = sorted(required - set(reply))
     if unknown or missing:
         return Refusal("invalid_reply", f"unknown fields: {unknown}; missing fields: {missing}")
     if asked is None:
@@ -113,12 +116,14 @@ def judge_reply(reply: Mapping[str, Any], asked: Asked | None, *, now: datetime)
         return Refusal("expired", f"the question expired at {asked.until.isoformat()}")
     if wrong := _wrong_field(reply, asked):
         return Refusal("invalid_reply", wrong)
-    if not any(_fits(reply["response"], kind, asked.values) for kind in asked.kinds):
-        return Refusal("invalid_response", f"expected a response of kind {' or '.join(asked.kinds)}")
+    if not any(_fits(reply[_SAID[kind]], each, asked.values) for each in asked.kinds):
+        return Refusal("invalid_response", f"expected a {_SAID[kind]} of kind {' or '.join(asked.kinds)}")
     return None
 
 
-def _wrong_field(reply: Mapping[str, Any], asked: Asked) -> str | None:
+def _wrong_field(reply: Mapping[str, Any], asked: Asked) -> str | None:  # noqa: PLR0911 - a field a line
+    if reply["type"] != asked.reply:
+        return f"type: expected {asked.reply}"
     if not _is_time(reply["timestamp"]):
         return "timestamp: expected RFC 3339 with an offset"
     if "decided_by" in reply and not (
@@ -127,6 +132,9 @@ def _wrong_field(reply: Mapping[str, Any], asked: Asked) -> str | None:
         return "decided_by: expected 1 to 256 characters"
     if reply.get("correlation_id") != asked.correlation_id:
         return "correlation_id: expected that of the question"
+    rationale = reply.get("decision_rationale", "because")
+    if not isinstance(rationale, str) or not 1 <= len(rationale) <= 4096:
+        return "decision_rationale: expected 1 to 4096 characters"
     confidence = reply.get("confidence", 1)
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
         return "confidence: expected 0 to 1"

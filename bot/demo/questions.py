@@ -156,6 +156,46 @@ def announcement(version: str) -> Question:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What the agent will not do without consent; `payload` gives its part of the event."""
+
+    action: str
+    consequence: str
+    risk_level: str
+    irreversible: bool
+    about: dict[str, Any]
+    timeout_seconds: int = TIMEOUT_SECONDS
+
+    def payload(self) -> dict[str, Any]:
+        """Build the event's fields. Without an answer it is not done."""
+        return {
+            "action": self.action,
+            "consequence": self.consequence,
+            "risk_level": self.risk_level,
+            "irreversible": self.irreversible,
+            "default_decision": "reject",
+            "timeout_seconds": self.timeout_seconds,
+            "extra_context": self.about,
+            "summary_terse": "Confirm: " + self.action[:200],
+            "summary_normal": f"Confirmation required. {self.action} {self.consequence}",
+        }
+
+
+def mailing(version: str) -> Action:
+    return Action(
+        action=f"Mail the announcement of {version} to 1,204 customers.",
+        consequence="The mails leave at once. A mail that has left cannot be called back.",
+        risk_level="high",
+        irreversible=True,
+        about={
+            "list": "announcements",
+            "recipients": 1204,
+            "sender": {"name": "The shop", "address": "news@example.com"},
+        },
+    )
+
+
 def wording(text: str) -> str:
     """Show the beginning of an announcement."""
     first = " ".join(text.split())

@@ -129,7 +129,7 @@ def _greet(say: Say, page: str, place: Path) -> None:
     say("")
     say(f"  Open this page:  {page}")
     say("")
-    say("  Channel #agents: answer by button, menu, Answer… or a reply in the thread.")
+    say("  Channel #agents: answer by button, menu, Answer… or a reply in the thread; accept or reject.")
     say("  Or wait: after a minute comes a reminder, after two Noor, who is on call, is paged.")
     say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
     say("  Stop:            Ctrl-C")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -13,7 +14,7 @@ from httpx_sse import aconnect_sse
 
 from bot.demo.agent import Session, live, release, shown
 from bot.demo.producer import DemoProducer
-from bot.demo.questions import Question, announcement, part_of_customers
+from bot.demo.questions import Question, announcement, mailing, part_of_customers
 from bot.demo.reviewer import ROLE
 from core.aaep import parse_event
 from core.clock import SystemClock
@@ -28,7 +29,9 @@ HANDSHAKE = {
 
 
 def sensible(event: dict[str, Any]) -> object:
-    """Answer by the first kind that the question accepts."""
+    """Answer by the first kind that the question accepts; accept what is to be confirmed."""
+    if "action" in event:
+        return "accept"
     match event["accepted_response_kinds"][0]:
         case "yes_no":
             return True
@@ -38,6 +41,16 @@ def sensible(event: dict[str, Any]) -> object:
             return 20
         case _:
             return "Hello, it is faster now."
+
+
+def answer_to(event: dict[str, Any], answers: Answers) -> dict[str, object]:
+    match event["type"]:
+        case "aaep:agent.awaiting.clarification":
+            return {"type": "clarification.reply", "response": answers(event)}
+        case "aaep:agent.awaiting.confirmation":
+            return {"type": "confirmation.reply", "decision": answers(event)}
+        case _:
+            return {}
 
 
 async def no_pause(_seconds: float) -> None:
@@ -73,12 +86,10 @@ async def subscriber(producer: DemoProducer, answers: Answers) -> AsyncIterator[
                 async for sse in source.aiter_sse():
                     event = json.loads(sse.data)
                     await seen.add(event)
-                    if event["type"] == "aaep:agent.awaiting.clarification":
-                        reply = {
-                            "type": "clarification.reply",
+                    if said := answer_to(event, answers):
+                        reply = said | {
                             "reply_token": event["reply_token"],
                             "subscription_id": accepted.json()["subscription_id"],
-                            "response": answers(event),
                             "timestamp": "2026-01-01T00:00:00Z",
                         }
                         (await http.post("/aaep/v1/replies", json=reply)).raise_for_status()
@@ -158,7 +169,7 @@ async def test_agent_stands_down_when_told_no() -> None:
 async def test_agent_asks_again_on_the_same_topic_when_the_number_is_impossible() -> None:
     given = iter([250, 50])
     seen = await play(
-        lambda event: next(given) if event["accepted_response_kinds"] == ["numeric"] else sensible(event)
+        lambda event: next(given) if event.get("accepted_response_kinds") == ["numeric"] else sensible(event)
     )
     asked = [event for event in seen if event.get("accepted_response_kinds") == ["numeric"]]
     assert [event["extensions"]["agentx"]["topic"] for event in asked] == ["percent of customers"] * 2
@@ -174,6 +185,25 @@ async def test_agent_goes_on_with_the_default_when_nobody_answers(default: str |
         assert await session.ask(question) is value
         assert session.sequence == 3
     assert shown(value) == said
+
+
+@pytest.mark.parametrize(("decision", "mails"), [("accept", 1), ("reject", 0)])
+async def test_agent_mails_only_with_consent(decision: str, mails: int) -> None:
+    seen = await play(lambda event: decision if "action" in event else sensible(event))
+    (asked,) = [event for event in seen if event["type"].endswith("awaiting.confirmation")]
+    assert (asked["risk_level"], asked["irreversible"], asked["default_decision"]) == ("high", True, "reject")
+    invoked = [
+        event for event in seen if event["type"].endswith("tool.invoked") and event["tool"] == "mailer"
+    ]
+    assert len(invoked) == mails
+    assert seen[-1]["type"] == "aaep:agent.session.completed"
+
+
+async def test_agent_takes_silence_for_no() -> None:
+    async with DemoProducer() as producer:
+        session = Session(producer, "sess_1", no_pause, lambda: "1")
+        assert await session.confirm(replace(mailing("4.1"), timeout_seconds=0)) is False
+        assert session.sequence == 3
 
 
 async def test_agent_starts_over_with_a_new_session() -> None:

@@ -132,7 +132,9 @@ async def test_producer_takes_one_valid_reply(producer: DemoProducer, http: http
     [
         ({"reply_token": "rpl_9"}, "unknown_token"),
         ({"subscription_id": "sub_9"}, "unknown_subscription"),
-        ({"type": "confirmation.reply"}, "unknown_type"),
+        ({"type": "session.reply"}, "unknown_type"),
+        ({"type": "confirmation.reply"}, "invalid_reply"),
+        ({"type": "confirmation.reply", "response": None, "decision": "accept"}, "invalid_reply"),
         ({"timestamp": None}, "invalid_reply"),
         ({"timestamp": "2026-03-01 12:00"}, "invalid_reply"),
         ({"timestamp": "2026-13-01T12:00:00Z"}, "invalid_reply"),
@@ -186,6 +188,55 @@ async def test_producer_judges_the_response_by_kind(
         await producer.emit(event)
         got = await http.post("/aaep/v1/replies", json=answer(subscription, response=response))
         assert got.status_code == status, response
+
+
+CONSENT = {
+    "type": "aaep:agent.awaiting.confirmation",
+    "session_id": "sess_1",
+    "action": "Delete it.",
+    "consequence": "It is gone.",
+    "reply_token": "rpl_1",
+    "timeout_seconds": 60,
+    "default_decision": "reject",
+}
+
+
+def decision(subscription: str, **changes: object) -> dict[str, object]:
+    return answer(
+        subscription, **({"type": "confirmation.reply", "response": None, "decision": "accept"} | changes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "reply", "error"),
+    [
+        ({}, {}, None),
+        ({}, {"decision": "reject", "decision_rationale": "Too early."}, None),
+        ({"allowed_replies": ["reject"]}, {"decision": "reject"}, None),
+        ({"allowed_replies": ["reject"]}, {}, "invalid_response"),
+        ({}, {"decision": "yes"}, "invalid_response"),
+        ({}, {"decision": True}, "invalid_response"),
+        ({}, {"decision": None}, "invalid_reply"),
+        ({}, {"response": "accept"}, "invalid_reply"),
+        ({}, {"confidence": 1}, "invalid_reply"),
+        ({}, {"decision_rationale": ""}, "invalid_reply"),
+        ({}, {"decision_rationale": "x" * 4097}, "invalid_reply"),
+        ({}, {"type": "clarification.reply", "decision": None, "response": True}, "invalid_reply"),
+    ],
+)
+async def test_producer_judges_decisions(
+    producer: DemoProducer,
+    http: httpx.AsyncClient,
+    event: dict[str, object],
+    reply: dict[str, object],
+    error: str | None,
+) -> None:
+    subscription, _ = await subscribe(http)
+    await producer.emit(CONSENT | event)
+    got = await http.post("/aaep/v1/replies", json=decision(subscription, **reply))
+    assert (got.status_code, got.content and got.json()["error"]) == ((400, error) if error else (204, b""))
+    again = await http.post("/aaep/v1/replies", json=decision(subscription, **reply))
+    assert again.status_code == 400
 
 
 async def test_producer_expires_by_its_own_clock(
