@@ -142,7 +142,12 @@ class RequestUrl:
         task = asyncio.create_task(self._answered(self._handle, delivery), name=_kind(delivery.payload))
         self._handling.add(task)
         task.add_done_callback(self._handling.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            return Answer.trouble(503, "STOPPING", "stopped before it was taken")
 
     async def _answered(self, handle: Handle, delivery: Delivery) -> Answer:
         try:

@@ -1,0 +1,387 @@
+"""Slack's requests: whose they are, what they carry, what is answered when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import structlog
+from slack_sdk.signature import SignatureVerifier
+
+from bot.slack.http import Answer, Delivery, RequestUrl
+from bot.slack.signature import SIGNATURE, TIMESTAMP, refusal, signed
+from tests.clocks import ManualClock
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AT = int(NOW.timestamp())
+SECRET = "made-up-signing-secret"
+EVENT = {"type": "event_callback", "event_id": "Ev1", "event": {"type": "message", "text": "confidential"}}
+FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+
+
+def headers(body: bytes, *, at: int = AT, content_type: str = JSON, **more: str) -> dict[str, str]:
+    return {
+        TIMESTAMP: str(at),
+        SIGNATURE: signed(SECRET, str(at), body),
+        "content-type": content_type,
+    } | {name.replace("_", "-"): value for name, value in more.items()}
+
+
+def text(payload: object) -> bytes:
+    return json.dumps(payload).encode()
+
+
+class App:
+    """Takes what is let through; may be held, may fail."""
+
+    def __init__(self) -> None:
+        self.seen: list[Delivery] = []
+        self.entered = asyncio.Event()
+        self.looks = 0
+        self.free = asyncio.Event()
+        self.free.set()
+        self.broken = False
+        self.failing_looks = 0
+
+    async def handle(self, delivery: Delivery) -> Answer:
+        self.seen.append(delivery)
+        self.entered.set()
+        await self.free.wait()
+        if self.broken:
+            raise RuntimeError("confidential")
+        return Answer(200, '{"text": "done"}', JSON)
+
+    async def look(self) -> None:
+        self.looks += 1
+        if self.failing_looks:
+            self.failing_looks -= 1
+            raise OSError("disk full")
+
+
+@pytest.fixture
+def app() -> App:
+    return App()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW)
+
+
+@pytest.fixture
+async def url(app: App, clock: ManualClock) -> AsyncIterator[RequestUrl]:
+    made = RequestUrl(signing_secret=SECRET, clock=clock, drain=5)
+    made.use(app.handle, app.look)
+    await made.start()
+    yield made
+    app.free.set()
+    await made.stop()
+
+
+async def send(url: RequestUrl, payload: object, **more: Any) -> Answer:
+    body = text(payload)
+    return await url.take(headers(body, **more), body)
+
+
+def test_signature_is_what_slacks_own_sdk_makes() -> None:
+    body = text(EVENT)
+    assert signed(SECRET, str(AT), body) == SignatureVerifier(SECRET).generate_signature(
+        timestamp=str(AT), body=body
+    )
+
+
+def test_signature_of_the_documentation() -> None:
+    """docs.slack.dev, "Verifying requests from Slack": the example."""
+    body = (
+        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
+        b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
+        b"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+        b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+    )
+    made = signed("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body)
+    assert made == "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, None),
+        ({TIMESTAMP: None}, "no x-slack-request-timestamp"),
+        ({SIGNATURE: None}, "no x-slack-signature"),
+        ({TIMESTAMP: ""}, "no number"),
+        ({TIMESTAMP: "soon"}, "no number"),
+        ({TIMESTAMP: f"{AT}.5"}, "no number"),
+        ({TIMESTAMP: f"-{AT}"}, "no number"),
+        ({TIMESTAMP: f" {AT}"}, "no number"),
+        ({TIMESTAMP: f"{AT}\n"}, "no number"),
+        ({TIMESTAMP: "9" * 5000}, "no number"),
+        ({TIMESTAMP: "1e9"}, "no number"),
+        ({TIMESTAMP: "１７７"}, "no number"),  # digits, but not ASCII's
+        ({TIMESTAMP: "²"}, "no number"),
+        ({TIMESTAMP: str(AT - 1)}, "does not fit"),
+        ({SIGNATURE: ""}, "no v0 signature"),
+        ({SIGNATURE: "v0=é"}, "no v0 signature"),
+        ({SIGNATURE: "v0=" + "0" * 63}, "no v0 signature"),
+        ({SIGNATURE: "v1=" + "0" * 64}, "no v0 signature"),
+        ({SIGNATURE: "v0=" + "é" * 64}, "no v0 signature"),
+        ({SIGNATURE: "v0=" + "0" * 64}, "does not fit"),
+    ],
+)
+async def test_request_that_is_not_signed_by_slack_is_refused(
+    url: RequestUrl, app: App, changes: dict[str, str | None], why: str | None
+) -> None:
+    body = text(EVENT)
+    given = {k: v for k, v in (headers(body) | changes).items() if v is not None}
+    with structlog.testing.capture_logs() as logs:
+        answer = await url.take(given, body)
+    if why is None:
+        assert (answer.status, len(app.seen), logs) == (200, 1, [])
+        return
+    assert (answer.status, app.seen) == (401, [])
+    assert why in json.loads(answer.body)["message"]
+    assert [line["log_level"] for line in logs] == ["warning"]
+    assert why in logs[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("age", "fresh"), [(0, True), (299, True), (300, True), (301, False), (-300, True), (-301, False)]
+)
+def test_request_is_good_for_five_minutes(age: int, fresh: bool) -> None:
+    body = text(EVENT)
+    found = refusal(SECRET, headers(body, at=AT - age), body, NOW)
+    assert (found is None) is fresh
+
+
+def test_signature_is_over_every_byte() -> None:
+    body = text(EVENT)
+    assert refusal(SECRET, headers(body), body + b" ", NOW) is not None
+    assert refusal("another", headers(body), body, NOW) is not None
+
+
+async def test_bodies_that_are_no_utf8_are_refused_or_unreadable(url: RequestUrl, app: App) -> None:
+    body = b"\xff\xfe{"
+    assert (await url.take({}, body)).status == 401
+    for content_type in (JSON, FORM, ""):
+        assert (await url.take(headers(body, content_type=content_type), body)).status == 400
+    assert not app.seen
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (JSON, b""),
+        (JSON, b"[]"),
+        (JSON, b"null"),
+        (JSON, b"{"),
+        (JSON, b"[" * 100_000),
+        (FORM, b""),
+        (FORM, b"payload=[1]"),
+        (FORM, b"payload=%ff"),
+        (FORM, b"payload=" + b"%7B%22a%22%3A" * 50_000),
+        (FORM, b"&".join(b"a%d=1" % n for n in range(200))),
+    ],
+)
+async def test_signed_request_that_cannot_be_read_is_400(
+    url: RequestUrl, app: App, content_type: str, body: bytes
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        answer = await url.take(headers(body, content_type=content_type), body)
+    assert (answer.status, app.seen) == (400, [])
+    assert [line["log_level"] for line in logs] == ["warning"]
+
+
+@pytest.mark.parametrize("opened", [True, False])
+async def test_challenge_is_repeated_also_before_we_are_ready(clock: ManualClock, opened: bool) -> None:
+    url = RequestUrl(signing_secret=SECRET, clock=clock)
+    if opened:
+        url.use(App().handle, App().look)
+        await url.start()
+    answer = await send(url, {"type": "url_verification", "challenge": "abc", "token": "x"})
+    assert (answer.status, answer.body) == (200, "abc")
+    body = text({"type": "url_verification", "challenge": "abc"})
+    assert (await url.take({"content-type": JSON}, body)).status == 401
+    await url.stop()
+
+
+async def test_look_at_the_certificate_needs_no_signature_and_reaches_nobody(
+    url: RequestUrl, app: App
+) -> None:
+    assert (await url.take({"content-type": FORM}, b"ssl_check=1&token=abc")).status == 200
+    assert (await url.take({"content-type": FORM}, b"ssl_check=1&command=%2Fclarify&text=x")).status == 200
+    forged = headers(b"ssl_check=1", content_type=FORM) | {SIGNATURE: "v0=" + "0" * 64}
+    assert (await url.take(forged, b"ssl_check=1")).status == 401
+    assert not app.seen
+
+
+async def test_not_ready_is_said_and_nothing_is_taken(app: App, clock: ManualClock) -> None:
+    url = RequestUrl(signing_secret=SECRET, clock=clock)
+    assert (await send(url, EVENT)).status == 503
+    with pytest.raises(RuntimeError):
+        await url.start()
+    url.use(app.handle, app.look)
+    assert (await send(url, EVENT)).status == 503
+    assert not url.connected
+    await url.start()
+    assert url.connected
+    assert (await send(url, EVENT)).status == 200
+    await url.stop()
+    assert not url.connected
+    assert (await send(url, EVENT)).status == 503
+    await url.start()  # too late
+    assert not url.connected
+    assert len(app.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "payload"),
+    [
+        (JSON, text(EVENT), EVENT),
+        ("application/json; charset=utf-8", text(EVENT), EVENT),
+        (
+            FORM,
+            urlencode({"payload": json.dumps({"type": "block_actions", "x": "a&b=c é"})}).encode(),
+            {"type": "block_actions", "x": "a&b=c é"},
+        ),
+        (
+            FORM,
+            urlencode({"command": "/clarify", "text": "", "user_id": "U1"}).encode(),
+            {"command": "/clarify", "text": "", "user_id": "U1"},
+        ),
+        (
+            FORM,
+            urlencode({"command": "/clarify", "text": 'payload={"a": 1}'}).encode(),
+            {"command": "/clarify", "text": 'payload={"a": 1}'},
+        ),
+    ],
+)
+async def test_what_slack_sends_reaches_the_app(
+    url: RequestUrl, app: App, content_type: str, body: bytes, payload: dict[str, Any]
+) -> None:
+    answer = await url.take(headers(body, content_type=content_type), body)
+    assert answer == Answer(200, '{"text": "done"}', JSON)
+    assert app.seen == [Delivery(payload)]
+
+
+@pytest.mark.parametrize(
+    ("number", "delivery"),
+    [
+        ("2", Delivery(EVENT, 2, "http_timeout")),
+        ("0", Delivery(EVENT)),
+        ("-1", Delivery(EVENT)),
+        ("²", Delivery(EVENT)),
+        ("9" * 5000, Delivery(EVENT)),
+    ],
+)
+async def test_retry_is_told_from_a_first_try(
+    url: RequestUrl, app: App, number: str, delivery: Delivery
+) -> None:
+    await send(url, EVENT, x_slack_retry_num=number, x_slack_retry_reason="http_timeout")
+    assert app.seen == [delivery]
+
+
+async def test_what_the_app_fails_at_is_not_acknowledged_and_not_repeated_to_anybody(
+    url: RequestUrl, app: App
+) -> None:
+    app.broken = True
+    answer = await send(url, EVENT)
+    assert answer.status == 500
+    assert "confidential" not in answer.body
+
+
+async def test_p4_end_of_the_connection_does_not_tear_a_click_in_two(url: RequestUrl, app: App) -> None:
+    app.free.clear()
+    request = asyncio.create_task(send(url, {"type": "block_actions"}))
+    await asyncio.wait_for(app.entered.wait(), 10)
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+    stopping = asyncio.create_task(url.stop())
+    done, _ = await asyncio.wait({stopping}, timeout=0.05)
+    assert not done  # it is still in work
+    app.free.set()
+    await asyncio.wait_for(stopping, 10)
+
+
+async def test_stop_does_not_wait_for_ever(app: App, clock: ManualClock) -> None:
+    url = RequestUrl(signing_secret=SECRET, clock=clock, drain=0.01)
+    url.use(app.handle, app.look)
+    await url.start()
+    app.free.clear()
+    request = asyncio.create_task(send(url, EVENT))
+    await asyncio.wait_for(app.entered.wait(), 10)
+    with structlog.testing.capture_logs() as logs:
+        await asyncio.wait_for(url.stop(), 10)
+    assert logs[0]["request"] == "message"
+    assert (await request).status == 503
+
+
+async def test_wait_ends_with_stop(url: RequestUrl) -> None:
+    waiting = asyncio.create_task(url.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await url.stop()
+    await asyncio.wait_for(waiting, 10)
+
+
+async def looks(url: RequestUrl, app: App) -> int:
+    """How often it was looked for what was missed, once that is done."""
+    if url._look is not None:
+        await asyncio.wait_for(url._look, 10)
+    return app.looks
+
+
+async def test_p10_what_was_missed_is_looked_for_after_a_silence(
+    url: RequestUrl, app: App, clock: ManualClock
+) -> None:
+    await send(url, EVENT)
+    assert await looks(url, app) == 0
+    await clock.advance(600)
+    await send(url, EVENT, at=AT + 600)
+    assert await looks(url, app) == 1
+
+
+async def test_p10_look_that_fails_is_repeated(url: RequestUrl, app: App, clock: ManualClock) -> None:
+    app.failing_looks = 1
+    await send(url, EVENT, x_slack_retry_num="1")
+    assert await looks(url, app) == 1
+    await clock.advance(60)
+    await send(url, EVENT, at=AT + 60)
+    assert await looks(url, app) == 2
+
+
+async def test_p10_events_that_slack_leaves_out_are_looked_for(
+    url: RequestUrl, app: App, clock: ManualClock
+) -> None:
+    limited = {"type": "app_rate_limited", "team_id": "T1", "minute_rate_limited": AT // 60}
+    assert (await send(url, limited)).status == 200
+    await clock.advance(60)
+    await send(url, EVENT, at=AT + 60)
+    assert await looks(url, app) == 1
+    assert app.seen == [Delivery(EVENT)]
+
+
+async def test_requests_that_are_not_slacks_do_not_end_a_silence(
+    url: RequestUrl, app: App, clock: ManualClock
+) -> None:
+    await clock.advance(600)
+    assert (await url.take({}, b"{}")).status == 401
+    assert await looks(url, app) == 0
+    await send(url, EVENT, at=AT + 600)
+    assert await looks(url, app) == 1
+
+
+async def test_p9_nothing_that_was_sent_is_logged(url: RequestUrl, app: App) -> None:
+    with structlog.testing.capture_logs() as logs:
+        app.broken = True
+        await send(url, EVENT)
+        await url.take({TIMESTAMP: "confidential", SIGNATURE: "confidential"}, b"confidential")
+        body = b"payload=confidential"
+        await url.take(headers(body, content_type=FORM), body)
+        await url.stop()
+        await send(url, EVENT)
+    assert len(logs) == 4
+    assert "confidential" not in str([{k: v for k, v in line.items() if k != "exc_info"} for line in logs])
