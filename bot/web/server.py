@@ -15,7 +15,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 
 from bot.errors import ConfigurationError, TaskDiedError
-from bot.web import errors
+from bot.web import docs, errors
 from bot.web.guard import Guard
 
 _log = structlog.get_logger("clarify.http")
@@ -48,6 +48,7 @@ def build_app(routers: Sequence[APIRouter], *, version: str) -> FastAPI:
     errors.install(app)
     for router in routers:
         app.include_router(router)
+    docs.serve(app)
     app.add_middleware(Guard, stopping=app.state.stopping, elapsed=time.monotonic)
     return app
 

@@ -1,0 +1,100 @@
+"""The page that people read, made from what programs read."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Annotated, Literal
+
+import httpx
+from fastapi import APIRouter, Query, Security
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, Field
+
+from bot.web.docs import page, prose
+from bot.web.server import build_app
+
+_VOID = {"meta"}
+
+
+class Inner(BaseModel):
+    """What stands <inside>."""
+
+    kind: Literal["a", "b"]
+
+
+class Outer(BaseModel):
+    inner: Inner | None = None
+    names: list[str] = Field(description="Names with `code` & <b>")
+
+
+class Checker(HTMLParser):
+    """Every element is closed in its order; knows all text and all places that are linked."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: set[str] = set()
+        self.links: set[str] = set()
+        self.text = ""
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in _VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.add(value or "")
+            if name in {"href", "src"}:
+                self.links.add(value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+async def answer() -> httpx.Response:
+    bearer = HTTPBearer(auto_error=False, scheme_name="agent", description="Its <token>")
+    router = APIRouter(tags=["Shapes"], dependencies=[Security(bearer)])
+
+    @router.post("/shapes/{name}", summary="Make one")
+    async def make(
+        name: str, outer: Outer, size: Annotated[int, Query(description="How <big>")] = 1
+    ) -> Outer:
+        """Makes a `shape`."""
+        return outer
+
+    app = build_app([router], version="1.2.3")
+    async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
+        return await client.get("/docs")
+
+
+async def test_page_says_all_of_an_operation() -> None:
+    shown = Checker((await answer()).text)
+    for words in (
+        "clarify-bot 1.2.3", "Shapes", "POST /shapes/{name}", "Make one", "Makes a shape.", "name, required", "How <big>",
+        "Outer as application/json", "ErrorBody as application/json", "What stands <inside>.", "Inner or null",
+        "agent, bearer: Its <token>", "list of string", "Names with code & <b>", "a, b",
+    ):  # fmt: skip
+        assert words in shown.text
+
+
+async def test_page_needs_nothing_from_elsewhere() -> None:
+    got = await answer()
+    shown = Checker(got.text)
+    assert all(link.startswith(("/", "#")) for link in shown.links)
+    assert {link[1:] for link in shown.links if link.startswith("#")} <= shown.ids
+    assert "<script" not in got.text
+    assert "default-src 'none'" in got.headers["content-security-policy"]
+    assert re.search(r"style-src 'sha256-[A-Za-z0-9+/=]{44}'", got.headers["content-security-policy"])
+
+
+def test_page_of_no_routes_is_a_page() -> None:
+    assert "Bodies" not in Checker(page(build_app([], version="1").openapi())).text
+
+
+def test_prose_makes_paragraphs_and_code() -> None:
+    assert prose("One\ntwo `a<b`.\n\nThree") == "<p>One two <code>a&lt;b</code>.</p><p>Three</p>"
