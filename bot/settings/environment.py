@@ -15,6 +15,7 @@ from bot.settings.model import Secrets
 from bot.settings.pagers import service_of
 from bot.settings.problems import Place, Problem, tables
 from bot.settings.values import http_url, is_loopback, url_host
+from bot.settings.webhooks import is_signing_secret
 
 SLACK_API_URL = "https://slack.com/api/"
 _SLACK_VARIABLES = {  # mode → variables that it needs, with how their values begin
@@ -96,9 +97,9 @@ def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
     mode = slack.get("mode", "socket") if isinstance(slack, dict) else "socket"
     for variable, prefix in _SLACK_VARIABLES.get(str(mode), {}).items():
         yield Wanted(variable, ("slack", "mode"), _begins_with(prefix), f"begin with {prefix}")
-    for array, key in (("producers", "token_env"), ("webhooks", "secret_env")):
-        for index, table in tables(document, array):
-            yield from _named(table.get(key), (array, index, key))
+    for index, table in tables(document, "producers"):
+        yield from _named(table.get("token_env"), ("producers", index, "token_env"))
+    yield from _webhook_variables(document)
     monitor = document.get("monitor")
     if isinstance(monitor, dict):
         for want in _named(monitor.get("heartbeat_env"), ("monitor", "heartbeat_env")):
@@ -112,6 +113,12 @@ def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
             yield from _named(table.get("token_env"), ("responders", role, "token_env"))
     for index, table in tables(document, "on_call"):
         yield from _pager_variables(table, ("on_call", index))
+
+
+def _webhook_variables(document: Mapping[str, Any]) -> Iterator[Wanted]:
+    for index, table in tables(document, "webhooks"):
+        for want in _named(table.get("secret_env"), ("webhooks", index, "secret_env")):
+            yield want._replace(fits=is_signing_secret, expected="be a secret, with base64 after whsec_")
 
 
 def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wanted]:

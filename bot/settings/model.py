@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from bot.settings.github import GithubSettings
 from bot.settings.monitor import MonitorSettings
@@ -29,6 +29,7 @@ from bot.settings.table import (
     UserId,
 )
 from bot.settings.values import glob, is_loopback, listen_address, role, url_host
+from bot.settings.webhooks import WebhookSettings
 from core.deadlock import HUMAN, agent_key
 
 Role = Annotated[str, AfterValidator(role)]
@@ -42,6 +43,11 @@ class SlackSettings(Table):
 
 class HttpSettings(Table):
     listen: Annotated[str, AfterValidator(listen_address)] = "127.0.0.1:8787"
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether somebody wants the server at this address; the default one is a convenience."""
+        return "listen" in self.model_fields_set
 
     @property
     def host(self) -> str:
@@ -120,15 +126,6 @@ class StorageSettings(Table):
 
 class PacingSettings(Table):
     posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-
-
-class WebhookSettings(Table):
-    """Checked as far as it is settled; the rest of the table is kept as it is."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    url: HttpUrl
-    secret_env: EnvironmentName | None = None
 
 
 class Configuration(Table):
