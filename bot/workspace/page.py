@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from .server import Workspace
 
-PARTS = {"sidebar", "channel", "thread", "modal", "notices", "home"}
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+PARTS = {"sidebar", "channel", "thread", "modal", "notices", "home", "traffic"}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain", ".svg": "image/svg+xml"}
+_PANEL = {"shown", "hidden"}
 _POLICY = "default-src 'self'; img-src 'self' https: data:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 _Do = Callable[["Fields", Where], Awaitable[web.Response | None]]
 
@@ -63,6 +64,7 @@ class Page:
         app.router.add_get("/", self._whole)
         app.router.add_get("/archives/{channel}/{message}", self._archives)
         app.router.add_get("/part/{part}", self._part)
+        app.router.add_get("/traffic/{number}", self._line)
         app.router.add_get("/feed", self._feed)
         app.router.add_get("/static/{name}", self._static)
         app.router.add_post("/do/{what}", self._do)
@@ -71,7 +73,7 @@ class Page:
         where = self._where(request.query.get)
         if where.home or self._workspace.channel(where.channel).is_im:
             await self._workspace.open_home(where.user, "home" if where.home else "messages")
-        return self._render("page.html.j2", where)
+        return self._render("page.html.j2", where, request.cookies.get("traffic", ""))
 
     async def _archives(self, request: web.Request) -> web.Response:
         """A permalink, as somebody who sees its channel: who is named, else Folake, else any member."""
@@ -93,13 +95,27 @@ class Page:
             raise web.HTTPNotFound
         return self._render(f"{part}.html.j2", self._where(request.query.get))
 
-    def _render(self, template: str, where: Where) -> web.Response:
+    async def _line(self, request: web.Request) -> web.Response:
+        """What one line of the traffic carried, as text."""
+        number = request.match_info["number"]
+        line = self._context.traffic.line(int(number)) if number.isdecimal() else None
+        if line is None:
+            raise web.HTTPNotFound(text="no longer kept")
+        return web.Response(
+            text=line.text() or line.detail or line.title, headers={"Cache-Control": "no-store"}
+        )
+
+    def _render(self, template: str, where: Where, panel: str = "") -> web.Response:
         scene = Scene(self._context, where)
         if template in {"page.html.j2", "channel.html.j2"} and scene.channel.messages:
             self._context.state.read[where.user, where.channel] = next(reversed(scene.channel.messages))
         shown = self._workspace.errors(where.user)[self._dismissed.get(where.user, 0) :]
         html = self._templates.get_template(template).render(
-            scene=scene, where=where, notices=shown[-3:], version=self._context.changes.seen
+            scene=scene,
+            where=where,
+            notices=shown[-3:],
+            version=self._context.changes.seen,
+            panel=panel if panel in _PANEL else "auto",
         )
         headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-store"}
         return web.Response(text=html, content_type="text/html", headers=headers)
@@ -144,7 +160,8 @@ class Page:
                 topics = {await queue.get(): None}
                 while not queue.empty():
                     topics[queue.get_nowait()] = None
-                lines = "".join(f"data: {topic}\n\n" for topic in topics if topic != "record")
+                names = ("traffic" if topic == "record" else topic for topic in topics)
+                lines = "".join(f"data: {name}\n\n" for name in names)
                 try:
                     await response.write(lines.encode())
                 except ConnectionError:

@@ -9,12 +9,17 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from .context import Context
+from .controls import controls
 from .mrkdwn import Names, plain_to_html, to_html, to_words
-from .state import Channel, Ephemeral, Json, Message, State, User, View
+from .state import Channel, Ephemeral, Json, Message, State, User, UserGroup, View
+from .wires import Wire, wires
 from .writing import unescape
 
 TOGETHER = timedelta(minutes=5)
 RECENT = 150
+TONES = 6
+FACES = 3
+EXCERPT = 80
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,10 @@ class Row:
     continued: bool = False
     mine: bool = False
     found: bool = False
+    live: bool = False  # has controls
+    raw: str = ""  # as its author typed it
+    root: str = ""  # of a reply that was sent to the channel too: the beginning of what it replies to
+    repliers: tuple[tuple[str, bool], ...] = ()  # name, is it an app; the first few
     values: Json = field(default_factory=dict)
 
 
@@ -98,6 +107,26 @@ class Scene:
         if user.team_id != self.state.team["id"]:
             return "external"
         return "guest" if user.is_restricted or user.is_ultra_restricted else ""
+
+    def members(self) -> list[User]:
+        """Who is in the channel, people first."""
+        return sorted((self.state.users[m] for m in self.channel.members), key=lambda u: u.is_bot)
+
+    def groups(self) -> list[tuple[UserGroup, str]]:
+        """The user groups, and the names of those in them."""
+        return [
+            (group, ", ".join(self.state.users[u].real_name for u in group.users))
+            for group in self.state.groups.values()
+            if not group.disabled
+        ]
+
+    def tone(self, name: str) -> int:
+        """Which of the avatars' colours a name has."""
+        return sum(name.encode()) % TONES
+
+    def traffic(self) -> list[Wire]:
+        """What went over the wires, oldest first."""
+        return wires(self._context.traffic.lines, self.now.tzinfo, self.state.app.name)
 
     def name(self, channel: Channel) -> str:
         if not channel.is_im:
@@ -218,8 +247,25 @@ class Scene:
             continued=close and not day and not whisper and not (before and before.whisper),
             mine=user_id == self.where.user,
             found=message.ts == self.where.at,
+            live=next(controls(message.blocks), None) is not None,
+            raw=unescape(message.text) if user_id == self.where.user else "",
+            root=self._root_words(sent),
+            repliers=self._repliers(replies),
             values=self.state.chosen.get((self.where.user, message.channel, message.ts), {}),
         )
+
+    def _root_words(self, sent: Message | None) -> str:
+        """The beginning of what a reply that was sent to the channel too replies to."""
+        root = (
+            self.channel.messages.get(sent.thread_ts) if sent and sent.broadcast and sent.thread_ts else None
+        )
+        words = self.words(root.text) if root else ""
+        return words if len(words) <= EXCERPT else f"{words[: EXCERPT - 1]}…"
+
+    def _repliers(self, replies: list[str]) -> tuple[tuple[str, bool], ...]:
+        authors = dict.fromkeys(self.channel.messages[ts].user for ts in replies)
+        known = [self.state.users[user] for user in authors if user in self.state.users]
+        return tuple((user.real_name, user.is_bot) for user in known[:FACES])
 
 
 def _names(state: State, now: datetime, viewer: str) -> Names:

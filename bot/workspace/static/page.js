@@ -1,15 +1,19 @@
-// The page's few lines of behaviour; everything else is htmx and HTML.
+// The page's behaviour; everything else is htmx (see keep.js) and HTML.
 "use strict";
 
 const body = document.body;
+const byId = (id) => document.getElementById(id);
 
 // Live updates: the feed names what changed, the parts that care fetch themselves again.
 const feed = new EventSource("/feed?version=" + body.dataset.version);
+const offline = document.querySelector(".offline");
 let lost = false;
-feed.onmessage = (event) => htmx.trigger(body, event.data);
-feed.onerror = () => { lost = true; body.dataset.offline = "true"; };
+feed.onmessage = (event) => {
+  if (event.data !== "traffic" || panelShown()) htmx.trigger(body, event.data);
+};
+feed.onerror = () => { lost = true; offline.textContent = "Not connected. Trying again…"; };
 feed.onopen = () => {
-  delete body.dataset.offline;
+  offline.textContent = "";
   if (lost) htmx.trigger(body, "refresh");
   lost = false;
 };
@@ -23,34 +27,90 @@ body.addEventListener("htmx:beforeSwap", (event) => {
 body.addEventListener("htmx:afterSwap", (event) => {
   const list = event.detail.target.closest("[data-list]");
   if (list) settle(list);
-  showModal();
+  if (event.detail.target === modal) showModal();
 });
 function settle(list) {
   if (list.dataset.follow !== "false") list.scrollTop = list.scrollHeight;
   const latest = list.querySelector("[data-latest]");
   if (!latest) return;
   if (list.dataset.latest !== undefined && list.dataset.latest !== latest.dataset.latest) {
-    document.getElementById("announcer").textContent = latest.dataset.announce;
+    byId("announcer").textContent = latest.dataset.announce;
   }
   list.dataset.latest = latest.dataset.latest;
 }
 
-// Modals are real dialogs; Escape cancels them as the button does.
+// Modals are real dialogs; Escape cancels them as the button does. Focus goes back where it was.
+const modal = byId("modal");
+let opener = null;
 function showModal() {
-  const dialog = document.querySelector("#modal dialog");
-  if (!dialog || dialog.open) return;
-  dialog.showModal();
-  const wrong = dialog.querySelector(".wrong");
-  if (wrong) wrong.closest(".input").querySelector("input, select, textarea").focus();
-  dialog.addEventListener("cancel", (event) => {
-    event.preventDefault();
-    dialog.querySelector("[data-close]").click();
+  const form = modal.querySelector("form");
+  if (!form) {
+    if (!modal.open) return;
+    modal.close();
+    if (opener) backTo(opener);
+    return;
+  }
+  if (!modal.open) {
+    const from = document.activeElement;
+    opener = { element: from, id: from.id, key: from.closest("[data-key]")?.dataset.key };
+    modal.showModal();
+  }
+  const wrong = modal.querySelector('[aria-invalid="true"], .wrong');
+  const first = wrong ? wrong.closest(".input").querySelector("input, select, textarea")
+    : form.querySelector("[autofocus], .inside :is(input, select, textarea, button, a[href])");
+  if (wrong || modal.dataset.view !== form.dataset.view || !modal.contains(document.activeElement)) (first || form.querySelector("#modal-submit, #modal-close")).focus();
+  modal.dataset.view = form.dataset.view;
+}
+function backTo({ element, id, key }) {
+  const around = key && document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  const target = element.isConnected && element !== body ? element : (id && byId(id)) || around;
+  if (target) target.focus({ preventScroll: true });
+}
+modal.addEventListener("cancel", (event) => {
+  event.preventDefault();
+  modal.querySelector("[data-close]")?.click();
+});
+modal.addEventListener("click", (event) => {
+  if (event.target.closest("[data-close-modal]")) modal.querySelector("[data-close]").click();
+});
+
+// A question before something is done: Slack's confirm dialogs, deleting, and the text of an edited message.
+const ask = byId("ask");
+function asked({ title, text = "", confirm, deny, style = "primary", input }) {
+  byId("ask-title").textContent = title;
+  byId("ask-text").textContent = text;
+  byId("ask-confirm").textContent = confirm;
+  byId("ask-confirm").className = style === "danger" ? "danger" : "primary";
+  byId("ask-deny").textContent = deny;
+  const field = byId("ask-input");
+  field.hidden = input === undefined;
+  field.value = input || "";
+  ask.returnValue = "";
+  ask.showModal();
+  (field.hidden ? byId("ask-deny") : field).focus();
+  return new Promise((resolve) => {
+    ask.addEventListener("close", () => resolve(ask.returnValue === "yes" ? field.value || true : null), { once: true });
   });
 }
+body.addEventListener("htmx:confirm", async (event) => {
+  const { elt, issueRequest } = event.detail;
+  if (!elt.dataset.ask) return;
+  event.preventDefault();
+  if (await asked(JSON.parse(elt.dataset.ask))) issueRequest(true);
+  else if (elt.matches("form")) elt.reset();
+});
+body.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-edit]");
+  if (!button) return;
+  const text = await asked({ title: "Edit message", confirm: "Save", deny: "Cancel", input: button.dataset.edit });
+  if (typeof text === "string" && text.trim()) {
+    htmx.ajax("POST", "/do/edit", { source: button, swap: "none", values: { ts: button.dataset.ts, text } });
+  }
+});
 
 // Enter sends, Shift+Enter breaks the line; a sent composer is emptied.
 body.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && event.target.matches("[data-composer] textarea")) {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("[data-composer] textarea")) {
     event.preventDefault();
     event.target.form.requestSubmit();
   }
@@ -65,15 +125,71 @@ body.addEventListener("change", (event) => {
   if (event.target.matches("#as")) event.target.form.requestSubmit();
 });
 
-// A message's menu closes when one has chosen from it, goes elsewhere, or presses Escape.
+// A menu in a message sends what is chosen: keys open it first, so that walking through it sends nothing.
+body.addEventListener("keydown", (event) => {
+  const list = event.target;
+  if (!list.matches("select[data-at-once], #as") || event.altKey || event.ctrlKey || event.metaKey) return;
+  if (!/^(Arrow(Up|Down|Left|Right)|Home|End|PageUp|PageDown|[^ ])$/.test(event.key)) return;
+  event.preventDefault();
+  list.showPicker();
+});
+
+// A menu closes when one has chosen from it, goes elsewhere, or presses Escape; arrows walk through it.
 const closeMenus = (but) => document.querySelectorAll(".menu[open]").forEach((menu) => { if (menu !== but) menu.open = false; });
 body.addEventListener("click", (event) => {
-  closeMenus(event.target.closest("summary") ? event.target.closest(".menu") : null);
+  const inside = event.target.closest(".menu");
+  closeMenus(inside && !event.target.closest(".menu > div > :is(button, a)") ? inside : null);
 });
+body.addEventListener("focusin", (event) => closeMenus(event.target.closest(".menu")));
 body.addEventListener("keydown", (event) => {
-  const menu = event.key === "Escape" && event.target.closest(".menu[open]");
-  if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+  const menu = event.target.closest(".menu[open]");
+  if (menu && event.key === "Escape") {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  } else if (menu && /^Arrow(Up|Down)$/.test(event.key)) {
+    const items = [...menu.querySelectorAll(":scope > div > :is(button, a)")];
+    const step = event.key === "ArrowDown" ? 1 : -1;
+    const next = items[(items.indexOf(document.activeElement) + step + items.length) % items.length];
+    if (next) { event.preventDefault(); next.focus(); }
+  } else if (event.key === "Escape" && body.dataset.menu) {
+    toggleSide(false);
+  }
 });
+
+// On a phone the channels come in from the side.
+function toggleSide(open) {
+  if (open) body.dataset.menu = "open"; else delete body.dataset.menu;
+  byId("menu-toggle").setAttribute("aria-expanded", String(open));
+  (open ? document.querySelector("#side a") : byId("menu-toggle")).focus();
+}
+byId("menu-toggle").addEventListener("click", () => toggleSide(!body.dataset.menu));
+body.addEventListener("click", (event) => {
+  if (body.dataset.menu && !event.target.closest("#side, #menu-toggle")) toggleSide(false);
+});
+
+// The panel: shown or hidden as last chosen where there is room for it beside the chat; whole lines on demand.
+const panel = byId("traffic");
+const panelShown = () => getComputedStyle(panel).display !== "none";
+const beside = matchMedia("(min-width: 68rem)");
+const tellPanel = () => byId("traffic-toggle").setAttribute("aria-pressed", String(panelShown()));
+function togglePanel(shown) {
+  body.dataset.traffic = shown ? "shown" : "hidden";
+  if (beside.matches) document.cookie = `traffic=${body.dataset.traffic}; path=/; max-age=31536000; samesite=strict`;
+  tellPanel();
+  if (!shown) return byId("traffic-toggle").focus();
+  htmx.trigger(body, "traffic");
+  settle(panel.querySelector("[data-list]"));
+}
+byId("traffic-toggle").addEventListener("click", () => togglePanel(!panelShown()));
+byId("traffic-close").addEventListener("click", () => togglePanel(false));
+matchMedia("(min-width: 78rem)").addEventListener("change", tellPanel);
+tellPanel();
+panel.addEventListener("toggle", async (event) => {
+  const line = event.target.dataset.line;
+  if (!line || !event.target.open) return;
+  const answer = await fetch("/traffic/" + line);
+  event.target.querySelector("pre").textContent = await answer.text();
+}, true);
 
 document.querySelectorAll("[data-list]").forEach(settle);
 // A link to a message leads to it, not to the end of the list.
