@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,11 +15,17 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.check import findings
-from bot.check.findings import Finding, right
+from bot.check.findings import Finding, right, wrong
 from bot.settings import Settings
+from bot.settings.environment import SLACK_API_URL
 
 _TRIES = 3
 _LONGEST_WAIT = 30.0
+_SIGNING_SECRET = re.compile(r"[0-9a-f]{32}")
+_REQUEST_URL = (
+    "Slack has to reach {listen} as https://YOUR-HOST/slack/events, with Socket Mode off: set that as the request URL of "
+    "event subscriptions, of interactivity and of /clarify while the bot runs"
+)
 
 
 class Answer(NamedTuple):
@@ -41,6 +48,9 @@ async def probe(settings: Settings) -> AsyncIterator[Finding]:
         yield skew
     if settings.secrets.app_token is not None:
         yield await _app_token(settings, settings.secrets.app_token)
+    if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
+        yield _signing_secret(settings, settings.secrets.signing_secret)
+        yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
     async for finding in _places_and_people(settings, bot):
         yield finding
 
@@ -50,6 +60,15 @@ async def _app_token(settings: Settings, token: SecretStr) -> Finding:
     if not answer.body.get("ok"):
         return findings.refused("SLACK_APP_TOKEN", answer.body)
     return right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
+
+
+def _signing_secret(settings: Settings, secret: SecretStr) -> Finding:
+    """Nothing to ask Slack: only its requests prove it. But other apps' secrets and tokens are often pasted here."""
+    subject, value = "SLACK_SIGNING_SECRET", secret.get_secret_value()
+    if settings.slack_api_url == SLACK_API_URL and not _SIGNING_SECRET.fullmatch(value):
+        mend = "copy the Signing Secret from Basic Information → App Credentials"
+        return wrong(subject, "is not 32 hexadecimal digits, as Slack's are", mend)
+    return right(subject, "is there; Slack's first request proves it")
 
 
 async def _places_and_people(settings: Settings, bot: AsyncWebClient) -> AsyncIterator[Finding]:

@@ -1,0 +1,101 @@
+"""The route of Slack's request URL: what passes through it unchanged, and what never gets there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import httpx
+import pytest
+
+from bot.slack.http import Answer, RequestUrl
+from bot.web.server import build_app
+from bot.web.slack import Receiver, slack_routes
+from core.clock import SystemClock
+
+MIB = 1024 * 1024
+
+
+class Noted:
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.seen: list[tuple[Mapping[str, str], bytes]] = []
+
+    async def take(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        self.seen.append((headers, body))
+        return self.answer
+
+
+def client(receiver: Receiver) -> httpx.AsyncClient:
+    app = build_app([slack_routes(receiver)], version="test")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://slack.test")
+
+
+@pytest.mark.parametrize(
+    ("answer", "content_type"),
+    [
+        (Answer(200), "text/plain; charset=utf-8"),
+        (Answer(200, "abc", "text/plain;charset=utf-8"), "text/plain;charset=utf-8"),
+        (
+            Answer(200, '{"response_action": "clear"}', "application/json;charset=utf-8"),
+            "application/json;charset=utf-8",
+        ),
+        (Answer.trouble(503, "NOT_READY", "later"), "application/json"),
+    ],
+)
+async def test_answer_is_passed_on(answer: Answer, content_type: str) -> None:
+    async with client(Noted(answer)) as http:
+        got = await http.post("/slack/events", content=b"x")
+    assert (got.status_code, got.text, got.headers["content-type"]) == (
+        answer.status,
+        answer.body,
+        content_type,
+    )
+
+
+async def test_body_and_headers_are_passed_on_as_they_came() -> None:
+    noted, body = Noted(Answer(200)), bytes(range(256))
+    async with client(noted) as http:
+        await http.post("/slack/events", content=body, headers={"X-Slack-Signature": "v0=abc"})
+        await http.post("/slack/events", content=b"", headers=[(b"X-Slack-Signature", b"\xff\xfe")])
+    assert [sent for _, sent in noted.seen] == [body, b""]
+    assert noted.seen[0][0]["x-slack-signature"] == "v0=abc"
+    assert noted.seen[1][0]["x-slack-signature"] == "ÿþ"
+
+
+@pytest.mark.parametrize(("size", "status"), [(MIB, 200), (MIB + 1, 413)])
+async def test_body_has_a_limit(size: int, status: int) -> None:
+    noted = Noted(Answer(200))
+    async with client(noted) as http:
+        got = await http.post("/slack/events", content=b"x" * size)
+    assert got.status_code == status
+    assert len(noted.seen) == (status == 200)
+
+
+async def test_other_methods_are_refused() -> None:
+    async with client(Noted(Answer(200))) as http:
+        assert (await http.get("/slack/events")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-slack-request-timestamp": "soon", "x-slack-signature": "v0=1"},
+        {"x-slack-request-timestamp": "1", "x-slack-signature": "\xff"},
+    ],
+)
+async def test_malformed_signatures_are_401_with_a_reason(headers: dict[str, str]) -> None:
+    url = RequestUrl(signing_secret="made-up", clock=SystemClock())
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    async with client(url) as http:
+        got = await http.post("/slack/events", content=json.dumps({"type": "x"}), headers=raw)
+    assert got.status_code == 401
+    assert got.json()["error"] == "NOT_FROM_SLACK"
+
+
+async def test_openapi_tells_of_both_kinds_of_body() -> None:
+    async with client(Noted(Answer(200))) as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+    body = paths["/slack/events"]["post"]["requestBody"]["content"]
+    assert set(body) == {"application/json", "application/x-www-form-urlencoded"}
