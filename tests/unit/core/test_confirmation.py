@@ -1,0 +1,398 @@
+"""Confirmations as the schema wants them and as they are found: read, recorded, decided, and replied to."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core import answers
+from core.aaep import Event, parse_event
+from core.adoption import adopted, decided_elsewhere, is_adoptable
+from core.book import dump, parse
+from core.clarification import Answer, Ask, Clarification, Decider
+from core.confirmation import Confirmation, Decision, confirmation_reply
+from core.errors import AnswerRejected
+from core.matters import is_known, is_same_matter
+from core.summary import escalation_words
+from core.transitions import answered, new_entry
+from tests.unit.core.records import ADE, NOW, ask, record
+
+SCHEMA = json.loads(
+    Path(__file__).with_name("schemas").joinpath("confirmation.reply.schema.json").read_text()
+)
+VALID = jsonschema.Draft202012Validator(SCHEMA, format_checker=jsonschema.FormatChecker())
+GONE = object()
+EVENT: dict[str, Any] = {
+    "@context": "https://aaep-protocol.org/context/v1",
+    "type": "aaep:agent.awaiting.confirmation",
+    "event_id": "evt_1",
+    "session_id": "sess_1",
+    "timestamp": "2026-05-24T14:22:00Z",
+    "producer": {"agent_id": "planner"},
+    "urgency": "critical",
+    "action": "Transfer $500.",
+    "consequence": "Funds move at once.",
+    "reply_token": "rpl_1",
+    "timeout_seconds": 300,
+    "default_decision": "reject",
+    "risk_level": "high",
+    "irreversible": True,
+}
+WANTED = Confirmation(
+    "Transfer $500.", "Funds move at once.", "high", irreversible=True, default_decision="reject"
+)
+BARE = Confirmation("Save it.", "It is saved.")
+
+
+def read(**changes: Any) -> Event:
+    return parse_event({key: value for key, value in (EVENT | changes).items() if value is not GONE}, NOW)
+
+
+def wanted(**changes: Any) -> Confirmation:
+    question = read(**changes).question
+    assert question is not None
+    assert question.confirmation is not None
+    return question.confirmation
+
+
+def consent(confirmation: Confirmation = WANTED, **more: Any) -> Ask:
+    given: dict[str, Any] = {
+        "question": confirmation.words,
+        "kinds": ("confirmation",),
+        "confirmation": confirmation,
+    }
+    return ask(**(given | more))
+
+
+def open_record(confirmation: Confirmation = WANTED) -> Clarification:
+    return record(question=confirmation.words, kinds=("confirmation",), confirmation=confirmation)
+
+
+def test_event_by_the_schema_is_a_question_that_takes_accept_or_reject() -> None:
+    event = read()
+    assert event.problems == ()
+    assert event.critical
+    question = event.question
+    assert question is not None
+    assert (question.reply_token, question.timeout_seconds, question.kinds) == (
+        "rpl_1",
+        300,
+        ("confirmation",),
+    )
+    assert question.text == "Confirm: Transfer $500.\nConsequence: Funds move at once."
+    assert question.default_response == "reject"
+    assert question.confirmation == WANTED
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"action": GONE, "summary_normal": "Confirm?"},
+            "action missing",
+        ),  # nobody accepts what was not said
+        ({"action": "  "}, "action missing"),
+        ({"action": ["rm", "-rf"]}, "action missing"),
+        ({"reply_token": GONE}, "reply_token missing"),
+        ({"allowed_replies": ["approve", "deny"]}, "neither accept nor reject is allowed"),
+    ],
+)
+def test_broken_event_asks_nothing_and_says_why(changes: dict[str, Any], problem: str) -> None:
+    event = read(**changes)
+    assert event.question is None
+    assert event.critical
+    assert problem in event.problems
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "expected", "problem"),
+    [
+        ({"consequence": GONE}, "consequence", None, "consequence missing"),
+        ({"default_decision": GONE}, "default_decision", None, "default_decision missing or unknown"),
+        ({"default_decision": "maybe"}, "default_decision", None, "default_decision missing or unknown"),
+        ({"default_decision": ["reject"]}, "default_decision", None, "default_decision missing or unknown"),
+        ({"risk_level": "HIGH"}, "risk_level", "high", None),
+        ({"risk_level": "severe"}, "risk_level", "severe", "risk_level has an unknown value"),
+        ({"risk_level": 3}, "risk_level", "unreadable", "risk_level has an unknown value"),
+        ({"risk_level": None}, "risk_level", None, None),
+        ({"irreversible": "true"}, "irreversible", True, "irreversible is neither true nor false"),
+        ({"irreversible": "False"}, "irreversible", False, "irreversible is neither true nor false"),
+        ({"irreversible": "perhaps"}, "irreversible", True, "irreversible is neither true nor false"),
+        ({"irreversible": GONE}, "irreversible", None, None),
+        ({"reversibility": "reversible_with_effort"}, "reversibility", "reversible_with_effort", None),
+        ({"reversibility": "hardly"}, "reversibility", "hardly", "reversibility has an unknown value"),
+        ({"allowed_replies": ["reject", "later"]}, "allowed", ("reject",), None),
+        ({"allowed_replies": ["reject", "accept"]}, "allowed", ("accept", "reject"), None),
+        ({"allowed_replies": []}, "allowed", ("accept", "reject"), None),
+        ({"allowed_replies": "accept"}, "allowed", ("accept", "reject"), None),
+        ({"extra_context": ["a"]}, "extra_context", {}, None),
+        (
+            {"extra_context": {"a": {"b": [1, True, None]}}},
+            "extra_context",
+            {"a": {"b": [1, True, None]}},
+            None,
+        ),
+    ],
+)
+def test_event_is_read_leniently(
+    changes: dict[str, Any], field: str, expected: object, problem: str | None
+) -> None:
+    assert getattr(wanted(**changes), field) == expected
+    assert read(**changes).problems == ((problem,) if problem else ())
+
+
+@pytest.mark.parametrize(
+    ("risk", "irreversible", "reversibility", "twice", "breaks"),
+    [
+        ("high", True, None, True, True),
+        ("medium", True, None, True, True),
+        ("low", True, None, True, False),
+        (None, True, None, True, False),
+        ("high", False, None, True, False),
+        ("medium", False, None, False, False),
+        ("low", None, None, False, False),
+        (None, None, None, False, False),
+        ("medium", None, "irreversible", True, True),
+        ("medium", False, "irreversible", True, True),  # of two statements the graver one
+        ("medium", True, "reversible", True, True),
+        ("low", False, "reversible_with_effort", False, False),
+        ("severe", None, None, True, False),
+        ("severe", True, None, True, True),
+    ],
+)
+def test_stakes_decide_what_is_asked_twice_and_which_default_breaks_the_rule(
+    risk: str | None, irreversible: bool | None, reversibility: str | None, twice: bool, breaks: bool
+) -> None:
+    found = Confirmation("x", "y", risk, irreversible, reversibility, "accept")
+    assert (found.asks_twice, found.breaks_default_rule) == (twice, breaks)
+    assert not Confirmation("x", "y", risk, irreversible, reversibility, "reject").breaks_default_rule
+
+
+def test_event_whose_default_breaks_the_rule_is_asked_all_the_same() -> None:
+    assert read(default_decision="accept").problems == ("default_decision accepts an irreversible action",)
+    assert wanted(default_decision="accept").breaks_default_rule
+
+
+def test_record_keeps_what_is_asked_and_reads_it_back() -> None:
+    extra = {"account": "7821", "deep": {"a": [1, 2]}}
+    full = Confirmation("a", "b", "high", True, "irreversible", "reject", ("reject",), extra)
+    kept = open_record(full)
+    raw = json.loads(json.dumps(dump(kept)))
+    assert raw["aaep"] | {
+        "action": "a", "consequence": "b", "riskLevel": "high", "irreversible": True, "reversibility": "irreversible",
+        "defaultDecision": "reject", "allowedReplies": ["reject"], "extraContext": extra, "kinds": ["confirmation"],
+    } == raw["aaep"]  # fmt: skip
+    again = parse(raw)
+    assert again is not None
+    assert again.asked.confirmation == full
+    assert again.thread[0].body == "Confirm: a\nConsequence: b"
+
+
+def test_record_of_a_question_has_no_trace_of_confirmations() -> None:
+    names = {"action", "consequence", "riskLevel", "irreversible", "reversibility", "defaultDecision"}
+    names |= {"allowedReplies", "extraContext", "rationale"}
+    raw = dump(record())
+    assert not names & set(raw["aaep"])
+    old = parse(raw)
+    assert old is not None
+    assert old.asked.confirmation is None
+
+
+@pytest.mark.parametrize(
+    ("said", "decision", "why"),
+    [
+        ("accept", "accept", None),
+        ("Reject", "reject", None),
+        ("  ACCEPT. ", "accept", None),
+        ("*accept*", "accept", None),
+        ("reject: the amount is wrong", "reject", "the amount is wrong"),
+        ("Reject : because\nof this", "reject", "because\nof this"),
+        ("accept:", "accept", None),
+        ("accept: " + "x" * 4096, "accept", "x" * 4096),
+    ],
+)
+def test_thread_words_decide(said: str, decision: Decision, why: str | None) -> None:
+    found = answers.from_text(open_record().asked, said)
+    assert found == Answer(decision, decision.capitalize(), why)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "yes", "no", "ok", "y", "true", "1", "sure", "👍", ":+1:", "accepted", "I accept", "accept it",
+        "accept, but only 300", "accept or reject?", "reject because it is late", "accept reject", "approve", "",
+        "do not accept", "accept\nreject: no",
+    ],
+)  # fmt: skip
+def test_words_that_only_sound_like_a_decision_are_asked_back(said: str) -> None:
+    with pytest.raises(AnswerRejected, match=r"Reply with accept or reject"):
+        answers.from_text(open_record().asked, said)
+
+
+def test_reason_longer_than_a_reply_takes_is_refused() -> None:
+    with pytest.raises(AnswerRejected, match="4097 characters; an agent takes at most 4096"):
+        answers.from_text(open_record().asked, "reject: " + "x" * 4097)
+
+
+def test_decision_that_the_agent_does_not_take_is_not_made() -> None:
+    asked = open_record(Confirmation("x", "y", allowed=("reject",))).asked
+    assert answers.hint(asked).startswith("Reply with reject; ")
+    assert answers.from_text(asked, "reject").response == "reject"
+    with pytest.raises(AnswerRejected, match="Reply with reject;"):
+        answers.from_text(asked, "accept")
+    with pytest.raises(AnswerRejected):
+        answers.from_decision(record().asked, "accept")
+
+
+def test_answer_keeps_its_reason_and_the_thread_says_it() -> None:
+    done = answered(open_record(), Answer("reject", "Reject", "Too early."), ADE, NOW)
+    assert (done.asked.response, done.asked.label, done.asked.rationale) == ("reject", "Reject", "Too early.")
+    assert done.thread[-1].body == "Reject: Too early."
+    assert answers.from_text(done.asked, done.thread[-1].body) == Answer("reject", "Reject", "Too early.")
+
+
+def test_answer_of_another_implementation_is_taken_only_in_its_own_word() -> None:
+    waiting = open_record()
+    told = waiting.model_copy(
+        update={
+            "status": "answered",
+            "thread": (*waiting.thread, new_entry(1, "lead", "answer", "reject: no", NOW)),
+        }
+    )
+    entry = decided_elsewhere(told)
+    assert is_adoptable(told)
+    assert entry is not None
+    after = adopted(told, answers.from_text(told.asked, entry.body), entry)
+    assert (after.asked.response, after.asked.rationale, after.asked.decided_by) == (
+        "reject",
+        "no",
+        "agent:lead",
+    )
+
+
+@pytest.mark.parametrize("topic", [None, "money"])
+def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
+    done = answered(open_record(), Answer("accept", "Accept"), ADE, NOW)
+    sent = done.model_copy(
+        update={"topic": "money", "aaep": done.asked.model_copy(update={"reply": "delivered"})}
+    )
+    again = consent(reply_token="rpl_2", topic=topic)
+    assert not is_same_matter(sent, again)
+    assert not is_same_matter(sent, ask(reply_token="rpl_2", question=WANTED.words, topic="money"))
+    plain = answered(record(topic="money"), Answer("yes", "yes"), ADE, NOW)
+    heard = plain.model_copy(update={"aaep": plain.asked.model_copy(update={"reply": "delivered"})})
+    assert is_same_matter(heard, ask(reply_token="rpl_2", topic="money"))
+    assert not is_same_matter(heard, consent(reply_token="rpl_2", topic="money"))
+
+
+def test_confirmation_that_comes_twice_is_one() -> None:
+    assert is_known(open_record(), consent())
+    assert not is_known(open_record(), consent(Confirmation("Transfer $600.", "Funds move at once.")))
+
+
+@pytest.mark.parametrize(
+    ("confirmation", "words"),
+    [
+        (WANTED, "Options: accept · reject (risk: high, irreversible)"),
+        (BARE, "Options: accept · reject (risk: not said)"),
+    ],
+)
+def test_escalation_says_the_options_and_the_stakes(confirmation: Confirmation, words: str) -> None:
+    assert words in escalation_words(open_record(confirmation), "stale")
+
+
+def reply(**changes: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "reply_token": "rpl_1", "decision": "accept", "subscription_id": "sub_1", "decided_by": "user:ade",
+        "answered_at": datetime(2026, 5, 24, 14, 25, tzinfo=UTC), "rationale": None, "correlation_id": None,
+    }  # fmt: skip
+    return confirmation_reply(**(fields | changes))
+
+
+def test_reply_has_only_what_the_schema_knows() -> None:
+    assert reply() == {
+        "type": "confirmation.reply",
+        "reply_token": "rpl_1",
+        "decision": "accept",
+        "subscription_id": "sub_1",
+        "timestamp": "2026-05-24T14:25:00.000Z",
+        "decided_by": "user:ade",
+    }
+    assert set(reply(rationale="r", correlation_id="c")) - set(reply()) == {
+        "decision_rationale",
+        "correlation_id",
+    }
+
+
+@given(
+    decision=st.sampled_from(["accept", "reject"]),
+    rationale=st.none() | st.text(max_size=5000),
+    decided_by=st.none() | st.text(max_size=300),
+    correlation_id=st.none() | st.text(max_size=20),
+)
+def test_reply_is_valid(
+    decision: str, rationale: str | None, decided_by: str | None, correlation_id: str | None
+) -> None:
+    made = reply(decision=decision, rationale=rationale, decided_by=decided_by, correlation_id=correlation_id)
+    VALID.validate(made)
+
+
+def test_reply_carries_no_other_decision() -> None:
+    with pytest.raises(ValueError, match="accept or reject"):
+        reply(decision="yes")
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=15,
+)
+
+
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(
+            [
+                "action", "consequence", "risk_level", "irreversible", "reversibility", "default_decision",
+                "allowed_replies", "extra_context", "timeout_seconds", "reply_token",
+            ]
+        ),
+        _json,
+        max_size=6,
+    )
+)  # fmt: skip
+def test_any_event_is_read_and_its_record_can_be_kept(changes: dict[str, Any]) -> None:
+    question = read(**changes).question
+    if question is None:
+        return
+    assert question.confirmation is not None
+    kept = open_record(question.confirmation)
+    text = json.dumps(dump(kept), allow_nan=False)
+    again = parse(json.loads(text))
+    assert again is not None
+    assert again.asked.confirmation == question.confirmation
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
+def test_deep_context_is_kept_as_text_where_it_is_deep(wrap: Any) -> None:
+    deep: Any = "the bottom"
+    for _ in range(60):
+        deep = wrap(deep)
+    kept = wanted(extra_context={"deep": deep}).extra_context
+    assert "the bottom" in json.dumps(kept)
+    for _ in range(900):
+        deep = wrap(deep)
+    assert wanted(extra_context={"deep": deep}).extra_context
+
+
+def test_decision_after_the_deadline_changes_nothing_of_what_is_asked() -> None:
+    late = NOW + timedelta(days=1)
+    done = answered(open_record(), Answer("accept", "Accept"), Decider("user:ade", "shell"), late)
+    assert done.asked.confirmation == WANTED
