@@ -1,0 +1,104 @@
+"""What is done to ledger files as files, by hand: rewritten, copied, put back. Blocking, each under its issue's lock.
+
+Nothing is decided here about a clarification: that is `core.router`'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from core.archive import Archive
+from core.book import Raw, decode, encode
+from core.errors import LedgerUnwritable, LockTimeout
+from core.files import reason, replacing, sync_folder
+from core.locks import Held, Locks
+from core.numbering import Numbers
+
+PATIENCE = 10.0  # seconds for a ledger that somebody else holds: whoever waits sits at a prompt
+_LIVE = re.compile(r"issue-(\d{1,15})\.json")
+
+
+class Upkeep:
+    """Of the ledgers in `directory`, which exists; to be closed."""
+
+    def __init__(self, directory: Path, patience: float = PATIENCE) -> None:
+        self.directory = directory
+        self.archive = Archive(directory)
+        self._patience = patience
+        self._locks = Locks(directory)
+        self._locks.private.mkdir(parents=True, exist_ok=True)
+        self.numbers = Numbers(self._locks.private)
+
+    def close(self) -> None:
+        self._locks.close()
+
+    def files(self) -> dict[int, list[Path]]:
+        """All ledgers: by issue, the live file first, then what is archived of it."""
+        found: dict[int, list[Path]] = {}
+        for path in sorted(self.directory.iterdir()):
+            if match := _LIVE.fullmatch(path.name):
+                found.setdefault(int(match[1]), []).append(path)
+        for issue, path in sorted(self.archive.files()):
+            found.setdefault(issue, []).append(path)
+        return found
+
+    def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
+        """Let `change` edit what each file of an issue holds, live and archived; those that it says it did are written.
+
+        Returns:
+            The files that cannot be read, and are as they were.
+
+        Raises:
+            LockTimeout: somebody else holds the ledger. LedgerUnwritable: the disk refused. Files before it are done.
+        """
+        unreadable = []
+        with self.held(issue) as check:
+            for path in self.files().get(issue, []):
+                try:
+                    raw = decode(path.read_bytes())
+                except ValueError:
+                    unreadable.append(path)
+                    continue
+                if change(raw):
+                    self._write(issue, path, encode(raw), check)
+        return unreadable
+
+    def put(self, issue: int, path: Path, content: bytes) -> None:
+        """Have a file of an issue, in this folder or its archive, hold `content`.
+
+        Raises:
+            LockTimeout, LedgerUnwritable: as `rewrite`.
+        """
+        with self.held(issue) as check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._write(issue, path, content, check)
+            self.numbers.note_all(issue, content)
+
+    def move(self, issue: int, path: Path, to: Path) -> None:
+        """Move a file of an issue out of the way; `to` is on the same file system."""
+        with self.held(issue) as check:
+            check()
+            to.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(to)
+            sync_folder(path.parent)
+
+    @contextmanager
+    def held(self, issue: int) -> Iterator[Callable[[], None]]:
+        """Hold a ledger. What is yielded raises LockTimeout once it is not held any more."""
+        with self._locks.hold(issue, self._patience) as held:
+            yield partial(self._check, issue, held)
+
+    def _check(self, issue: int, held: Held) -> None:
+        if not held.is_there():
+            raise LockTimeout(issue, self._patience, "somebody who took it over while this process slept")
+
+    def _write(self, issue: int, path: Path, content: bytes, check: Callable[[], None]) -> None:
+        try:
+            with replacing(path, content, self._locks.private):
+                check()
+        except OSError as error:
+            raise LedgerUnwritable(issue, reason(error)) from error
