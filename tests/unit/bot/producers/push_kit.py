@@ -1,0 +1,135 @@
+"""Producers that push, on a real storage; the inbox keeps what came and what is known of its questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+from bot.delivery.inbox import SqliteInbox
+from bot.delivery.pushed import SqlitePushed
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.ports import Incoming, Reply, Trouble
+from bot.producers.config import ProducerConfig
+from bot.producers.hub import Producers
+from bot.producers.push import Push
+from core.aaep import Response
+from tests.clocks import ManualClock
+from tests.unit.bot.producers.parties import seeded
+
+TOKEN = "rpl_0123456789abcdef"
+
+
+class KeptInbox(SqliteInbox):
+    """The inbox's table, as `bot.intake.Intake` fills it. `refuses`: the disk is full."""
+
+    refuses = False
+
+    async def put(self, *incoming: Incoming) -> None:  # type: ignore[override]
+        if self.refuses:
+            raise StorageUnavailable("The disk is full.")
+        await self.put_all([(each, each.event.timestamp, _expiry(each)) for each in incoming])
+
+
+class Life:
+    """One life of the bot's producers on a storage."""
+
+    def __init__(self, store: Store, clock: ManualClock, names: Sequence[str], seed: int) -> None:
+        self.store = store
+        self.clock = clock
+        self.inbox = KeptInbox(store)
+        self.troubles: list[Trouble] = []
+        self.connected: list[str] = []
+        self.hub = Producers(
+            [ProducerConfig(name, None) for name in names],
+            inbox=self.inbox,
+            clock=clock,
+            rng=seeded(seed),
+            tell_trouble=self.tell,
+            on_connected=self.connected.append,
+            pushed=SqlitePushed(store),
+        )
+
+    def push(self, name: str = "planner") -> Push:
+        push = self.hub.pushing(name)
+        assert push is not None
+        return push
+
+    def status(self, name: str = "planner") -> dict[str, Any]:
+        return self.hub.status()[name]
+
+    async def tell(self, trouble: Trouble) -> None:
+        if self.inbox.refuses:
+            raise StorageUnavailable("The disk is full.")
+        self.troubles.append(trouble)
+
+    async def post(self, message: object, name: str = "planner") -> Any:
+        return await self.push(name).take(json.dumps(message).encode())
+
+    async def ids(self) -> list[str]:
+        """The events that are in the inbox."""
+        return [row["event_id"] for row in await self.store.read("select event_id from inbox order by id")]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.store.close()
+
+
+@asynccontextmanager
+async def life(
+    folder: Path, clock: ManualClock, names: Sequence[str] = ("planner", "builder"), seed: int = 7
+) -> AsyncIterator[Life]:
+    async with Life(await Store.open(folder / "clarify.db"), clock, names, seed) as found:
+        yield found
+
+
+def asked(clock: ManualClock, token: str = TOKEN, n: int = 1, **fields: Any) -> dict[str, Any]:
+    """A question of now."""
+    return {
+        "@context": "https://aaep-protocol.org/context/v1",
+        "type": "aaep:agent.awaiting.clarification",
+        "event_id": f"evt_{n:016x}",
+        "session_id": "sess_1",
+        "timestamp": clock.now().isoformat(),
+        "producer": {"agent_id": "retirement-planner"},
+        "urgency": "critical",
+        "question": "Deploy?",
+        "reply_token": token,
+        "timeout_seconds": 600,
+        "accepted_response_kinds": ["yes_no"],
+    } | fields
+
+
+def state(clock: ManualClock, n: int = 100, **fields: Any) -> dict[str, Any]:
+    """Something that a session does now, beside asking."""
+    event = asked(clock, n=n, type="aaep:agent.state.changed", urgency="normal", to_state="working")
+    for name in ("question", "reply_token", "timeout_seconds", "accepted_response_kinds"):
+        del event[name]
+    return event | fields
+
+
+def answer(clock: ManualClock, token: str = TOKEN, response: Response = True) -> Reply:
+    return Reply(token, response, clock.now(), "user:slack/T1/U1", None)
+
+
+def frames(data: bytes) -> list[tuple[str, dict[str, Any]]]:
+    """Each frame's id and message."""
+    found = []
+    for part in data.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in part.split("\n") if line and not line.startswith(":"))
+        if "data" in fields:
+            found.append((fields["id"], json.loads(fields["data"])))
+    return found
+
+
+def _expiry(incoming: Incoming) -> datetime | None:
+    question = incoming.event.question
+    if question is None or question.timeout_seconds is None:
+        return None
+    return incoming.event.timestamp + timedelta(seconds=question.timeout_seconds)

@@ -1,0 +1,427 @@
+"""A producer that pushes: its events, its replies, its readers, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.ports import Accepted, Refused, TryAgain
+from bot.producers.push import MOST_READERS, Reader
+from bot.producers.pushing import NotTaken, Taken, TooManyReaders
+from tests.clocks import ManualClock
+from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
+
+SECRET = "Deploy to production?"
+MiB = 1 << 20
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def bot(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Life]:
+    async with life(tmp_path, clock) as found:
+        yield found
+
+
+async def read(reader: Reader) -> list[dict[str, Any]]:
+    """What a reader gets now, written to its connection."""
+    data = await reader.next()
+    await reader.wrote()
+    return [message for _, message in frames(data)]
+
+
+async def tokens(bot: Life, last: str | None = None, name: str = "planner") -> list[str]:
+    """What a new reader gets, which then goes."""
+    reader = await bot.push(name).open(last)
+    found = [message["reply_token"] for message in await read(reader)]
+    reader.close()
+    return found
+
+
+async def test_push_takes_an_event_once_it_is_durable(bot: Life, clock: ManualClock, tmp_path: Path) -> None:
+    taken = await bot.post(asked(clock))
+    assert taken == Taken("evt_0000000000000001", ())
+    await bot.store.close()
+    bot.store = await Store.open(tmp_path / "clarify.db")
+    assert await bot.ids() == ["evt_0000000000000001"]
+    assert bot.status()["events"] == 1
+
+
+async def test_push_takes_the_same_event_once(bot: Life, clock: ManualClock) -> None:
+    for _ in range(3):
+        assert (await bot.post(asked(clock))).event_id == "evt_0000000000000001"
+    assert await bot.ids() == ["evt_0000000000000001"]
+
+
+async def test_push_of_two_producers_is_told_apart(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    await bot.post(asked(clock), "builder")
+    assert [row["producer"] for row in await bot.store.read("select producer from inbox order by id")] == [
+        "planner",
+        "builder",
+    ]
+
+
+async def test_push_does_not_take_what_cannot_be_stored(bot: Life, clock: ManualClock) -> None:
+    bot.inbox.refuses = True
+    with pytest.raises(StorageUnavailable):
+        await bot.post(asked(clock))
+    bot.inbox.refuses = False
+    await bot.post(asked(clock))
+    assert await bot.ids() == ["evt_0000000000000001"]
+
+
+async def test_push_takes_a_critical_event_that_breaks_its_schema_and_says_what(
+    bot: Life, clock: ManualClock
+) -> None:
+    broken = {"type": "aaep:agent.awaiting.clarification", "question": SECRET}
+    taken = await bot.post(broken)
+    assert "reply_token missing" in taken.problems
+    assert taken.event_id == (await bot.ids())[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "words"),
+    [
+        (b"", None, "not JSON"),
+        (b"ping", None, "not JSON"),
+        (b"[1, 2]", None, "object"),
+        (b"5", None, "object"),
+        (b"{}", "type", "type"),
+        (b'{"type": 5}', "type", "type"),
+        (b'{"type": " "}', "type", "type"),
+        (b"[" * 100_000, None, "nested too deeply"),
+        (b'{"type": "clarification.reply"}', "type", "Expected an event"),
+        (b'{"type": "subscription.accepted"}', "type", "Expected an event"),
+        (b'{"type": "subscription.request"}', "subscriber_id", "string"),
+        (b'{"type": "subscription.close", "subscription_id": "sub_x"}', "subscription_id", "No such"),
+    ],
+)
+async def test_push_says_why_something_is_no_event(
+    bot: Life, body: bytes, field: str | None, words: str
+) -> None:
+    with pytest.raises(NotTaken, match=words) as caught:
+        await bot.push().take(body)
+    assert caught.value.field == field
+    assert await bot.ids() == []
+    assert bot.troubles == []
+
+
+async def test_push_says_nothing_of_the_contents(bot: Life) -> None:
+    with capture_logs() as logs, pytest.raises(NotTaken) as caught:
+        await bot.push().take(f'{{"question": "{SECRET}"'.encode())
+    assert SECRET not in f"{logs}{caught.value!r}"
+    assert caught.value.__suppress_context__
+    assert bot.status()["unreadable"] == 1
+
+
+async def test_push_takes_what_is_not_utf8_and_what_begins_with_a_mark(bot: Life, clock: ManualClock) -> None:
+    marked = b"\xef\xbb\xbf" + json.dumps(asked(clock)).encode()
+    assert isinstance(await bot.push().take(marked), Taken)
+    odd = json.dumps(asked(clock, "rpl_2", 2, question="Déjà?"), ensure_ascii=False).encode("latin-1")
+    taken = await bot.push().take(odd)
+    assert isinstance(taken, Taken)
+    assert taken.problems == ("not UTF-8",)
+    assert bot.status()["not_utf8"] == 1
+
+
+async def test_push_tells_a_human_of_what_is_too_large(bot: Life) -> None:
+    head = (
+        '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_9", "producer": {"agent_id": "a"'
+    )
+    await bot.push().too_large(head)
+    [trouble] = bot.troubles
+    assert (trouble.key, trouble.agent_id) == ("oversize:sess_9", "a")
+    assert bot.status()["oversize"] == 1
+    bot.inbox.refuses = True
+    with pytest.raises(StorageUnavailable):
+        await bot.push().too_large(head)
+
+
+async def test_push_drops_what_nobody_is_shown(bot: Life, clock: ManualClock) -> None:
+    await bot.post(state(clock, type="aaep:agent.output.streaming", chunk="x"))
+    assert await bot.ids() == []
+    assert bot.status()["skimmed"] == 1
+
+
+async def test_push_finds_missing_events_and_the_producers_clock(bot: Life, clock: ManualClock) -> None:
+    ahead = (clock.now() + timedelta(seconds=30)).isoformat()
+    await bot.post(state(clock, 1, sequence_number=1, timestamp=ahead))
+    await bot.post(state(clock, 2, sequence_number=4, timestamp=ahead))
+    assert bot.status()["missing"] == 2
+    assert bot.hub.offset("planner") == timedelta(seconds=-30)
+
+
+@pytest.mark.parametrize(("late", "offset"), [(90, 90), (150, 0)])
+async def test_push_learns_nothing_of_a_clock_from_what_was_kept_back(
+    bot: Life, clock: ManualClock, late: int, offset: int
+) -> None:
+    await bot.post(state(clock, timestamp=(clock.now() - timedelta(seconds=late)).isoformat()))
+    assert bot.hub.offset("planner") == timedelta(seconds=offset)
+
+
+async def test_reply_without_a_reader_waits_and_is_certain(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    outcome = await bot.hub.send("planner", answer(clock))
+    assert isinstance(outcome, TryAgain)
+    assert not outcome.may_have_arrived
+    assert await tokens(bot) == [TOKEN]
+    assert await bot.hub.send("planner", answer(clock)) == Accepted(proof=False)
+
+
+async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    first, second = await bot.push().open(None), await bot.push().open(None)
+    other = await bot.push("builder").open(None)
+    sending = asyncio.ensure_future(bot.hub.send("planner", answer(clock)))
+    await first.more.wait()
+    await second.more.wait()
+    [message] = await read(first)
+    assert message == (await read(second))[0]
+    assert await sending == Accepted(proof=False)
+    assert await read(other) == []
+    assert not other.more.is_set()
+    assert message.pop("subscription_id").startswith("sub_")
+    assert message == {
+        "type": "clarification.reply",
+        "reply_token": TOKEN,
+        "response": True,
+        "timestamp": "2026-11-21T09:00:00.000Z",
+        "decided_by": "user:slack/T1/U1",
+    }
+    for reader in (first, second, other):
+        reader.close()
+
+
+async def test_reply_is_the_same_on_every_try(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    await bot.hub.send("planner", answer(clock))
+    first = await bot.push().open(None)
+    before = await first.next()
+    await bot.post(
+        {"type": "subscription.request", "aaep_version": "1.0.0", "subscriber_id": "a", "capabilities": {}}
+    )
+    first.close()
+    await bot.hub.send("planner", answer(clock))
+    second = await bot.push().open(None)
+    assert await second.next() == before
+
+
+async def test_token_used_for_another_question_has_its_own_reply(bot: Life, clock: ManualClock) -> None:
+    await bot.hub.send("planner", answer(clock))
+    await bot.hub.send("planner", answer(clock, response="no"))
+    reader = await bot.push().open(None)
+    assert [message["response"] for message in await read(reader)] == [True, "no"]
+
+
+async def test_reply_that_was_begun_may_have_arrived(bot: Life, clock: ManualClock) -> None:
+    reader = await bot.push().open(None)
+    sending = asyncio.ensure_future(bot.hub.send("planner", answer(clock)))
+    await reader.more.wait()
+    await reader.next()
+    reader.close()  # its connection broke before it was told
+    outcome = await sending
+    assert isinstance(outcome, TryAgain)
+    assert outcome.may_have_arrived
+    assert await tokens(bot) == [TOKEN]
+
+
+async def test_reply_that_a_reader_left_behind_is_certain(bot: Life, clock: ManualClock) -> None:
+    reader = await bot.push().open(None)
+    sending = asyncio.ensure_future(bot.hub.send("planner", answer(clock)))
+    await reader.more.wait()
+    reader.close()
+    assert await sending == TryAgain("it does not read its replies", may_have_arrived=False)
+
+
+async def test_reply_does_not_wait_for_ever_for_a_reader_that_is_stuck(bot: Life, clock: ManualClock) -> None:
+    reader, reply = await bot.push().open(None), answer(clock)
+    sending = asyncio.ensure_future(bot.hub.send("planner", reply))
+    await reader.more.wait()
+    await clock.advance(5)
+    assert isinstance(await sending, TryAgain)
+    assert await read(reader)
+    assert await bot.hub.send("planner", reply) == Accepted(proof=False)
+
+
+async def test_reply_that_no_json_can_carry_is_refused(bot: Life, clock: ManualClock) -> None:
+    assert isinstance(await bot.hub.send("planner", answer(clock, response=float("nan"))), Refused)
+
+
+async def test_reader_resumes_after_the_last_it_had(bot: Life, clock: ManualClock) -> None:
+    for n in (1, 2, 3):
+        await bot.hub.send("planner", answer(clock, f"rpl_{n}"))
+    reader = await bot.push().open(None)
+    ids = [sse_id for sse_id, _ in frames(await reader.next())]
+    await reader.wrote()
+    assert await tokens(bot, ids[1]) == ["rpl_3"]
+    assert await tokens(bot, ids[2]) == []
+    assert await tokens(bot) == []  # it said that it has them
+    assert await tokens(bot, ids[0]) == ["rpl_2", "rpl_3"]
+
+
+@pytest.mark.parametrize(
+    "last", ["", "7", "x.1", "000000000000.1", "{epoch}.", "{epoch}.-1", "{epoch}.٣", "{epoch}." + "9" * 30]
+)
+async def test_reader_with_an_id_of_nowhere_gets_all(bot: Life, clock: ManualClock, last: str) -> None:
+    await bot.hub.send("planner", answer(clock))
+    row = await bot.store.read_one("select epoch from pushing")
+    assert row is not None
+    assert await tokens(bot, last.format(epoch=row["epoch"])) == [TOKEN]
+
+
+async def test_reader_after_our_restart_gets_what_it_had_not(tmp_path: Path, clock: ManualClock) -> None:
+    async with life(tmp_path, clock) as bot:
+        await bot.hub.send("planner", answer(clock, "rpl_1"))
+        reader = await bot.push().open(None)
+        [(last, before)] = frames(await reader.next())
+        await reader.wrote()
+        reader.close()
+        await bot.hub.send("planner", answer(clock, "rpl_2"))
+    async with life(tmp_path, clock, seed=8) as bot:
+        assert await bot.hub.send("planner", answer(clock, "rpl_1")) == Accepted(proof=False)
+        assert await tokens(bot) == ["rpl_1", "rpl_2"]
+        reader = await bot.push().open(last)
+        [(_, after)] = frames(await reader.next())
+        assert after["reply_token"] == "rpl_2"
+        assert after["subscription_id"] == before["subscription_id"]
+
+
+async def test_reader_of_a_new_storage_is_not_fooled_by_its_old_id(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with life(tmp_path, clock) as bot:
+        await bot.hub.send("planner", answer(clock))
+        reader = await bot.push().open(None)
+        [(last, _)] = frames(await reader.next())
+    (tmp_path / "clarify.db").rename(tmp_path / "lost.db")
+    async with life(tmp_path, clock, seed=8) as bot:
+        await bot.hub.send("planner", answer(clock, "rpl_new"))
+        assert await tokens(bot, last) == ["rpl_new"]
+
+
+async def test_reader_gets_no_reply_whose_question_has_run_out(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    await bot.hub.send("planner", answer(clock))
+    await clock.advance(599)
+    assert await tokens(bot) == [TOKEN]
+    await clock.advance(2)
+    assert await tokens(bot) == []
+
+
+async def test_reader_gets_no_reply_that_its_session_went_on_with(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    await bot.hub.send("planner", answer(clock))
+    assert await tokens(bot) == [TOKEN]
+    await clock.advance(1)
+    await bot.post(state(clock, session_id="sess_other"))
+    assert await tokens(bot) == [TOKEN]
+    await bot.post(state(clock, 101))
+    assert await tokens(bot) == []
+
+
+async def test_question_posted_again_does_not_confirm_its_reply(bot: Life, clock: ManualClock) -> None:
+    question = asked(clock)
+    await bot.post(question)
+    await bot.hub.send("planner", answer(clock))
+    assert await tokens(bot) == [TOKEN]
+    await clock.advance(5)
+    await bot.post(question)  # the agent began anew, and has forgotten
+    await bot.post({key: value for key, value in question.items() if key != "timestamp"})
+    assert await tokens(bot) == [TOKEN]
+
+
+async def test_event_confirms_nothing_that_was_not_read(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    await bot.hub.send("planner", answer(clock))
+    await clock.advance(1)
+    await bot.post(state(clock))
+    assert await tokens(bot) == [TOKEN]
+
+
+async def test_old_replies_are_forgotten_in_the_end(bot: Life, clock: ManualClock) -> None:
+    await bot.post(asked(clock))
+    await bot.hub.send("planner", answer(clock))
+    await clock.advance(timedelta(days=2).total_seconds())
+    await bot.hub.send("planner", answer(clock, "rpl_later"))
+    rows = await bot.store.read("select token from pushed_replies")
+    assert [row["token"] for row in rows] == ["rpl_later"]
+
+
+async def test_status_tells_readers_and_who_was_heard_of(bot: Life, clock: ManualClock) -> None:
+    assert (bot.status()["connected"], bot.status()["dialect"]) == (False, "push")
+    reader = await bot.push().open(None)
+    assert bot.connected == ["planner"]
+    await clock.advance(3600)
+    assert bot.status()["connected"]
+    assert bot.status()["since"] == clock.now() - timedelta(hours=1)
+    reader.close()
+    assert (bot.status()["connected"], bot.status()["since"]) == (False, None)
+    await bot.post(state(clock))
+    assert (bot.status()["connected"], bot.status()["last_heard"]) == (True, clock.now())
+    await clock.advance(301)
+    assert not bot.status()["connected"]
+    assert not bot.status("builder")["connected"]
+
+
+async def test_readers_of_one_producer_have_a_limit(bot: Life) -> None:
+    readers = [await bot.push().open(None) for _ in range(MOST_READERS)]
+    with pytest.raises(TooManyReaders):
+        await bot.push().open(None)
+    readers[0].close()
+    await bot.push().open(None)
+    await bot.push("builder").open(None)
+
+
+async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, clock: ManualClock) -> None:
+    told = await bot.post(
+        {
+            "type": "subscription.request",
+            "aaep_version": "1.0.0",
+            "subscriber_id": "planner",
+            "capabilities": {
+                "supports_clarification_reply": True,
+                "supports_confirmation_reply": False,
+                "supported_conformance_levels": [1, 2],
+                "pace_wpm": 180,
+            },
+        }
+    )
+    assert told["honored_capabilities"] == {
+        "supports_clarification_reply": True,
+        "supports_confirmation_reply": False,
+        "supported_conformance_levels": [1, 2],
+    }
+    await bot.hub.send("planner", answer(clock))
+    reader = await bot.push().open(None)
+    [message] = await read(reader)
+    assert message["subscription_id"] == told["subscription_id"]
+    close = {"type": "subscription.close", "subscription_id": told["subscription_id"]}
+    assert await bot.post(close) is None
+    with pytest.raises(NotTaken):
+        await bot.post(close)
+
+
+async def test_subscription_of_another_version_is_rejected(bot: Life) -> None:
+    told = await bot.post(
+        {"type": "subscription.request", "aaep_version": "2.0.0", "subscriber_id": "p", "capabilities": {}}
+    )
+    assert (told["type"], told["reason_code"]) == ("subscription.rejected", "version_unsupported")
+
+
+@pytest.mark.parametrize("name", ["planner", "builder"])
+async def test_hub_knows_those_that_push_only_with_somewhere_to_keep_replies(bot: Life, name: str) -> None:
+    assert bot.hub.pushing(name) is not None
+    assert bot.hub.pushing("nobody") is None

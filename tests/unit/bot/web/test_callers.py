@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+
+import pytest
+from fastapi import HTTPException
+from pydantic import SecretStr
+from starlette.requests import Request
+
+from bot.web.callers import Callers, is_loopback_host
+
+TOKENS: Mapping[str, SecretStr | None] = {
+    "planner": SecretStr("planner-token"),
+    "builder": SecretStr("builder-token"),
+    "helper": None,
+    "second": None,
+}
+ONE_BARE: Mapping[str, SecretStr | None] = {"planner": SecretStr("planner-token"), "helper": None}
+LOCAL = ("127.0.0.1", 5000)
+FAR = ("192.0.2.7", 5000)
+
+
+def request(
+    query: str = "",
+    *,
+    client: tuple[str, int] | None = LOCAL,
+    method: str = "GET",
+    more: Mapping[str, str] | None = None,
+    **headers: str,
+) -> Request:
+    given = {**(more or {}), **headers}
+    named = {"host": "127.0.0.1:8787"} | {name.replace("_", "-"): value for name, value in given.items()}
+    return Request(
+        {
+            "type": "http",
+            "method": method,
+            "path": "/aaep/v1/messages",
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in named.items()],
+            "client": client,
+        }
+    )
+
+
+def refused(callers: Callers, asked: Request) -> tuple[int, str]:
+    """Status and code of the refusal."""
+    with pytest.raises(HTTPException) as caught:
+        callers.pushing(asked)
+    assert isinstance(caught.value.detail, dict)
+    assert (caught.value.headers or {}).get("WWW-Authenticate") == (
+        "Bearer" if caught.value.status_code == 401 else None
+    )
+    return caught.value.status_code, caught.value.detail["error"]
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("Bearer planner-token", "planner"),
+        ("bearer builder-token", "builder"),
+        ("Bearer  builder-token ", "builder"),
+    ],
+)
+@pytest.mark.parametrize("client", [LOCAL, FAR, None])
+def test_callers_know_a_producer_by_its_token_from_anywhere(
+    header: str, name: str, client: tuple[str, int] | None
+) -> None:
+    asked = request(client=client, authorization=header, origin="https://example.org", host="bot.example.org")
+    assert Callers(TOKENS).pushing(asked) == name
+    assert Callers(TOKENS).producer(asked) == name
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Bearer planner-toke",
+        "Bearer planner-token2",
+        "Bearer PLANNER-TOKEN",
+        "Bearer",
+        "Bearer ",
+        "Basic planner-token",
+        "planner-token",
+        "",
+        "Bearer plänner-token",
+    ],
+)
+def test_callers_refuse_a_wrong_token_also_from_this_machine(header: str) -> None:
+    assert refused(Callers(TOKENS), request(authorization=header)) == (401, "UNAUTHORIZED")
+
+
+def test_callers_never_take_an_empty_token() -> None:
+    assert refused(Callers({"planner": SecretStr("")}), request(authorization="Bearer ")) == (
+        401,
+        "UNAUTHORIZED",
+    )
+
+
+def test_callers_compare_with_every_token_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+    real = hmac.compare_digest
+
+    def noted(given: bytes, expected: bytes) -> bool:
+        compared.append(expected)
+        return real(given, expected)
+
+    monkeypatch.setattr(hmac, "compare_digest", noted)
+    Callers(TOKENS).pushing(request(authorization="Bearer planner-token"))
+    assert compared == [b"planner-token", b"builder-token"]
+
+
+@pytest.mark.parametrize(
+    ("query", "name"), [("producer=helper", "helper"), ("a=1&producer=second", "second")]
+)
+def test_callers_let_one_of_several_without_token_say_who_it_is(query: str, name: str) -> None:
+    assert Callers(TOKENS).pushing(request(query)) == name
+
+
+def test_callers_name_those_that_a_caller_without_token_may_be() -> None:
+    with pytest.raises(HTTPException) as caught:
+        Callers(TOKENS).pushing(request())
+    assert caught.value.status_code == 400
+    assert "helper, second" in str(caught.value.detail)
+    assert "planner" not in str(caught.value.detail)
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "expected"),
+    [
+        ("producer=planner", {}, (401, "UNAUTHORIZED")),
+        ("producer=nobody", {}, (403, "OTHER_PRODUCER")),
+        ("producer=builder", {"authorization": "Bearer planner-token"}, (403, "OTHER_PRODUCER")),
+        ("producer=helper", {"authorization": "Bearer planner-token"}, (403, "OTHER_PRODUCER")),
+    ],
+)
+def test_callers_let_nobody_pass_as_another(
+    query: str, headers: dict[str, str], expected: tuple[int, str]
+) -> None:
+    assert refused(Callers(TOKENS), request(query, more=headers)) == expected
+
+
+@pytest.mark.parametrize("client", [("127.0.0.1", 1), ("127.8.9.1", 1), ("::1", 1), ("::ffff:127.0.0.1", 1)])
+def test_callers_take_a_process_of_this_machine_without_token(client: tuple[str, int]) -> None:
+    assert Callers({"helper": None}).pushing(request(client=client)) == "helper"
+
+
+@pytest.mark.parametrize(
+    ("client", "headers"),
+    [
+        (FAR, {}),
+        (("::ffff:192.0.2.7", 1), {}),
+        (("testclient", 1), {}),
+        (None, {}),
+        (LOCAL, {"x_forwarded_for": "127.0.0.1"}),
+        (LOCAL, {"forwarded": "for=127.0.0.1"}),
+        (LOCAL, {"x_real_ip": "127.0.0.1"}),
+        (LOCAL, {"origin": "https://example.org"}),
+        (LOCAL, {"origin": "null"}),
+        (LOCAL, {"origin": "http://127.0.0.1:8787"}),
+        (LOCAL, {"sec_fetch_site": "cross-site"}),
+        (LOCAL, {"host": "rebound.example.org:8787"}),
+        (LOCAL, {"host": "localhost.example.org"}),
+        (LOCAL, {"host": "127.0.0.1.example.org"}),
+        (LOCAL, {"host": ""}),
+    ],
+)
+def test_callers_refuse_strangers_and_web_pages_without_token(
+    client: tuple[str, int] | None, headers: dict[str, str]
+) -> None:
+    asked = request(client=client, more=headers)
+    assert refused(Callers({"helper": None}), asked)[0] == 403
+    with pytest.raises(HTTPException) as caught:
+        Callers({}).producer(asked)
+    assert caught.value.status_code == 403
+
+
+def test_callers_ask_a_stranger_for_a_token_where_there_is_one() -> None:
+    assert refused(Callers(ONE_BARE), request(client=FAR)) == (401, "UNAUTHORIZED")
+
+
+def test_callers_are_local_where_no_producer_may_call() -> None:
+    assert Callers({}).producer(request()) == "local"
+    assert refused(Callers({}), request()) == (403, "NO_PRODUCER")
+    assert refused(Callers({}), request(authorization="Bearer x")) == (403, "NO_PRODUCER")
+
+
+@pytest.mark.parametrize("tokens", [{}, {"helper": None}, {"planner": SecretStr("planner-token")}])
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [
+        ("application/json", True),
+        ("Application/JSON; charset=utf-8", True),
+        ("text/plain", False),
+        ("application/x-www-form-urlencoded", False),
+        ("application/json-patch", False),
+        ("", False),
+    ],
+)
+def test_callers_take_bodies_as_json_only(
+    tokens: Mapping[str, SecretStr | None], kind: str, taken: bool
+) -> None:
+    headers = {"authorization": "Bearer planner-token"} if "planner" in tokens else {}
+    asked = request(method="POST", content_type=kind, more=headers)
+    if taken:
+        assert Callers(tokens).producer(asked)
+        return
+    with pytest.raises(HTTPException) as caught:
+        Callers(tokens).producer(asked)
+    assert caught.value.status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:80", True),
+        ("127.0.0.1:1", True),
+        ("[::1]", True),
+        ("[::1]:8787", True),
+        ("localhost.", False),
+        ("evil.localhost", False),
+        ("0.0.0.0", False),
+        ("[::]:80", False),
+        ("example.org", False),
+    ],
+)
+def test_loopback_host_is_a_name_of_this_machine(host: str, expected: bool) -> None:
+    assert is_loopback_host(host) is expected
+
+
+def test_callers_never_show_a_token_in_a_refusal() -> None:
+    with pytest.raises(HTTPException) as caught:
+        Callers(TOKENS).pushing(request(authorization="Bearer almost-a-token"))
+    assert "token-" not in str(caught.value.detail)
+    assert "almost" not in str(caught.value.detail)
