@@ -97,7 +97,7 @@ def _operation(method: str, path: str, operation: Document) -> str:
         parts.append(f"<p>Body: {_contents(body)}</p>")
     answers = [
         (f"<code>{escape(status)}</code>", _contents(answer.get("content", {})), _about(answer))
-        for status, answer in operation.get("responses", {}).items()
+        for status, answer in sorted(operation.get("responses", {}).items())  # digits before "default"
     ]
     parts.append(_table("Answers", ("Status", "Body", "About"), answers))
     return "".join(parts)

@@ -131,3 +131,10 @@ async def test_storage_is_really_read_but_not_for_every_look(
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+def test_errors_are_documented_as_json() -> None:
+    paths = build_app([health_routes([])], version="1").openapi()["paths"]
+    documented = {path: list(item["get"]["responses"]["default"]["content"]) for path, item in paths.items()}
+    assert documented == {"/healthz": ["application/json"], "/readyz": ["application/json"]}
+    assert list(paths["/healthz"]["get"]["responses"]["200"]["content"]) == ["text/plain"]
