@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 from uuid import uuid4
 
 from aiohttp import web
@@ -37,6 +37,14 @@ CONTEXT = "https://aaep-protocol.org/context/v1"
 _AWAITING = {"aaep:agent.awaiting.clarification", "aaep:agent.awaiting.confirmation"}
 
 
+# Is told what went over the wire: "agent→bot" or "bot→agent", the message, why it was refused ("" if it was not).
+Watch = Callable[[Literal["agent→bot", "bot→agent"], Mapping[str, Any], str], None]
+
+
+def _nobody_watches(direction: str, message: Mapping[str, Any], refused: str) -> None:
+    """For producers whose traffic is not shown."""
+
+
 class DemoProducer:
     """`token`: bearer token that subscribers must send. `keep`: events kept for resuming.
 
@@ -53,7 +61,9 @@ class DemoProducer:
         new_id: Callable[[], str] = lambda: uuid4().hex,
         keep: int = 1000,
         heartbeat: float = 30.0,
+        watch: Watch = _nobody_watches,
     ) -> None:
+        self._watch = watch
         self.replies: list[dict[str, Any]] = []  # accepted ones, in their order
         self.refusals: list[Refusal] = []
         self.subscriptions: dict[str, Subscription] = {}
@@ -114,6 +124,7 @@ class DemoProducer:
         await self.emit_raw(
             json_text(whole), event_id=str(whole["event_id"]), event_type=str(whole.get("type"))
         )
+        self._watch("agent→bot", whole, "")
         return whole
 
     async def emit_raw(self, data: str, *, event_id: str, event_type: str = "") -> None:
@@ -200,6 +211,8 @@ class DemoProducer:
             "producer": self._producer,
             "honored_capabilities": {**subscription.capabilities, "languages": ["en-US"]},
         }
+        self._watch("bot→agent", request, "")
+        self._watch("agent→bot", accepted, "")
         location = f"/aaep/v1/events?subscription_id={subscription.id}"
         return web.json_response(accepted, status=201, headers={"Location": location})
 
@@ -217,6 +230,8 @@ class DemoProducer:
     async def _reply(self, request: web.Request) -> web.Response:
         reply = await _json(request)
         refusal = await self._take(reply)
+        if isinstance(reply, Mapping):
+            self._watch("bot→agent", reply, refusal.error if refusal else "")
         if refusal is None:
             return web.Response(status=204)
         self.refusals.append(refusal)

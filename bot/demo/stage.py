@@ -50,7 +50,8 @@ async def play(
     try:
         async with AsyncExitStack() as stack:
             workspace = await _workspace(stack, port)
-            producer = await stack.enter_async_context(DemoProducer(AGENT_ID, agent_name=AGENT_NAME))
+            agent = DemoProducer(AGENT_ID, agent_name=AGENT_NAME, watch=workspace.traffic.aaep)
+            producer = await stack.enter_async_context(agent)
             file = place / "clarify.toml"
             file.write_text(configuration(producer.url), encoding="utf-8")
             _write_workflow(place)

@@ -113,10 +113,10 @@ class Traffic:
         body = payload if ack.response is None else {"sent": payload, "acknowledged with": ack.response}
         self.note("slack→bot", title, detail, failure=failure, seconds=ack.seconds, body=body)
 
-    def aaep(self, direction: Direction, message: Mapping[str, Any]) -> None:
-        """An AAEP event or reply as it went over the wire."""
+    def aaep(self, direction: Direction, message: Mapping[str, Any], refused: str = "") -> None:
+        """An AAEP event or reply as it went over the wire; `refused`: why the other side did not take it."""
         title, detail = about_aaep(message)
-        self.note(direction, title, detail, body=dict(message))
+        self.note(direction, title, detail, failure=refused, body=dict(message))
 
     # From other processes
 
