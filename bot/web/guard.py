@@ -100,7 +100,7 @@ def _path(scope: Scope) -> str:
 
 
 def _note(scope: Scope, status: int | None, seconds: float) -> None:
-    quiet = status == 200 and scope.get("raw_path") in _QUIET
+    quiet = status in {200, 503} and scope.get("raw_path") in _QUIET
     level = logging.DEBUG if quiet else logging.WARNING if (status or 0) >= 500 else logging.INFO
     client = scope.get("client")
     _log.log(

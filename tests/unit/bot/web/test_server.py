@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from bot.errors import ClarifyBotError, ConfigurationError, StorageUnavailable, TaskDiedError
 from bot.web.errors import BODY_LIMIT, TooLarge, answer_to, problem
+from bot.web.health import Check, health_routes
 from bot.web.server import HttpServer, build_app, stopping_of
 from core.errors import AgentError, BadInput, ClarifyError, LockTimeout, NotFound, ScopeViolation
 
@@ -261,6 +262,17 @@ async def test_log_has_the_path_without_query_and_body(log: list[Any]) -> None:
     ]
     assert any(each["event"] == "a request failed" for each in log)
     assert SECRET not in repr(log)
+
+
+async def test_log_is_quiet_about_what_is_asked_every_few_seconds(log: list[Any]) -> None:
+    app = build_app([health_routes([Check("slack", lambda: "away")])], version="1")
+    async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
+        for path in ("/healthz", "/readyz"):
+            await client.get(path)
+    assert [(each["path"], each["log_level"]) for each in log] == [
+        ("/healthz", "debug"),
+        ("/readyz", "debug"),
+    ]
 
 
 @pytest.mark.parametrize("path", ["/wait", "/stream"])
