@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from bot.web.server import HttpServer, build_app
 from bot.web.slack import slack_routes
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET
-from tests.scenario.harness import Scene, config, controls, scene
+from tests.scenario.harness import HurriedClock, Scene, config, controls, scene
 
 SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 
@@ -184,4 +185,18 @@ async def test_reply_that_slack_gave_up_is_found_after_the_outage(stage: Scene) 
         await stage.until(lambda: any(a.attempt == 3 and not a.ok for a in stage.workspace.acks))
         requests.spoil("unreachable")  # the first try of an event that comes through later
         await stage.workspace.post(FOLAKE, AGENTS, "anybody there?")
+        assert (await stage.reply())["response"] is True
+
+
+async def test_reply_lost_in_an_outage_that_nothing_tells_of_is_found_by_the_silence(tmp_path: Path) -> None:
+    """Slack gave up for good before anything came through again: no retry shows that there was an outage."""
+    clock = HurriedClock(1.0)
+    async with scene(tmp_path, SOON, clock) as stage, in_use(stage):
+        card = await stage.ask(timeout_seconds=86400)
+        await stage.heard("message")
+        stage.workspace.link.requests.spoil("unreachable", 4)
+        await stage.workspace.post(ADE, AGENTS, "yes", card.ts)
+        await stage.until(lambda: any(a.attempt == 3 and not a.ok for a in stage.workspace.acks))
+        clock.ahead += timedelta(minutes=10)
+        await stage.workspace.post(FOLAKE, AGENTS, "good morning")
         assert (await stage.reply())["response"] is True
