@@ -80,6 +80,7 @@ def _answered(asked: Aaep, entry: Entry) -> Line:
         "team": by.team if by else None,
         "user": by.user if by else None,
         "response": entry.body if asked.response is None else asked.response,
+        "rationale": asked.rationale,
         "reply": asked.reply,
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from bot import inert
+from bot import consent, inert
 from bot.rounds import BLANK, round_of
 from bot.shell.sheet import Cell, Column, Part, Table
 from bot.shell.times import exact, relative, when
@@ -62,12 +62,14 @@ def record_json(record: Clarification) -> dict[str, Any]:
         "context": asked.context,
         "acceptedResponseKinds": list(asked.kinds),
         "choices": [{"value": each.value, "label": each.label} for each in asked.choices],
+        "confirmation": _consent_json(record),
         "expiresAt": _moment(asked.expires_at),
         "via": asked.via,
         "heldBack": asked.held_back,
         "escalatedFor": asked.escalated_for if record.status == "escalated" else None,
         "answer": answer.body if answer else None,
         "response": asked.response,
+        "rationale": asked.rationale,
         "decidedBy": asked.decided_by or (answer.from_ if answer else None),
         "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
         "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
@@ -158,6 +160,15 @@ def _decided(record: Clarification, entry: Entry) -> str:
 def _ways(record: Clarification) -> Iterator[Part]:
     """How it can be answered."""
     asked = record.asked
+    if wanted := asked.confirmation:
+        yield Cell(consent.risk_words(wanted), style="yellow")
+        if warning := consent.warning_words(wanted):
+            yield Cell(warning, style="bold red")
+        if extra := consent.extra_words(wanted):
+            yield _indented(extra)
+        yield f"{consent.silence_words(wanted)}."
+        yield Cell(f"Answer it: clarify answer {record.id} {wanted.allowed[0]}", style="dim")
+        return
     if asked.context:
         yield f"Context:\n{_indented(asked.context)}"
     for number, option in enumerate(asked.choices, 1):
@@ -166,6 +177,23 @@ def _ways(record: Clarification) -> Iterator[Part]:
         yield f"If nobody answers, the agent assumes: {_indented(asked.default_response).strip()}"
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
     yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
+
+
+def _consent_json(record: Clarification) -> dict[str, Any] | None:
+    """What is to be accepted or rejected; None where a question is asked."""
+    wanted = record.asked.confirmation
+    if wanted is None:
+        return None
+    return {
+        "action": wanted.action,
+        "consequence": wanted.consequence,
+        "riskLevel": wanted.risk_level,
+        "irreversible": wanted.irreversible,
+        "reversibility": wanted.reversibility,
+        "defaultDecision": wanted.default_decision,
+        "allowedReplies": list(wanted.allowed),
+        "extraContext": dict(wanted.extra_context),
+    }
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:

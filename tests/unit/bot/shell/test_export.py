@@ -61,6 +61,7 @@ def test_export_says_who_asked_who_answered_when_through_what(place: Place) -> N
         "team": None,
         "user": None,
         "response": "PKCE",
+        "rationale": None,
         "reply": None,
     }
 

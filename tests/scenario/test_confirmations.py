@@ -1,0 +1,232 @@
+"""A consent that an agent waits for: shown with its stakes, given or refused by every surface, replied to once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.workspace.state import Message
+from tests.scenario.harness import TOKEN, Scene, config, controls, said
+from tests.scenario.prompts import Project
+from tests.scenario.typist import command
+
+SCHEMAS = Path(__file__).parents[1] / "unit" / "core" / "schemas"
+VALID = jsonschema.Draft202012Validator(
+    json.loads((SCHEMAS / "confirmation.reply.schema.json").read_text()),
+    format_checker=jsonschema.FormatChecker(),
+)
+ACTION = "Drop the table “orders” of production."
+AGAIN = {"clarify.accept"}
+
+
+async def confirm(stage: Scene, token: str = TOKEN, *, session: str = "sess_one", **fields: Any) -> Message:
+    """Have the producer ask for a consent; its card, once it is there. High risk and irreversible unless said."""
+    event: dict[str, Any] = {
+        "type": "aaep:agent.awaiting.confirmation",
+        "session_id": session,
+        "urgency": "critical",
+        "action": ACTION,
+        "consequence": "All 40,000 orders are gone.",
+        "reply_token": token,
+        "timeout_seconds": 600,
+        "default_decision": "reject",
+        "risk_level": "high",
+        "irreversible": True,
+    } | fields
+    await stage.producer.emit({key: value for key, value in event.items() if value is not None})
+    return await stage.card(event["action"])
+
+
+def asks_again(message: Message) -> set[str]:
+    """The action_ids of the buttons that Slack asks about once more."""
+    elements = [each for block in message.blocks for each in block.get("elements", ()) if "confirm" in each]
+    return {each["action_id"] for each in elements}
+
+
+async def decided(stage: Scene) -> dict[str, Any]:
+    """The reply as the producer took it, once; valid by its schema."""
+    reply = await stage.reply()
+    VALID.validate(reply)
+    assert len(stage.producer.replies) == 1
+    assert stage.producer.refusals == []
+    return reply
+
+
+@pytest.mark.parametrize(("label", "decision"), [("Accept", "accept"), ("Reject", "reject")])
+async def test_click_decides_and_the_reply_reaches_the_producer(
+    stage: Scene, label: str, decision: str
+) -> None:
+    async with stage.bot():
+        card = await confirm(stage, correlation_id="corr_1")
+        assert controls(card) == ["Accept", "Reject", "Answer…"]
+        assert asks_again(card) == AGAIN
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=label)).ok
+        reply = await decided(stage)
+        assert (reply["decision"], reply["decided_by"]) == (decision, f"user:slack/T0LOCAL/{FOLAKE}")
+        assert (reply["correlation_id"], "decision_rationale" in reply) == ("corr_1", False)
+        after = await stage.now_says(card, f"<@{FOLAKE}>")
+        assert f"Answer: {label}" in said(after)
+        assert not controls(after)
+    record = stage.record()
+    assert (record["status"], record["aaep"]["response"]) == ("resolved", decision)
+    assert (record["aaep"]["action"], record["aaep"]["riskLevel"]) == (ACTION, "high")
+
+
+async def test_everything_to_decide_it_stands_in_blocks_and_in_the_fallback_text(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(
+            stage, extra_context={"database": {"host": "db-7", "tables": ["orders", "items"]}}
+        )
+        blocks = json.dumps(card.blocks, ensure_ascii=False)
+        for words in (
+            "asks for a confirmation", ACTION, "Consequence: All 40,000 orders are gone.", "Risk: high.",
+            "Irreversible: it cannot be undone.", "If nobody answers: the agent does not go ahead", "host: db-7",
+            "tables: orders, items", "accept or reject",
+        ):  # fmt: skip
+            assert words in card.text, words
+            assert words in blocks, words
+        assert "Warning" not in card.text
+
+
+async def test_default_that_breaks_the_rule_is_warned_of(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(stage, default_decision="accept")
+        for shown in (card.text, json.dumps(card.blocks, ensure_ascii=False)):
+            assert "Warning: if nobody answers, this is carried out although it cannot be undone." in shown
+            assert "If nobody answers: the agent goes ahead, as if accepted" in shown
+
+
+async def test_low_risk_is_not_asked_twice(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(stage, risk_level="low", irreversible=False, reversibility="reversible")
+        assert "Risk: low. Reversible." in card.text
+        assert asks_again(card) == set()
+
+
+@pytest.mark.parametrize("reason", [None, "Not before <Monday>, & ask *Ade*."])
+async def test_modal_takes_a_decision_and_a_reason(stage: Scene, reason: str | None) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")).ok
+        modal = await stage.modal(ADE)
+        assert all(
+            words in json.dumps(modal.payload) for words in ("Drop the table", "40,000", "Risk: high.")
+        )
+        missing = await stage.workspace.submit_view(ADE, {"Reason": "Because."})
+        assert not missing.ok
+        entered = {"Your decision": "Reject"} | ({"Reason": reason} if reason else {"Reason": ""})
+        assert (await stage.workspace.submit_view(ADE, entered)).ok
+        reply = await decided(stage)
+        assert (reply["decision"], reply.get("decision_rationale")) == ("reject", reason)
+        after = await stage.now_says(card, f"<@{ADE}>")
+        if reason:
+            assert "Reason: Not before &lt;Monday&gt;, &amp; ask *Ade*." in after.text
+            assert f"Reason: {reason}" in json.dumps(after.blocks, ensure_ascii=False)
+
+
+async def test_thread_takes_its_own_words_and_asks_the_others_back(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=card.ts)
+        hint = await stage.whisper(FOLAKE, "could not be read as an answer")
+        assert "accept or reject" in hint.text
+        assert stage.producer.replies == []
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: too late in the day", thread_ts=card.ts)
+        reply = await decided(stage)
+        assert (reply["decision"], reply["decision_rationale"]) == ("reject", "too late in the day")
+    entry = stage.record()["thread"][1]
+    assert (entry["type"], entry["body"]) == ("answer", "Reject: too late in the day")
+
+
+async def test_command_and_shell_decide(stage: Scene) -> None:
+    async with stage.bot():
+        await confirm(stage)
+        listed = await command(stage, "")
+        assert "Drop the table" in listed.text
+        hint = await command(stage, "answer CLR-100001-001 yes")
+        assert "accept or reject" in hint.text
+        told = await command(stage, "answer CLR-100001-001 accept")
+        assert "“Accept”" in told.text
+        assert (await decided(stage))["decision"] == "accept"
+        again = await confirm(stage, "rpl_2", action="Now the table “items”.")
+        shell = Project.at(stage.folder, config(stage.producer.url))
+        shown = await shell.fine("show", "CLR-100001-002")
+        assert all(words in shown for words in ("Now the table", "Risk: high.", "accept"))
+        await shell.fine("answer", "CLR-100001-002", "reject: never")
+        reply = await stage.reply("rpl_2")
+        assert (reply["decision"], reply["decision_rationale"]) == ("reject", "never")
+        await stage.now_says(again, "Answer: Reject")
+
+
+async def test_only_what_the_agent_takes_is_offered(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(stage, allowed_replies=["reject", "postpone"])
+        assert controls(card) == ["Reject", "Answer…"]
+        await stage.workspace.post(ADE, AGENTS, "accept", thread_ts=card.ts)
+        assert "Reply with reject" in (await stage.whisper(ADE, "could not be read")).text
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Reject")
+        assert (await decided(stage))["decision"] == "reject"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"action": None, "summary_normal": ACTION}, {"reply_token": None}, {"allowed_replies": ["approve"]}],
+    ids=["no action", "no token", "no decision"],
+)
+async def test_broken_confirmation_is_shown_and_paged_but_never_decided(
+    stage: Scene, broken: dict[str, Any]
+) -> None:
+    async with stage.bot():
+        event = {
+            "type": "aaep:agent.awaiting.confirmation", "session_id": "sess_one", "urgency": "critical",
+            "action": ACTION, "reply_token": TOKEN, "timeout_seconds": 600, "default_decision": "reject",
+        }  # fmt: skip
+        await stage.producer.emit({k: v for k, v in (event | broken).items() if v is not None})
+        notice = await stage.message("Drop the table")
+        assert not {"Accept", "Reject"} & set(controls(notice))
+        await stage.page("Drop the table")
+    assert not list((stage.folder / "ledgers").glob("issue-*.json"))
+
+
+async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        card = await confirm(stage)
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")
+        await decided(stage)
+        await stage.now_says(card, "Answer: Accept")
+        await confirm(stage, event_id="evt_again")
+        await confirm(stage, "rpl_2")
+        await stage.until(lambda: len(stage.cards()) == 2)
+        await bot.intake.drained()
+    records = stage.ledger(100001)["clarifications"]
+    assert [(each["round"], each["aaep"]["replyToken"]) for each in records] == [(1, TOKEN), (1, "rpl_2")]
+    assert len(stage.cards()) == 2
+
+
+async def test_escalated_confirmation_is_decided_on_the_page(stage: Scene) -> None:
+    async with stage.bot():
+        await confirm(stage)
+        await command(stage, "escalate CLR-100001-001")
+        page = await stage.page(ACTION)
+        assert "Risk: high. Irreversible: it cannot be undone." in page.text
+        assert {"Accept", "Reject"} <= set(controls(page))
+        assert asks_again(page) == AGAIN
+        assert (await stage.workspace.click(ONCALL, page.channel, page.ts, label="Accept")).ok
+        assert (await decided(stage))["decided_by"].endswith(ONCALL)
+    assert stage.record()["status"] == "resolved"
+
+
+async def test_reply_is_the_same_on_every_try(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        stage.producer.refuse_next(503, times=2)
+        await stage.workspace.post(ADE, AGENTS, "accept: checked twice", thread_ts=card.ts)
+        reply = await decided(stage)
+        asked = stage.record()["aaep"]
+        assert (reply["timestamp"], reply["decision_rationale"]) == (asked["answeredAt"], "checked twice")
+        assert reply["decided_by"] == asked["decidedBy"]
