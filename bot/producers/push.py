@@ -18,8 +18,9 @@ from bot.producers.backlog import Arrival
 from bot.producers.client import json_body
 from bot.producers.intake import Intake
 from bot.producers.pushing import KeptReply, NotTaken, Place, PushedReplies, Taken, TooManyReaders
+from bot.producers.replies import reply_message
 from bot.producers.stream import Frame, Oversize
-from core.aaep import IGNORED_TYPES, Event, NotAnEvent, clarification_reply
+from core.aaep import IGNORED_TYPES, Event, NotAnEvent
 from core.clock import Clock
 
 HEARD_LATELY = timedelta(minutes=5)
@@ -158,8 +159,8 @@ class Push:
 
     async def _keep(self, reply: Reply) -> tuple[int, str]:
         place = await self._known_place()
-        body = json_body(_message(reply, place.subscription)).decode()
-        digest = hashlib.blake2b(json_body(_message(reply, "")), digest_size=12).hexdigest()
+        body = json_body(reply_message(reply, place.subscription)).decode()
+        digest = hashlib.blake2b(json_body(reply_message(reply, "")), digest_size=12).hexdigest()
         return await self._kept.keep(self.producer, reply, digest, body, self._clock.now())
 
     async def _taken(self, number: int) -> bool:
@@ -264,14 +265,3 @@ def _text(body: bytes) -> tuple[str, bool]:
         return body.decode("utf-8-sig"), False
     except UnicodeDecodeError:
         return body.decode("utf-8", "replace"), True
-
-
-def _message(reply: Reply, subscription: str) -> dict[str, Any]:
-    return clarification_reply(
-        reply_token=reply.reply_token,
-        response=reply.response,
-        subscription_id=subscription,
-        answered_at=reply.answered_at,
-        decided_by=reply.decided_by,
-        correlation_id=reply.correlation_id,
-    )

@@ -13,7 +13,7 @@ from bot.errors import StorageError
 from core.clock import Clock
 
 HEARTBEAT = 15.0
-_OPENING = b": connected\nretry: 2000\n\n"
+_OPENING = b": connected\n\n"  # no field: some readers take a frame of any for an event
 _BEAT = b": heartbeat\n\n"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

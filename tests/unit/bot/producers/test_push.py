@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,15 @@ async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock:
     }
     for reader in (first, second, other):
         reader.close()
+
+
+async def test_reply_to_a_confirmation_is_a_decision(bot: Life, clock: ManualClock) -> None:
+    decision = replace(answer(clock, response="reject"), confirms=True, rationale="not on a Friday")
+    await bot.hub.send("planner", decision)
+    reader = await bot.push().open(None)
+    [message] = await read(reader)
+    assert (message["type"], message["decision"]) == ("confirmation.reply", "reject")
+    assert message["decision_rationale"] == "not on a Friday"
 
 
 async def test_reply_is_the_same_on_every_try(bot: Life, clock: ManualClock) -> None:

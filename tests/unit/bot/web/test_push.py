@@ -1,0 +1,329 @@
+"""The push dialect on a real socket, with a real storage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from pydantic import SecretStr
+
+from bot.ports import Accepted, TryAgain
+from bot.web.callers import Callers
+from bot.web.push import push_routes
+from bot.web.server import HttpServer, build_app
+from bot.web.streams import HEARTBEAT
+from tests.clocks import ManualClock, until
+from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life
+
+PATIENCE = 20.0
+PLANNER = {"Authorization": "Bearer planner-token"}
+BUILDER = {"Authorization": "Bearer builder-token"}
+MESSAGES, EVENTS = "/aaep/v1/messages", "/aaep/v1/events"
+
+
+@dataclass(frozen=True)
+class Door:
+    bot: Life
+    server: HttpServer
+    client: httpx.AsyncClient
+
+    async def post(self, message: object, headers: dict[str, str] | None = None) -> httpx.Response:
+        return await self.client.post(MESSAGES, json=message, headers=headers or PLANNER)
+
+    @asynccontextmanager
+    async def reading(
+        self, last: str | None = None, path: str = EVENTS, headers: dict[str, str] | None = None
+    ) -> AsyncIterator[Replies]:
+        """A reader of the replies, once it is connected."""
+        resume = {"Last-Event-ID": last} if last else {}
+        async with self.client.stream("GET", path, headers=(headers or PLANNER) | resume) as response:
+            assert response.status_code == 200
+            yield Replies(response)
+
+
+class Replies:
+    """The replies as an agent reads them; `comments` so far."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.headers = response.headers
+        self.comments: list[str] = []
+        self._frames = self._read(response)
+
+    async def next(self) -> tuple[str, dict[str, Any]]:
+        """The next frame's id and message."""
+        async with asyncio.timeout(PATIENCE):
+            return await anext(self._frames)
+
+    async def token(self) -> str:
+        """Whose reply comes next."""
+        return str((await self.next())[1]["reply_token"])
+
+    async def end(self) -> None:
+        """Returns when the server ended the stream."""
+        async with asyncio.timeout(PATIENCE):
+            async for frame in self._frames:
+                raise AssertionError(frame)
+
+    async def _read(self, response: httpx.Response) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        fields: dict[str, str] = {}
+        async for line in response.aiter_lines():
+            if line.startswith(":"):
+                self.comments.append(line)
+            elif line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            elif fields:
+                yield fields["id"], json.loads(fields["data"])
+                fields = {}
+
+
+@asynccontextmanager
+async def open_door(
+    folder: Path, clock: ManualClock, tokens: dict[str, SecretStr | None] | None = None, seed: int = 7
+) -> AsyncIterator[Door]:
+    known = tokens or {"planner": SecretStr("planner-token"), "builder": SecretStr("builder-token")}
+    async with life(folder, clock, list(known), seed) as bot:
+        routes = push_routes(callers=Callers(known), producers=bot.hub, clock=clock)
+        listening = asyncio.Event()
+        server = HttpServer(build_app([routes], version="1.2.3"), "127.0.0.1", 0, lambda _: listening.set())
+        await server.bind()
+        running = asyncio.create_task(server.run())
+        async with asyncio.timeout(PATIENCE):
+            await listening.wait()
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, trust_env=False) as client:
+            try:
+                yield Door(bot, server, client)
+            finally:
+                server.begin_stop()
+                async with asyncio.timeout(PATIENCE):
+                    await running
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def door(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Door]:
+    async with open_door(tmp_path, clock) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as entries:
+        yield entries
+
+
+async def test_event_is_accepted_once_it_is_in_the_inbox(door: Door, clock: ManualClock) -> None:
+    for _ in range(2):
+        response = await door.post(asked(clock))
+        assert response.status_code == 202
+        assert response.json() == {"status": "accepted", "event_id": "evt_0000000000000001", "problems": []}
+        assert await door.bot.ids() == ["evt_0000000000000001"]
+
+
+async def test_event_that_breaks_its_schema_is_accepted_with_what_is_wrong(door: Door) -> None:
+    response = await door.post({"type": "aaep:agent.awaiting.clarification", "question": "Deploy?"})
+    assert response.status_code == 202
+    assert "reply_token missing" in response.json()["problems"]
+
+
+async def test_event_that_cannot_be_stored_is_to_be_sent_again(door: Door, clock: ManualClock) -> None:
+    door.bot.inbox.refuses = True
+    response = await door.post(asked(clock))
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+    assert response.json()["error"] == "STORAGE_UNAVAILABLE"
+    door.bot.inbox.refuses = False
+    assert (await door.post(asked(clock))).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (b"{}", 400, "type"),
+        (b"", 400, None),
+        (b'{"type": "agent', 400, None),
+        (b"[]", 400, None),
+        (b'{"type": "subscription.request"}', 400, "subscriber_id"),
+    ],
+)
+async def test_event_that_is_none_is_refused_with_field_and_reason(
+    door: Door, body: bytes, status: int, field: str | None
+) -> None:
+    headers = PLANNER | {"Content-Type": "application/json"}
+    response = await door.client.post(MESSAGES, content=body, headers=headers)
+    told = response.json()
+    assert (response.status_code, told["error"], told.get("field")) == (status, "BAD_INPUT", field)
+    assert len(told["message"]) > 10
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_event_over_the_limit_is_refused_and_told(
+    door: Door, clock: ManualClock, declared: bool
+) -> None:
+    big = json.dumps(asked(clock, context="x" * (1 << 20))).encode()
+
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, len(big), 65536):
+            yield big[start : start + 65536]
+
+    headers = PLANNER | {"Content-Type": "application/json"}
+    try:
+        response = await door.client.post(MESSAGES, content=big if declared else parts(), headers=headers)
+    except httpx.NetworkError:  # it is refused while it is still being sent
+        pass
+    else:
+        assert response.status_code == 413
+    await until(lambda: door.bot.troubles)
+    assert door.bot.troubles[0].key.startswith("oversize:")
+    assert await door.bot.ids() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", MESSAGES), ("GET", EVENTS), ("POST", "/messages"), ("GET", "/events")]
+)
+async def test_routes_need_the_token(door: Door, method: str, path: str) -> None:
+    headers = {"Authorization": "Bearer planner-tokem", "Content-Type": "application/json"}
+    response = await door.client.request(method, path, headers=headers, content=b"{}")
+    assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
+    assert "planner-tokem" not in response.text
+
+
+async def test_routes_of_a_producer_without_token_are_open_to_this_machine(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    async with open_door(tmp_path, clock, {"helper": None}) as door:
+        taken = await door.client.post(MESSAGES, json=asked(clock))
+        assert taken.status_code == 202
+        page = await door.client.post(MESSAGES, json=asked(clock), headers={"Origin": "https://example.org"})
+        assert page.status_code == 403
+        plain = await door.client.post(MESSAGES, content=b"{}", headers={"Content-Type": "text/plain"})
+        assert plain.status_code == 415
+
+
+async def test_reply_is_streamed_to_its_producer_only(door: Door, clock: ManualClock) -> None:
+    await door.post(asked(clock))
+    async with door.reading() as mine, door.reading(headers=BUILDER) as other:
+        assert mine.headers["content-type"].startswith("text/event-stream")
+        assert mine.headers["cache-control"] == "no-store"
+        assert await door.bot.hub.send("planner", answer(clock)) == Accepted(proof=False)
+        assert await door.bot.hub.send("builder", answer(clock, "rpl_builder")) == Accepted(proof=False)
+        assert await mine.token() == TOKEN
+        assert await other.token() == "rpl_builder"
+
+
+async def test_reply_is_streamed_to_all_readers_on_either_path(door: Door, clock: ManualClock) -> None:
+    async with door.reading() as first, door.reading(path="/events") as second:
+        await door.bot.hub.send("planner", answer(clock))
+        assert await first.next() == await second.next()
+
+
+async def test_stream_resumes_over_our_restart(tmp_path: Path, clock: ManualClock) -> None:
+    async with open_door(tmp_path, clock) as door:
+        async with door.reading() as replies:
+            await door.bot.hub.send("planner", answer(clock, "rpl_1"))
+            last, _ = await replies.next()
+        await until(lambda: not door.bot.push().since)
+        assert isinstance(await door.bot.hub.send("planner", answer(clock, "rpl_2")), TryAgain)
+    async with open_door(tmp_path, clock, seed=8) as door, door.reading(last) as replies:
+        assert await replies.token() == "rpl_2"
+        assert await door.bot.hub.send("planner", answer(clock, "rpl_2")) == Accepted(proof=False)
+
+
+async def test_stream_without_an_id_begins_with_all_that_matters(door: Door, clock: ManualClock) -> None:
+    await door.post(asked(clock))
+    await door.bot.hub.send("planner", answer(clock))
+    for _ in range(2):
+        async with door.reading() as replies:
+            assert await replies.token() == TOKEN
+
+
+async def test_stream_has_heartbeats_while_nothing_happens(door: Door, clock: ManualClock) -> None:
+    async with door.reading() as replies:
+        reading = asyncio.ensure_future(replies.token())
+        await until(lambda: clock.sleeping)
+        assert ": heartbeat" not in replies.comments
+        await clock.advance(HEARTBEAT)
+        await until(lambda: ": heartbeat" in replies.comments)
+        await door.bot.hub.send("planner", answer(clock))
+        assert await reading == TOKEN
+
+
+async def test_stream_ends_when_the_server_stops(door: Door) -> None:
+    async with door.reading() as replies:
+        reading = asyncio.ensure_future(replies.end())
+        await until(lambda: door.bot.push().since)
+        door.server.begin_stop()
+        await reading
+    await until(lambda: not door.bot.push().since)
+
+
+async def test_stream_that_its_reader_left_is_no_reader(door: Door, clock: ManualClock) -> None:
+    async with door.reading():
+        await until(lambda: door.bot.push().since)
+    await until(lambda: not door.bot.push().since)
+    assert isinstance(await door.bot.hub.send("planner", answer(clock)), TryAgain)
+
+
+async def test_stream_ends_when_the_storage_fails_and_is_found_again(door: Door, clock: ManualClock) -> None:
+    async with door.reading() as replies:
+        reading = asyncio.ensure_future(replies.end())
+        await until(lambda: clock.sleeping)
+        await door.bot.store.execute("alter table pushed_replies rename to away")
+        for reader in list(door.bot.push()._readers):
+            reader.more.set()
+        await reading
+    response = await door.client.get(EVENTS, headers=PLANNER | {"Last-Event-ID": "x"})
+    await door.bot.store.execute("alter table away rename to pushed_replies")
+    assert response.status_code in {200, 503}
+    async with door.reading() as replies:
+        await door.bot.hub.send("planner", answer(clock))
+        assert await replies.token() == TOKEN
+
+
+async def test_handshake_has_its_own_answers(door: Door) -> None:
+    request = {"type": "subscription.request", "subscriber_id": "planner", "capabilities": {}}
+    old = await door.post(request | {"aaep_version": "0.9.0"})
+    assert (old.status_code, old.json()["type"]) == (400, "subscription.rejected")
+    told = await door.post(request | {"aaep_version": "1.0.0"})
+    subscription = told.json()["subscription_id"]
+    assert (told.status_code, told.json()["type"]) == (201, "subscription.accepted")
+    assert told.headers["location"] == f"/aaep/v1/events?subscription_id={subscription}"
+    async with door.reading(path=told.headers["location"]):
+        pass
+    close = {"type": "subscription.close", "subscription_id": subscription}
+    closed = await door.post(close)
+    assert (closed.status_code, closed.content) == (204, b"")
+    again = await door.post(close)
+    assert (again.status_code, again.json()["field"]) == (400, "subscription_id")
+
+
+async def test_log_holds_neither_tokens_nor_contents(door: Door, clock: ManualClock, log: list[Any]) -> None:
+    await door.post(asked(clock, question="Shall we buy Acme?"))
+    await door.post({"question": "Shall we buy Acme?"})
+    async with door.reading() as replies:
+        await door.bot.hub.send("planner", answer(clock, response="Yes, at 12 dollars"))
+        await replies.next()
+    await until(lambda: not door.bot.push().since)
+    told = repr(log)
+    for secret in ("Acme", "dollars", "planner-token", TOKEN):
+        assert secret not in told
+    assert "reads its replies" in told
+
+
+async def test_openapi_knows_the_routes_and_their_answers(door: Door) -> None:
+    paths = (await door.client.get("/openapi.json")).json()["paths"]
+    assert set(paths) == {MESSAGES, EVENTS}
+    assert {"201", "202", "204", "400"} <= set(paths[MESSAGES]["post"]["responses"])
+    assert paths[MESSAGES]["post"]["security"] == [{"producer": []}]
+    assert list(paths[EVENTS]["get"]["responses"]["200"]["content"]) == ["text/event-stream"]
