@@ -54,13 +54,14 @@ _CATEGORIES = {
 class Notice:
     """A notice before it is laid out: all of it plain text but for live facts.
 
-    `texts` may be cut in the blocks; the whole is then in the thread.
+    `texts` may be cut in the blocks; the whole is then in the thread. `alert`: how it stands, before all else.
     """
 
     heading: str
     texts: tuple[str, ...]
     facts: tuple[Words, ...] = ()
     buttons: tuple[Button, ...] = ()
+    alert: tuple[Words, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +74,50 @@ class Laid:
     sections: tuple[str, ...]
     facts: tuple[Words, ...]
     buttons: tuple[Button, ...]
+    alert: tuple[Words, ...]
 
 
 def laid(notice: Notice) -> Laid:
     """The notice cut to what a message holds, and the whole in pieces where it was cut."""
     texts = [words(text) for text in notice.texts if text]
     spoken = [inert.utc_dates(part.text) if part.live else part.text for part in notice.facts]
-    whole = "\n".join(filter(None, [f"{notice.heading}.", *texts, " ".join(map(sentence, spoken))]))
-    text = inert.fallback(whole)
-    budget = Budget.beside(text)
-    budget.spend(notice.heading, *(part.text for part in notice.facts))
+    body = "\n".join(filter(None, [*texts, " ".join(map(sentence, spoken))]))
+    whole = "\n".join(filter(None, [f"{notice.heading}.", body]))
+    head = _head(notice)
+    room = inert.TEXT_LIMIT - inert.size(head) - 1
+    text = inert.fallback(body, room)
+    budget = Budget.beside(f"{head}\n{text}")
+    budget.spend(notice.heading, *(part.text for part in (*notice.facts, *notice.alert)))
     fitted = budget.fit(texts)
-    is_cut = budget.cut or inert.size(inert.fallback(whole, len(whole) * 5)) > inert.TEXT_LIMIT
+    is_cut = budget.cut or inert.size(inert.fallback(body, len(body) * 5)) > room
     if is_cut:
-        text = f"{inert.fallback(whole, inert.TEXT_LIMIT - len(POINTER) - 1)}\n{POINTER}"
+        text = f"{inert.fallback(body, room - inert.size(POINTER) - 1)}\n{POINTER}"
     return Laid(
-        text=text,
+        text=f"{head}\n{text}".strip(),
         more=tuple(p for p in inert.split_unescaped(whole, PIECE) if p.strip()) if is_cut else (),
         heading=inert.clip(notice.heading, _HEADING),
         sections=tuple(piece for part in fitted for piece in pieces(part, SECTION)),
         facts=notice.facts,
         buttons=notice.buttons,
+        alert=notice.alert,
     )
+
+
+def _head(notice: Notice) -> str:
+    """Heading and standing, escaped; people's mentions are the only live part."""
+    said = (
+        inert.utc_dates(part.text) if part.live else inert.fallback(part.text, 400) for part in notice.alert
+    )
+    return " ".join((inert.fallback(f"{notice.heading}.", 2 * _HEADING), *map(sentence, said)))
 
 
 def error_notice(event: Event) -> Notice:
     """`agent.session.errored` (AAEP §4.1.3), also with the fields that are found in the wild."""
     category = event.text("error_category")
-    said = _CATEGORIES.get(category or "unknown") or _fact(category or "")
+    said = _CATEGORIES.get(category or "unknown") or fact(category or "")
     facts = [f"Category: {said}"]
     if code := event.text("error_code"):
-        facts.append(f"Code: {_fact(code)}")
+        facts.append(f"Code: {fact(code)}")
     if isinstance(recoverable := event.raw.get("recoverable"), bool):
         facts.append("Recoverable" if recoverable else "Not recoverable")
     summary, message = event.summary(), event.text("error_message")
@@ -121,14 +135,12 @@ def generic_notice(event: Event) -> Notice:
     """Any critical event that no card can show. Nothing in it can be answered from Slack."""
     if event.type == aaep.CONFIRMATION:
         return _confirmation(event)
-    if event.type == aaep.HANDOFF:
-        return _handoff(event)
     if event.type == aaep.CLARIFICATION:
         return _broken_clarification(event)
     summary = event.summary()
     texts = [summary] if summary else list(_first_fields(event.raw))
     return Notice(
-        f"{agent_of(event)} reports {_fact(event.type)}",
+        f"{agent_of(event)} reports {fact(event.type)}",
         tuple(texts) or ("The event says nothing that can be shown.",),
         _words([_session(event)]),
     )
@@ -139,8 +151,8 @@ def session_notice(event: Event) -> Notice:
     cancelled = event.type == aaep.CANCELLED
     by, why = event.text("cancelled_by"), event.text("cancellation_reason")
     facts = [
-        f"Cancelled by: {_fact(by)}" if by else "",
-        f"Reason: {_fact(why).replace('_', ' ')}" if why else "",
+        f"Cancelled by: {fact(by)}" if by else "",
+        f"Reason: {fact(why).replace('_', ' ')}" if why else "",
     ]
     verb = "was cancelled" if cancelled else "is done"
     texts = [event.summary() or ("The session was cancelled." if cancelled else "The session is complete.")]
@@ -154,6 +166,11 @@ def agent_of(event: Event) -> str:
     return inert.clip(inert.line(event.agent_name or event.agent_id) or "An agent", NAME_LIMIT)
 
 
+def fact(text: str) -> str:
+    """A short value of an agent's on one line."""
+    return inert.clip(inert.line(text), _FACT)
+
+
 def safe_url(url: str | None) -> str:
     """`url` where it is a plain http(s) link without a user part; else empty."""
     return url if url and len(url) <= URL_LIMIT and _URL.fullmatch(url) else ""
@@ -162,11 +179,11 @@ def safe_url(url: str | None) -> str:
 def _confirmation(event: Event) -> Notice:
     facts = ["This cannot be answered from Slack yet: decide it where the agent runs"]
     if risk := event.text("risk_level"):
-        facts.append(f"Risk: {_fact(risk)}")
+        facts.append(f"Risk: {fact(risk)}")
     if event.raw.get("irreversible") is True or event.text("reversibility"):
-        facts.append(_fact(event.text("reversibility") or "irreversible").replace("_", " ").capitalize())
+        facts.append(fact(event.text("reversibility") or "irreversible").replace("_", " ").capitalize())
     if default := event.text("default_decision"):
-        facts.append(f"If nobody decides: {_fact(default)}")
+        facts.append(f"If nobody decides: {fact(default)}")
     live = []
     if (seconds := event.raw.get("timeout_seconds")) and type(seconds) is int and 0 < seconds <= 86_400:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
@@ -178,18 +195,6 @@ def _confirmation(event: Event) -> Notice:
     return Notice(f"{agent_of(event)} asks for a confirmation", tuple(texts), (*_words(facts), *live))
 
 
-def _handoff(event: Event) -> Notice:
-    facts = [
-        f"{label}: {_fact(value).replace('_', ' ') if key == 'target_kind' else _fact(value)}"
-        for label, key in (("To", "target_kind"), ("At", "target_uri"), ("Urgency", "urgency_for_handoff"))
-        if (value := event.text(key))
-    ]
-    texts = [event.text("reason") or event.summary() or "The agent gave no reason."]
-    if packaged := outline(event.raw.get("packaged_context"), _PRETTY):
-        texts.append(f"What it hands over:\n{packaged}")
-    return Notice(f"{agent_of(event)} hands over", tuple(texts), _words([*facts, _session(event)]))
-
-
 def _broken_clarification(event: Event) -> Notice:
     texts = [event.text("question") or event.summary() or "The agent asks something that cannot be read."]
     labels = event.raw.get("choices") or event.raw.get("options")
@@ -198,7 +203,7 @@ def _broken_clarification(event: Event) -> Notice:
     if context := event.text("context"):
         texts.append(f"Context: {context}")
     wrong = "; ".join(event.problems) or "it breaks its schema"
-    facts = [f"This cannot be answered from Slack: {_fact(wrong)}", _session(event)]
+    facts = [f"This cannot be answered from Slack: {fact(wrong)}", _session(event)]
     return Notice(f"{agent_of(event)} asks", tuple(texts), _words(facts))
 
 
@@ -209,15 +214,11 @@ def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:
         if key not in _ENVELOPE and isinstance(value, (str, int, float)) and str(value).strip()
     )
     for _, (key, value) in zip(range(_FIRST_FIELDS), readable, strict=False):
-        yield f"{_fact(key)}: {inert.clip(inert.plain(str(value)), _PRETTY)}"
+        yield f"{fact(key)}: {inert.clip(inert.plain(str(value)), _PRETTY)}"
 
 
 def _session(event: Event) -> str:
     return f"Session: {inert.clip(inert.line(event.session_id), 80)}"
-
-
-def _fact(text: str) -> str:
-    return inert.clip(inert.line(text), _FACT)
 
 
 def _words(facts: Sequence[str]) -> tuple[Words, ...]:

@@ -5,6 +5,8 @@ is paged for them.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import structlog
 
@@ -12,6 +14,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.inbox import Item
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.pages import Page
+from bot.handoff import handoff_body, handoff_of, handoff_title
 from bot.ports import Trouble
 from bot.render import Message, Renderer
 from bot.settings.model import Settings
@@ -49,9 +52,11 @@ class Notifier:
         if event.type == aaep.ERRORED:
             await self._notice(item, self._renderer.error_notice(event), critical=True)
             await self._page_error(item)
+        elif event.type == aaep.HANDOFF:
+            await self._handoff(item)
         elif event.critical and event.question is None:
             await self._notice(item, self._renderer.generic_notice(event), critical=True)
-            if event.type in {aaep.CLARIFICATION, aaep.HANDOFF}:
+            if event.type in {aaep.CLARIFICATION, aaep.CONFIRMATION}:
                 await self._page_event(item)
         elif event.type in _IN_THREADS and await self._messages.thread_of(item.producer, event.session_id):
             if event.type == aaep.TOOL_COMPLETED:
@@ -94,23 +99,31 @@ class Notifier:
             await self._delivery.page(page, odd.agent_id)
         self._named[key] = odd.digest
 
+    async def _handoff(self, item: Item) -> None:
+        """Its card, and the page that it follows: paged first, since the card's controls are the page's. How urgent it
+        is by the agent's own word is told, and changes nothing: critical events are never held back.
+        """
+        handoff, event = handoff_of(item.event), item.event
+        key = f"{item.producer}:{event.event_id}"
+        page = Page(f"handoff:{key}", "Handoff requested", handoff_title(handoff), handoff_body(handoff))
+        await self._delivery.page(page, event.agent_id)
+        await self._show(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
+
     async def _notice(self, item: Item, message: Message, *, critical: bool) -> None:
+        words = {"text": message.text, "blocks": message.blocks, "more": message.more}
+        await self._show(item, "notice", words, critical=critical)
+
+    async def _show(self, item: Item, kind: str, words: Mapping[str, Any], *, critical: bool) -> None:
+        standing = {"opens_thread": critical, "broadcast": critical, "needed": critical}
         await self._delivery.notify(
             Fresh(
                 key=f"notice:{item.producer}:{item.event.event_id}",
-                kind="notice",
+                kind=kind,
                 target=self._settings.route_for(item.event.agent_id).channel,
                 producer=item.producer,
                 session_id=item.event.session_id,
-                body={
-                    "text": message.text,
-                    "blocks": message.blocks,
-                    "more": message.more,
-                    "opens_thread": critical,
-                    "broadcast": critical,
-                    "needed": critical,
-                },
-                wanted="notice",
+                body={**words, **standing},
+                wanted=kind,
             )
         )
 
@@ -127,15 +140,17 @@ class Notifier:
         await self._delivery.page(page, event.agent_id)
 
     async def _page_event(self, item: Item) -> None:
-        """A handoff, or a question that nobody can answer from Slack: a human has to go to the agent."""
+        """Something is asked that nobody can answer from Slack: a human has to go to the agent."""
         event = item.event
-        agent = event.agent_name or event.agent_id
-        if event.type == aaep.HANDOFF:
-            title, reason, body = f"{agent} hands over to a human", "Handoff requested", event.text("reason")
-        else:
-            title = f"{agent} asks something that cannot be answered here"
-            reason, body = "Its question breaks the protocol: " + ", ".join(event.problems), None
-        page = Page(f"event:{item.producer}:{event.event_id}", reason, title, body or event.summary() or "")
+        title = f"{event.agent_name or event.agent_id} asks something that cannot be answered here"
+        wrong = ", ".join(event.problems)
+        reason = (
+            f"Its question breaks the protocol: {wrong}"
+            if wrong
+            else "There is no way to answer it from Slack"
+        )
+        body = event.text("action") or event.summary() or ""
+        page = Page(f"event:{item.producer}:{event.event_id}", reason, title, body)
         await self._delivery.page(page, event.agent_id)
 
     async def _tool(self, item: Item) -> None:

@@ -107,7 +107,7 @@ def heading(sheet: Sheet) -> str:
 def state_words(sheet: Sheet) -> list[Words]:
     """Who has it, until when it sleeps, how it ended, where it goes on."""
     matter = sheet.only
-    found = list(_standing(matter)) if matter is not None else []
+    found = standing_words(matter) if matter is not None else []
     if sheet.covered and not sheet.is_closed:
         found.append(Words("Paged again below."))
     return found
@@ -170,7 +170,8 @@ def closing_words(matter: Matter) -> str:
     return closed_words(shown, _FACT) if shown.stage == "closed" else "Closed"
 
 
-def _standing(matter: Matter) -> list[Words]:
+def standing_words(matter: Matter) -> list[Words]:
+    """Who has it, until when it sleeps, or how it ended; none while it is in nobody's hands."""
     who = inert.mention(matter.who) if matter.who and inert.is_user(matter.who) else None
     if matter.state == "closed":
         return _ending(matter, who)
@@ -190,7 +191,8 @@ def _ending(matter: Matter, who: str | None) -> list[Words]:
     record = matter.record
     shown = round_of(record) if record is not None else None
     if shown is None:
-        return [Words(f"Seen by {who}", live=True)] if who else [Words("Closed")]
+        verb = "Taken" if matter.kind == "handoff" else "Seen"
+        return [Words(f"{verb} by {who}", live=True)] if who else [Words("Closed")]
     if shown.stage != "answered":
         return [Words(closed_words(shown, _FACT))] if shown.stage == "closed" else [Words("Closed")]
     by = Words(f"Answered by {inert.mention(shown.slack_user)}", live=True) if shown.slack_user else None

@@ -19,12 +19,13 @@ from bot import blockkit, codec, inert, notices
 from bot.blockkit import SECTION, TITLE, Block
 from bot.card import open_card, settled_card
 from bot.forms import answer_form, full_page
+from bot.handoff import Handoff, handoff_notice
 from bot.home.codec import CALLBACK as HOME_CALLBACK
 from bot.home.layout import Home
 from bot.listing import Listing
 from bot.nudge import Nudge, nudge, rollup_nudge
 from bot.pagecard import page_card
-from bot.pagesheet import Sheet
+from bot.pagesheet import Matter, Sheet
 from bot.pagetext import page_text
 from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.parts import pieces
@@ -132,6 +133,10 @@ class Renderer:
     def generic_notice(self, event: Event) -> Message:
         """Any critical event that no card can show."""
         return self._notice(notices.generic_notice(event))
+
+    def handoff_card(self, handoff: Handoff, matter: Matter) -> Message:
+        """The card of a handoff; `matter` is what on-call is paged for, as it stands."""
+        return self._notice(handoff_notice(handoff, matter))
 
     def session_notice(self, event: Event) -> Message:
         """A session that was completed or cancelled."""

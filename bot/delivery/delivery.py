@@ -275,7 +275,7 @@ class Delivery:
     async def _landed(self, row: Row, wish: Wish) -> None:
         if row.kind == "page":
             await self._pager.ended(row.key, "sent")
-        elif row.kind == "notice":
+        elif row.kind in {"notice", "handoff"}:
             self._pager.landed(row.key)
         await self._sequels.follow(row, wish)
 

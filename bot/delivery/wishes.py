@@ -90,6 +90,8 @@ class Wishes:
             return await self._rollup(row)
         if row.kind == "page" and row.body is None:
             return await self._page(row)
+        if row.kind == "handoff":
+            return await self._handoff(row)
         return await self._told(row)
 
     async def _card(self, row: Row) -> Wish | Hold:
@@ -183,10 +185,26 @@ class Wishes:
             and await self._messages.card_to_come(row.session_id)
         )
 
+    async def _handoff(self, row: Row) -> Wish | Hold:
+        """What an agent handed over, and who has it by now."""
+        drawn = await self._draw(row) if self._draw is not None else None
+        if drawn is None:
+            return Hold("nobody was paged for it")
+        return await self._placed(
+            row, drawn.message, _hash(drawn.message), final=drawn.final, needed=drawn.needed
+        )
+
     async def _told(self, row: Row) -> Wish | Hold:
         """A notice or page, whose words were stored when it was decided."""
         body = row.body or {}
         message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
+        return await self._placed(row, message, row.wanted or "", final=True, needed=bool(body.get("needed")))
+
+    async def _placed(
+        self, row: Row, message: Message, shown: str, *, final: bool, needed: bool
+    ) -> Wish | Hold:
+        """In its session's thread, which it may have to open; or where it stands already."""
+        body = row.body or {}
         channel, thread_ts, opens = row.channel or row.target, row.thread_ts, False
         if row.ts is None:
             channel, thread_ts = row.target, body.get("thread_ts")
@@ -199,13 +217,13 @@ class Wishes:
         return _own(
             row,
             message,
-            row.wanted or "",
-            final=True,
+            shown,
+            final=final,
             channel=channel,
             thread_ts=thread_ts,
             broadcast=bool(body.get("broadcast")) and thread_ts is not None,
             opens_thread=opens,
-            needed=bool(body.get("needed")),
+            needed=needed,
         )
 
 

@@ -19,12 +19,12 @@ from bot.paging.codec import HAND_BLOCK, PagePress
 from bot.paging.loop import Loop
 from bot.paging.model import Incident
 from bot.paging.ports import Change, HandModal, Holding, Records
-from bot.paging.words import Announcer, many, said_handed, said_taken
+from bot.paging.words import Announcer, many, said_handed, said_taken, taken_words
 from bot.ports import Place
 from core.clarification import Clarification, Holder, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout, NotFound, NotOpen
-from core.oncall import Closed, Handed, Happening, NotMine, Snoozed, Taken, quiet_until
+from core.oncall import Handed, NotMine, Snoozed, Taken, quiet_until
 
 _log = logging.getLogger("clarify.paging")
 GONE = "This page is closed: nobody is needed for it any more."
@@ -107,7 +107,7 @@ class Controls:
             return [], Reaction(GONE)
         if not (still_open := [each for each in chosen if each.is_open]):
             self._loop.touch(each.id for each in chosen)
-            return [], Reaction(await self._closed_words(chosen))
+            return [], Reaction(await self._closed_words(chosen, person.user))
         mine, refusal = await self._admission.filter(still_open, person)
         if not mine and refusal is not None:
             _log.warning(
@@ -117,17 +117,24 @@ class Controls:
         return mine, None
 
     async def _chosen(self, press: PagePress) -> list[Incident]:
+        if not press.page:  # on no page: the card of what is handed over
+            one = await self._loop.incidents.get(press.incident)
+            return [one] if one is not None else []
         told = await self._loop.incidents.page(press.page)
         incidents = told.incidents if told is not None else ()
         return [each for each in incidents if press.incident in {0, each.id}]
 
-    async def _closed_words(self, chosen: Sequence[Incident]) -> str:
-        """Why a page is closed; of a question who answered."""
-        if len(chosen) == 1 and (clarification := chosen[0].clarification) is not None:
+    async def _closed_words(self, chosen: Sequence[Incident], user: str) -> str:
+        """Why it is closed: of a question who answered, of a handoff who has it."""
+        if len(chosen) != 1:
+            return GONE
+        if (clarification := chosen[0].clarification) is not None:
             record = await self._records.find(clarification, parse_id(clarification)[0])
-            if not record.is_open:
-                return phrases.closed(record)
-        return GONE
+            return GONE if record.is_open else phrases.closed(record)
+        if chosen[0].kind != "handoff":
+            return GONE
+        history = (await self._loop.incidents.histories([chosen[0].id])).get(chosen[0].id, [])
+        return taken_words(history, user) or GONE
 
     async def _take(self, incidents: Sequence[Incident], person: Person) -> Reaction:
         now = self._clock.now()
@@ -137,16 +144,18 @@ class Controls:
         # One that is in no ledger any more can only be let go: without that nobody could end its pages.
         rest += [each for each, error in failed if isinstance(error, NotFound)]
         failed = [(each, error) for each, error in failed if not isinstance(error, NotFound)]
-        entries: list[tuple[int, Happening]] = [
+        entries = [
             (each.id, Taken(now, person.user)) for each in taken if not self._is_known(each, person.user)
-        ]
-        entries += [
-            (each.id, happening) for each in rest for happening in (Taken(now, person.user), Closed(now))
         ]
         if entries:
             await self._loop.happened(entries)
-        await self._announcer.tell(taken, "took", said_taken(person.user), now)
-        return reaction([*taken, *rest], failed, "You took", len(later))
+        mine = await self._loop.taken([each.id for each in rest], person.user) if rest else set()
+        let_go = [each for each in rest if each.id in mine]
+        if rest and not (let_go or taken or failed or later):
+            return Reaction(await self._closed_words(rest, person.user))
+        handoffs = [each for each in let_go if each.kind == "handoff"]
+        await self._announcer.tell([*taken, *handoffs], "took", said_taken(person.user), now)
+        return reaction([*taken, *let_go], failed, "You took", len(later))
 
     async def _hand(self, incidents: Sequence[Incident], user: str, person: Person) -> Reaction:
         now = self._clock.now()
@@ -160,7 +169,8 @@ class Controls:
         ]
         if entries:
             await self._loop.happened(entries)
-        await self._announcer.tell(handed, "handed", said_handed(person.user, user), now)
+        told = [*handed, *(each for each in rest if each.kind == "handoff")]
+        await self._announcer.tell(told, "handed", said_handed(person.user, user), now)
         words = f"{inert.mention(user)} gets a page now. You handed over"
         return reaction([*handed, *rest], failed, words, len(later))
 

@@ -98,6 +98,18 @@ class Loop:
                 self.board.remove(incident)
         self.changed([incident for incident, _ in entries])
 
+    async def taken(self, incidents: Sequence[int], user: str) -> set[int]:
+        """Somebody took what is closed with that; returns those that were still open. Durable when this returns.
+
+        Raises:
+            StorageUnavailable: nothing was kept.
+        """
+        mine = await self.incidents.close_taken(incidents, user, self._clock.now())
+        for incident in mine:
+            self.board.remove(incident)
+        self.changed(incidents)
+        return mine
+
     def changed(self, incidents: Iterable[int]) -> None:
         """Something happened to incidents: ask the policy again, and bring their messages up to date."""
         now = self._clock.now()

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, cast, get_args
 
-Kind = Literal["escalated", "refused", "unplaceable", "ledger", "errored", "event", "trouble", "failed"]
+Kind = Literal[
+    "escalated", "refused", "unplaceable", "ledger", "errored", "event", "handoff", "trouble", "failed"
+]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 Via = Literal["slack", "apprise"]
 
@@ -93,3 +95,8 @@ def kind_of(key: str) -> Kind:
 def message_key(page: int, target: str) -> str:
     """The name of a page's message to `target` in the messages table."""
     return f"page:{page}:{target}"
+
+
+def notice_key(incident: str) -> str:
+    """The name of the notice, or card, about what an incident is about: both are named after the event."""
+    return f"notice:{incident.partition(':')[2]}"

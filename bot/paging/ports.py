@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from bot.audience import Audience
+from bot.delivery.messages import Row
 from bot.desk import Person, Refusal
 from bot.paging.codec import PagePress
 from bot.paging.model import Incident
@@ -96,7 +97,10 @@ class Gate(Protocol):
 
 
 class Threads(Protocol):
+    """`bot.delivery.messages.Messages`."""
+
     async def thread_of(self, producer: str, session_id: str) -> Thread | None: ...
+    async def get(self, key: str) -> Row | None: ...
 
 
 class HandModal(Protocol):

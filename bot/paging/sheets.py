@@ -9,11 +9,12 @@ import structlog
 
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn
+from bot.handoff import Handoff
 from bot.inert import is_user
 from bot.pagecard import LISTED
 from bot.pagesheet import Matter, Sheet, State
 from bot.pagetext import outside_words, subject
-from bot.paging.model import Incident
+from bot.paging.model import Incident, notice_key
 from bot.paging.policies import Policies
 from bot.paging.ports import Permalinks, Records
 from bot.paging.shown import Shown
@@ -56,11 +57,23 @@ class Sheets:
         self._known_links: dict[str, str] = {}
 
     async def draw(self, row: Row) -> Drawn | None:
-        """A page's message as it should be; None: there is no such page.
+        """A page's message, or the card of a handoff, as it should be; None: nobody was paged about it.
 
         Raises:
             StorageUnavailable: it cannot be known now.
         """
+        return await (self._draw_handoff(row) if row.kind == "handoff" else self._draw_page(row))
+
+    async def _draw_handoff(self, row: Row) -> Drawn | None:
+        incident = await self._incidents.named(f"handoff:{row.key.partition(':')[2]}")
+        if incident is None or row.body is None:
+            return None
+        histories = await self._incidents.histories([incident.id])
+        matter = self._standing(incident, histories.get(incident.id, []))
+        message = self._renderer.handoff_card(Handoff.from_json(row.body["handoff"]), matter)
+        return Drawn(message, needed=matter.state != "closed", final=matter.state == "closed")
+
+    async def _draw_page(self, row: Row) -> Drawn | None:
         where = await self._shown.sending_of(row.key)
         if where is None:
             return None
@@ -116,7 +129,8 @@ class Sheets:
         """How an incident stands, without what it says."""
         want = wanted(self._policies.of(incident.policy), history, self._clock.now())
         state: State = "closed" if not incident.is_open else _STATES[want.state]
-        last = next((each for each in reversed(history) if isinstance(each, (Taken, Handed))), None)
+        closing = (Taken,) if state == "closed" else (Taken, Handed)
+        last = next((each for each in reversed(history) if isinstance(each, closing)), None)
         snooze = next((each for each in reversed(history) if isinstance(each, Snoozed)), None)
         who = want.holder or (last.user if state in {"taken", "closed"} and isinstance(last, Taken) else None)
         return Matter(
@@ -138,7 +152,7 @@ class Sheets:
     async def _matter(self, incident: Incident, matter: Matter) -> Matter:
         """With the question, and where its card is."""
         if incident.clarification is None:
-            link = incident.link or await self._link(_notice_key(incident.key))
+            link = incident.link or await self._link(notice_key(incident.key))
             return matter.with_question(None, link)
         record = await self._record(incident.clarification)
         link = incident.link or (await self._link(f"card:{record.id}:{record.round}") if record else None)
@@ -168,8 +182,3 @@ class Sheets:
                 self._known_links.clear()
             self._known_links[key] = link
         return link
-
-
-def _notice_key(incident: str) -> str:
-    """The notice about what a session's incident is about: both are named after the event."""
-    return f"notice:{incident.partition(':')[2]}"

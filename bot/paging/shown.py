@@ -16,11 +16,18 @@ class Shown:
         self._store = store
 
     async def of_incidents(self, incidents: Iterable[int]) -> list[tuple[str, str, bool]]:
-        """The messages that are about incidents and may still have to change: lane, key, whether to post it."""
+        """The messages that are about incidents, pages and the cards of handoffs, and may still have to change: lane,
+        key, whether to post it.
+        """
         rows = await self._store.read(
-            """select distinct m.key, m.target, m.channel, m.ts from json_each(?) wanted
+            """select distinct m.key, m.target, m.channel, m.ts from json_each(?1) wanted
                join page_items i on i.incident = wanted.value join page_sendings s on s.page = i.page
-               join messages m on m.key = s.message where m.final = 0 and m.failed is null""",
+               join messages m on m.key = s.message where m.final = 0 and m.failed is null
+               union
+               select m.key, m.target, m.channel, m.ts from json_each(?1) wanted
+               join incidents x on x.id = wanted.value and x.kind = 'handoff'
+               join messages m on m.key = 'notice:' || substr(x.key, instr(x.key, ':') + 1)
+               where m.kind = 'handoff' and m.final = 0 and m.failed is null""",
             json.dumps(list(incidents)),
         )
         return [_lane(row) for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,13 +12,13 @@ import structlog
 from bot.delivery.messages import Fresh, put
 from bot.delivery.store import Store
 from bot.paging.gate import Group
-from bot.paging.log import from_row, moment, to_row
+from bot.paging.log import from_row, moment
 from bot.paging.model import Destination, FreshIncident, Incident, Kind, Sending, message_key
+from bot.paging.rows import Db, append, incident_of
 from core.aaep import whole_characters
-from core.oncall import Began, Closed, Failed, Happening, Sent
+from core.oncall import Began, Closed, Failed, Happening, Sent, Taken
 
 _log = structlog.get_logger("clarify.paging")
-_Db = sqlite3.Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class IncidentStore:
     async def begin(self, fresh: FreshIncident, at: datetime, *, anew: bool = False) -> Incident | None:
         """Keep a new incident; None: one of that key was there before, open or (unless `anew`) closed."""
 
-        def work(db: _Db) -> Incident | None:
+        def work(db: Db) -> Incident | None:
             if anew:  # the one before keeps its log and its pages, under another name
                 db.execute(
                     "update incidents set key = key || '#' || id where key = ? and closed_at is not null",
@@ -78,7 +77,7 @@ class IncidentStore:
             if row is None:
                 return None
             incident = incident_of(row)
-            _append(db, incident.id, Began(incident.began_at))
+            append(db, incident.id, Began(incident.began_at))
             return incident
 
         return await self._store.write(work)
@@ -86,9 +85,9 @@ class IncidentStore:
     async def log(self, entries: Sequence[tuple[int, Happening]]) -> None:
         """Keep what happened to incidents; Closed closes them."""
 
-        def work(db: _Db) -> None:
+        def work(db: Db) -> None:
             for incident, happening in entries:
-                _append(db, incident, happening)
+                append(db, incident, happening)
                 if isinstance(happening, Closed):
                     db.execute(
                         "update incidents set closed_at = ? where id = ? and closed_at is null",
@@ -97,13 +96,34 @@ class IncidentStore:
 
         await self._store.write(work)
 
+    async def close_taken(self, incidents: Iterable[int], user: str, at: datetime) -> set[int]:
+        """Somebody took these, and with that they are closed: those that were open until now, which are returned.
+
+        Of two who press at the same moment only one has it.
+        """
+
+        def work(db: Db) -> set[int]:
+            mine: set[int] = set()
+            for incident in incidents:
+                closed = db.execute(
+                    "update incidents set closed_at = ? where id = ? and closed_at is null",
+                    (at.timestamp(), incident),
+                )
+                if closed.rowcount:
+                    append(db, incident, Taken(at, user))
+                    append(db, incident, Closed(at))
+                    mine.add(incident)
+            return mine
+
+        return await self._store.write(work)
+
     async def send(self, batch: Batch, at: datetime) -> tuple[Sending, ...]:
         """Keep a page with all its messages, and that it was sent. Without destinations only that it failed."""
 
-        def work(db: _Db) -> tuple[Sending, ...]:
+        def work(db: Db) -> tuple[Sending, ...]:
             if not batch.destinations:
                 for incident in batch.incidents:
-                    _append(db, incident, Failed(at, batch.step))
+                    append(db, incident, Failed(at, batch.step))
                 return ()
             page = db.execute(
                 "insert into pages (kind, policy, step, at) values (?, ?, ?, ?) returning id",
@@ -117,7 +137,7 @@ class IncidentStore:
             )
             put(db, [_fresh(each) for each in sendings if each.message is not None])
             for incident in batch.incidents:
-                _append(db, incident, Sent(at, batch.step), page)
+                append(db, incident, Sent(at, batch.step), page)
             return sendings
 
         return await self._store.write(work)
@@ -133,7 +153,7 @@ class IncidentStore:
         """
         page, to = sending.page, sending.destination
 
-        def work(db: _Db) -> tuple[int, tuple[int, ...]] | None:
+        def work(db: Db) -> tuple[int, tuple[int, ...]] | None:
             before = db.execute(
                 "select 1 from page_sendings where page = ? and state in ('late', 'failed')", (page,)
             ).fetchone()
@@ -151,7 +171,7 @@ class IncidentStore:
                 (page,),
             ).fetchall()
             for row in rows:
-                _append(db, row["incident"], Failed(at, step), page)
+                append(db, row["incident"], Failed(at, step), page)
             return step, tuple(row["incident"] for row in rows)
 
         return await self._store.write(work)
@@ -159,6 +179,15 @@ class IncidentStore:
     async def open(self) -> list[Incident]:
         rows = await self._store.read("select * from incidents where closed_at is null order by id")
         return [incident_of(row) for row in rows]
+
+    async def get(self, incident: int) -> Incident | None:
+        row = await self._store.read_one("select * from incidents where id = ?", incident)
+        return incident_of(row) if row else None
+
+    async def named(self, key: str) -> Incident | None:
+        """The incident of a key, open or closed."""
+        row = await self._store.read_one("select * from incidents where key = ?", key)
+        return incident_of(row) if row else None
 
     async def histories(self, incidents: Iterable[int]) -> dict[int, list[Happening]]:
         """What happened to incidents, in its order."""
@@ -244,24 +273,6 @@ def users(target: str, mentions: Iterable[str]) -> set[str]:
     return {*mentions, *([target] if target.startswith(("U", "W")) else [])}
 
 
-def incident_of(row: sqlite3.Row) -> Incident:
-    return Incident(
-        id=row["id"],
-        key=row["key"],
-        kind=row["kind"],
-        policy=row["policy"],
-        agent_id=row["agent_id"],
-        clarification=row["clarification"],
-        title=row["title"],
-        reason=row["reason"],
-        body=row["body"],
-        link=row["link"],
-        expires_at=moment(row["expires_at"]) if row["expires_at"] is not None else None,
-        began_at=moment(row["began_at"]),
-        closed_at=moment(row["closed_at"]) if row["closed_at"] is not None else None,
-    )
-
-
 def _sending(page: int, batch: Batch, to: Destination) -> Sending:
     message = message_key(page, to.target) if to.via == "slack" else None
     return Sending(page, batch.step, to, message, batch.incidents)
@@ -280,12 +291,4 @@ def _fresh(sending: Sending) -> Fresh:
         target=sending.destination.target,
         producer=producer,
         session_id=session,
-    )
-
-
-def _append(db: _Db, incident: int, happening: Happening, page: int | None = None) -> None:
-    db.execute(
-        """insert into incident_log (incident, at, what, step, user, done_by, until, page)
-           values (?, ?, ?, ?, ?, ?, ?, ?)""",
-        (incident, *to_row(happening), page),
     )

@@ -106,14 +106,6 @@ def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) 
         ),
         (event("awaiting.confirmation", timeout_seconds="soon"), ["did not say what it wants to do"]),
         (
-            event("handoff.requested", reason="Tax law.", target_kind="specialist_agent",
-                  target_uri="queue://tax", urgency_for_handoff="medium",
-                  packaged_context={"tools": ["a", "b"], "open": {"question": "401k?"}}),
-            ["planner hands over", "Tax law.", "To: specialist agent", "At: queue://tax", "Urgency: medium",
-             "tools: a, b", "open:\n  question: 401k?"],
-        ),
-        (event("handoff.requested"), ["The agent gave no reason."]),
-        (
             event("awaiting.clarification", question="Which?", choices=[{"value": "a", "label": "Apple"}]),
             ["planner asks", "Which?", "value: a, label: Apple", "cannot be answered from Slack: reply_token missing"],
         ),

@@ -1,0 +1,185 @@
+"""What an agent hands over: a card in its thread, a page, and whoever takes it closes the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from bot.workspace.state import Message
+from tests.scenario.harness import controls, said
+from tests.scenario.pagers import ALL, LONG, Night, night
+
+REASON = "The tax situation is unusual"
+PACKED = {
+    "user_request_summary": "Retirement planning",
+    "tools_invoked": ["fetch_balance", "calculate_projection"],
+    "open": {"question": "Which contribution?", "asked_at": None},
+}
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Night]:
+    async with night(tmp_path) as made:
+        yield made
+
+
+async def hand_over(stage: Night, reason: str = REASON, **fields: Any) -> Message:
+    """Have the agent hand over; the card in the agents' channel, once it can be taken."""
+    sent = {
+        "urgency": "critical",
+        "target_kind": "human",
+        "target_uri": "queue://customers/advisor",
+        "urgency_for_handoff": "low",
+        "packaged_context": PACKED,
+    }
+    await stage.says("handoff.requested", **(sent | {"reason": reason} | fields))
+    return await stage.live(reason, AGENTS, wants=["Take", "Hand to…"])
+
+
+async def test_p1_handoff_has_a_card_with_all_it_says_and_a_page_whatever_its_urgency(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await hand_over(stage)
+        page = await stage.live(REASON, wants=ALL)
+        for words in ("Planner hands over to a human", REASON, "queue://customers/advisor", "low"):
+            for shown in (card.text, str(card.blocks), page.text, str(page.blocks)):
+                assert words in shown, words
+        for line in (
+            "user_request_summary: Retirement planning",
+            "tools_invoked: fetch_balance, calculate_projection",
+            "open:\n  question: Which contribution?\n  asked_at: (none)",
+        ):
+            for message in (card, page):
+                assert line in message.text
+        assert card.thread_ts is None
+        linked = await stage.becomes(page, "Open in Slack")
+        assert stage.workspace.permalink(AGENTS, card.ts) in said(linked)
+
+
+async def test_handoff_of_a_session_with_a_thread_stands_in_it_and_in_the_channel(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        question = await stage.ask(timeout_seconds=36_000)
+        card = await hand_over(stage)
+        assert (card.thread_ts, card.broadcast) == (question.ts, True)
+
+
+async def test_question_after_a_handoff_goes_into_its_thread(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await hand_over(stage)
+        assert (await stage.ask(timeout_seconds=36_000)).thread_ts == card.ts
+
+
+@pytest.mark.parametrize(("where", "who"), [("card", FOLAKE), ("page", ONCALL)])
+async def test_take_closes_the_loop_wherever_it_is_pressed(stage: Night, where: str, who: str) -> None:
+    async with stage.bot(stage.config()) as bot:
+        card = await hand_over(stage)
+        page = await stage.live(REASON, wants=ALL)
+        await stage.press({"card": card, "page": page}[where], "Take", who)
+        for message in (card, page):
+            taken = await stage.becomes(message, f"Taken by <@{who}>", without=ALL)
+            assert f"Taken by <@{who}>" in taken.text
+            assert "Nobody has it yet" not in said(taken)
+        word = await stage.message(f"<@{who}> took “Planner hands over to a human”.", timeout=LONG)
+        assert word.thread_ts == card.ts
+        await stage.later(bot, minutes=60)
+        await stage.ask(timeout_seconds=36_000)  # what was due before it is there by now
+        assert len(stage.pages()) == 1
+
+
+async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await hand_over(stage)
+        page = await stage.live(REASON, wants=ALL)
+        await asyncio.gather(stage.press(card, "Take", FOLAKE), stage.press(page, "Take", ONCALL))
+        taken = await stage.becomes(card, "Taken by", without=ALL)
+        winner, other = (FOLAKE, ONCALL) if f"Taken by <@{FOLAKE}>" in taken.text else (ONCALL, FOLAKE)
+        await stage.whisper(winner, "You took “Planner hands over to a human”", LONG)
+        await stage.whisper(other, f"<@{winner}> has this already", LONG)
+        await stage.becomes(page, f"Taken by <@{winner}>", without=ALL)
+        await stage.message(f"<@{winner}> took “Planner", timeout=LONG)
+        assert len([m for m in stage.workspace.thread(AGENTS, card.ts) if "took" in m.text]) == 1
+
+
+async def test_handoff_that_is_handed_on_pages_that_person_until_they_take_it(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await hand_over(stage)
+        await stage.press(card, "Hand to…", FOLAKE)
+        await stage.modal(FOLAKE, LONG)
+        assert (await stage.workspace.submit_view(FOLAKE, {"To whom": ADE})).ok
+        mine = await stage.live(REASON, ADE, wants=ALL)
+        await stage.becomes(card, f"Handed to <@{ADE}>")
+        word = await stage.message(f"<@{FOLAKE}> handed “Planner", timeout=LONG)
+        assert word.thread_ts == card.ts
+        await stage.press(mine, "Take", ADE)
+        await stage.becomes(card, f"Taken by <@{ADE}>", without=ALL)
+
+
+async def test_not_mine_goes_to_whoever_comes_next(stage: Night) -> None:
+    more = 'steps = [{after = "0s", notify = ["dm"]}, {after = "1h", notify = ["channel:C0FALLBACK"]}]\n'
+    async with stage.bot(stage.config(more=more)):
+        await hand_over(stage)
+        page = await stage.live(REASON, wants=ALL)
+        await stage.press(page, "Not mine")
+        await stage.live(REASON, "C0FALLBACK")
+
+
+async def test_p6_guest_who_presses_take_on_the_card_is_told_no(stage: Night) -> None:
+    async with stage.bot(stage.config(answerers=(FOLAKE,))):
+        card = await hand_over(stage)
+        for stranger in (GIO, ADE):
+            await stage.press(card, "Take", stranger)
+            told = await stage.whisper(stranger, "not among those who are on call", LONG)
+            assert f"<@{FOLAKE}>" in told.text
+        assert "Take" in controls(stage.workspace.message(AGENTS, card.ts))
+
+
+async def test_take_survives_a_restart_and_nothing_is_doubled(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await hand_over(stage)
+        page = await stage.live(REASON, wants=ALL)
+        await stage.press(card, "Take", FOLAKE)
+        await stage.whisper(FOLAKE, "You took", LONG)
+    async with stage.bot(stage.config()) as bot:
+        for message in (card, page):
+            await stage.becomes(message, f"Taken by <@{FOLAKE}>", without=ALL)
+        await stage.later(bot, minutes=60)
+        await stage.ask(timeout_seconds=36_000)
+        assert len(stage.pages()) == 1
+        cards = [
+            m
+            for m in stage.workspace.messages(AGENTS)
+            if "What it hands over" in said(m) and "Session:" in said(m)
+        ]
+        assert len(cards) == 1
+
+
+async def test_p8_long_context_is_whole_in_the_thread(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        packed = {f"note {n}": "so it goes " * 20 for n in range(60)} | {"last": "the very end"}
+        card = await hand_over(stage, packaged_context=packed)
+        assert "the whole" in card.text
+        end = await stage.message("last: the very end", timeout=LONG)
+        assert end.thread_ts == card.ts
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"target_kind": "specialist_agent"}, "hands over to a specialist agent"),
+        ({"target_kind": "escalation_queue"}, "clarify-bot does not pass this on"),
+        ({"target_kind": None, "packaged_context": "odd", "target_uri": 7}, "hands over to a human"),
+        ({"reason": None, "summary_normal": REASON}, REASON),
+    ],
+)
+async def test_p1_handoff_to_others_or_broken_is_shown_and_paged(
+    stage: Night, fields: dict[str, Any], words: str
+) -> None:
+    async with stage.bot(stage.config()):
+        sent = {"urgency": "critical", "reason": REASON} | fields
+        await stage.says("handoff.requested", **sent)
+        assert words in said(await stage.live(REASON, AGENTS))
+        await stage.live(REASON, wants=ALL)
