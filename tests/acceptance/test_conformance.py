@@ -1,15 +1,19 @@
-"""What `aaep-conformance` can judge of a subscriber that connects by itself.
+"""`aaep-conformance` run against our HTTP door, at each of its levels, and its checks on our own messages.
 
-Its subscriber tests open `GET {base}/events` at the subscriber and post events to `{base}/messages`: they need the HTTP
-door for producers that push, which this version does not have. So none of its levels is run here. What can be
-judged are messages: our `subscription.request`, what is honoured of it, and the envelopes that the demo's agent sends.
-Its validator does not know replies; `tests/unit/core` holds these against the protocol's own schema.
+Its subscriber tests open `GET {base}/events` at us and post two events to `{base}/messages`, with the same ids and a
+timestamp of long ago on every run. Levels 2 and 3 add no tests for subscribers: what they ask of one is judged here by
+its checks of messages: our `subscription.request`, our `subscription.accepted` to one that pushes, and the envelopes
+that the demo's agent sends. Its validator does not know replies; `tests/unit/core` holds these against the protocol's
+own schema.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +22,10 @@ from bot.demo.producer import DemoProducer
 from bot.producers.client import json_body, open_client, post
 from bot.producers.dialects import address, subscription_request
 from tests.acceptance.world import question
+from tests.clocks import ManualClock
+from tests.unit.bot.web.test_push import open_door
+
+_EVENTS = ["evt_conftest001", "evt_conftestX"]
 
 
 @pytest.fixture
@@ -33,6 +41,50 @@ def wrong(results: Any) -> list[str]:
     """What a check finds wrong; it gives one result or several."""
     each = results if isinstance(results, list) else [results]
     return [f"{result.test_id}: {result.message}" for result in each if not result.passed]
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+async def test_subscriber_passes_at_each_level(tmp_path: Path, level: int) -> None:
+    async with open_door(tmp_path, ManualClock(), {"conformance": None}) as door:
+        report = await _run(f"{door.server.url}/aaep/v1", level, tmp_path)
+        assert (report["verdict"], report["tests_passed"], report["tests_failed"]) == ("PASS", 2, 0)
+        assert await door.bot.ids() == _EVENTS
+
+
+async def test_subscriber_passes_again_and_at_its_root(tmp_path: Path) -> None:
+    async with open_door(tmp_path, ManualClock(), {"conformance": None}) as door:
+        for base in (f"{door.server.url}/aaep/v1", door.server.url):
+            assert (await _run(base, 1, tmp_path))["verdict"] == "PASS"
+        assert await door.bot.ids() == _EVENTS  # the same ids on every run
+
+
+async def _run(base: str, level: int, folder: Path) -> dict[str, Any]:
+    """What the tool reports."""
+    report = folder / "report.json"
+    options = ["--connect", base, "--level", str(level), "--timeout", "60", "--fail-on-warning"]
+    reports = ["--report-json", str(report), "--report-html", str(folder / "report.html")]
+    tool = [sys.executable, "-m", "aaep_conformance.cli", "subscriber"]
+    process = await asyncio.create_subprocess_exec(
+        *tool,
+        *options,
+        *reports,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+async def test_subscription_accepted_of_one_that_pushes_passes_the_checks(
+    tmp_path: Path, checks: Any
+) -> None:
+    request = subscription_request("0.1.0")
+    async with open_door(tmp_path, ManualClock(), {"conformance": None}) as door:
+        accepted = (await door.client.post("/aaep/v1/messages", json=request)).json()
+    assert wrong(checks.check_subscription_accepted_valid(accepted)) == []
+    assert wrong(checks.check_honored_capabilities_not_more_permissive(request, accepted)) == []
 
 
 async def test_handshake_passes_the_conformance_checks(checks: Any) -> None:
