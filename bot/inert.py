@@ -16,13 +16,13 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from bot.bidi import balanced, ended
+from bot.bidi import isolate as isolate
+
 TEXT_LIMIT = 4000
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_OPENERS = "\u2066\u2067\u2068"
-_PDI = "\u2069"
-_ISOLATES = re.compile("[\u2066-\u2069]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _TORN_ENTITY = re.compile(r"&[a-z]{0,3}$")
 _USER = re.compile(r"[UW][A-Z0-9]{1,30}")
@@ -42,17 +42,22 @@ _FORMATTING = (
 )
 
 
-def plain(text: str) -> str:
-    """For plain_text objects: no control characters but newline and tab, no bidi overrides or embeddings,
-    no unbalanced isolates, no lone surrogates. May be empty.
+def cleaned(text: str) -> str:
+    """No control characters but newline and tab, no bidi overrides or embeddings, no unbalanced isolates, no lone
+    surrogates. For what programs read; people are shown `plain`. May be empty.
     """
     text = _CONTROLS.sub("", _LINE_ENDS.sub("\n", _SURROGATES.sub("\ufffd", text)))
-    return _balanced(text)
+    return balanced(text)
+
+
+def plain(text: str) -> str:
+    """For plain_text objects: `cleaned`, and right-to-left text kept apart from what stands beside it (`isolate`)."""
+    return isolate(cleaned(text))
 
 
 def line(text: str) -> str:
     """`plain` on one line: headings, buttons, options."""
-    return " ".join(plain(text).split())
+    return isolate(" ".join(cleaned(text).split()))
 
 
 def escape(text: str) -> str:
@@ -74,16 +79,14 @@ def size(text: str) -> int:
 
 def clip(text: str, limit: int) -> str:
     """`text`, or its beginning and "…", in at most `limit`; never inside what is seen as one character."""
-    if size(text) <= limit:
-        return text
-    return _balanced(_prefix(text, limit - 1).rstrip()) + "…" if limit > 0 else ""
+    return ended(lambda room: _prefix(text, room), limit) if size(text) > limit else text
 
 
 def clip_escaped(text: str, limit: int) -> str:
     """`clip` for escaped text: never inside an entity."""
     if size(text) <= limit:
         return text
-    return _balanced(_TORN_ENTITY.sub("", _prefix(text, limit - 1)).rstrip()) + "…" if limit > 0 else ""
+    return ended(lambda room: _TORN_ENTITY.sub("", _prefix(text, room)), limit)
 
 
 def split(text: str, limit: int) -> list[str]:
@@ -103,7 +106,10 @@ def split(text: str, limit: int) -> list[str]:
 
 def split_unescaped(text: str, limit: int) -> list[str]:
     """`plain` and `split`, unescaped: each piece, once it is escaped, at most `limit` (of at least 10)."""
-    return [fit for piece in split(plain(text), limit) for fit in _fitting(piece, limit)]
+    text = plain(text)
+    # What is torn out of an isolate gets one of its own when it is sent.
+    room = limit if limit < 20 or text.isascii() else limit - 4
+    return [fit for piece in split(text, room) for fit in _fitting(piece, limit)]
 
 
 def split_live(text: str, limit: int) -> list[str]:
@@ -198,7 +204,7 @@ def _escaped(text: str) -> str:
 
 
 def _fitting(piece: str, limit: int) -> list[str]:
-    if size(_escaped(piece)) <= limit or size(piece) <= 1:
+    if size(_escaped(plain(piece))) <= limit or size(piece) <= 1:
         return [piece]
     return [fit for half in split(piece, size(piece) // 2 + 1) for fit in _fitting(half, limit)]
 
@@ -226,21 +232,3 @@ def _continues(text: str, at: int) -> bool:
         return True
     flags = re.search("[\U0001f1e6-\U0001f1ff]*$", text[max(0, at - _LONGEST_CLUSTER) : at])
     return "\U0001f1e6" <= here <= "\U0001f1ff" and bool(flags) and len(flags[0] if flags else "") % 2 == 1
-
-
-def _balanced(text: str) -> str:
-    """Isolates (U+2066–2069) only in pairs, paragraph by paragraph, as the bidi algorithm reads them."""
-    if not _ISOLATES.search(text):
-        return text
-    return "\n".join(_balanced_line(paragraph) for paragraph in text.split("\n"))
-
-
-def _balanced_line(text: str) -> str:
-    opened: list[int] = []
-    paired: set[int] = set()
-    for at, char in enumerate(text):
-        if char in _OPENERS:
-            opened.append(at)
-        elif char == _PDI and opened:
-            paired |= {at, opened.pop()}
-    return "".join(char for at, char in enumerate(text) if at in paired or not _ISOLATES.match(char))
