@@ -144,7 +144,7 @@ def _lags(sources: Sources, lag: float, waiting: Waiting | None) -> Iterator[Met
 
 
 def _open(index: Iterable[Summary]) -> Metric:
-    counts = Counter(summary.status for summary in index if summary.is_open)
+    counts = Counter(summary.status for summary in index)
     family = GaugeMetricFamily("clarify_open", "Clarifications that wait for an answer", labels=["status"])
     for status in _OPEN:
         family.add_metric([status], counts[status])

@@ -15,9 +15,11 @@ from fastapi import APIRouter, HTTPException, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request
+from starlette.types import Message
 
 from bot.errors import ClarifyBotError, ConfigurationError, StorageUnavailable, TaskDiedError
 from bot.web.errors import BODY_LIMIT, TooLarge, answer_to, problem
+from bot.web.guard import limited
 from bot.web.health import Check, health_routes
 from bot.web.server import HttpServer, build_app, stopping_of
 from core.errors import AgentError, BadInput, ClarifyError, LockTimeout, NotFound, ScopeViolation
@@ -241,6 +243,14 @@ async def test_body_over_the_limit_is_refused(path: str, declared: bool) -> None
         assert world.started.is_set() == (path == "/raw")  # a route that reads by itself is told
     assert (answer.status_code, answer.json()["error"]) == (413, "TOO_LARGE")
     assert after.status_code == 201
+
+
+async def test_body_that_says_it_is_over_the_limit_is_not_read() -> None:
+    async def receive() -> Message:
+        raise AssertionError("read")
+
+    with pytest.raises(TooLarge):
+        await limited(receive, BODY_LIMIT + 1)()
 
 
 async def test_body_at_the_limit_is_taken() -> None:
