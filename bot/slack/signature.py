@@ -32,7 +32,8 @@ def refusal(secret: str, headers: Mapping[str, str], body: bytes, now: datetime)
         return f"{SIGNATURE} is no v0 signature"
     age = now.timestamp() - int(timestamp)
     if abs(age) > OLDEST:
-        return f"signed {abs(age):.0f} s {'ago' if age > 0 else 'in the future'}; at most {OLDEST} s are accepted"
+        when = "ago" if age > 0 else "in the future"
+        return f"signed {abs(age):.0f} s {when}, more than {OLDEST} s: sent again, or this machine's clock is wrong"
     if not hmac.compare_digest(signed(secret, timestamp, body).encode(), signature.encode()):
         return "the signature does not fit: not from Slack, or SLACK_SIGNING_SECRET is another app's"
     return None

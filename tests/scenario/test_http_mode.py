@@ -19,7 +19,7 @@ from bot.settings import parse_settings, prepare_folders
 from bot.web.server import HttpServer, build_app
 from bot.web.slack import slack_routes
 from bot.workspace import Options
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET
+from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
 from tests.scenario.harness import HurriedClock, Scene, config, controls, scene
 
 SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
@@ -125,6 +125,23 @@ async def test_command_that_says_payload_is_heard(stage: Scene) -> None:
         words = "the payload is = too large & so on"
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", f"answer {number} {words}")).ok
         assert (await stage.reply())["response"] == words
+
+
+async def test_message_is_used_as_the_answer_by_a_shortcut(stage: Scene) -> None:
+    async with in_use(stage):
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        said = await stage.workspace.post(FOLAKE, AGENTS, "// the blue one", card.ts)
+        assert (await stage.workspace.shortcut(ADE, USE_AS_ANSWER, said.ts, AGENTS)).ok
+        assert (await stage.reply())["response"] == "// the blue one"
+
+
+async def test_home_tab_is_shown_to_who_opens_it(stage: Scene) -> None:
+    async with in_use(stage):
+        await stage.ask()
+        await stage.workspace.open_home(ADE)
+        await stage.until(
+            lambda: (home := stage.workspace.home(ADE)) and "Shall I go on?" in str(home.payload)
+        )
 
 
 async def test_event_that_comes_twice_is_handled_once(stage: Scene) -> None:
