@@ -102,10 +102,14 @@ class SqlitePushed:
             [(now.timestamp(), producer, position)],
         )
 
-    async def went_on(self, producer: str, session_id: str, at: datetime) -> None:
-        """A session sent something at `at`: it goes on with what it was told before."""
-        condition = "producer = ? and session_id = ? and state = 'written' and written_at < ?"
-        values = (producer, session_id, at.timestamp())
+    async def went_on(self, producer: str, event_id: str, session_id: str, sent: datetime) -> None:
+        """A session sent an event at `sent`: it goes on with what it was told before.
+
+        Not so one that came before, too: an agent that begins anew says again what it said.
+        """
+        condition = """producer = ? and session_id = ? and state = 'written' and written_at < min(?,
+            (select received_at from inbox where producer = ? and event_id = ?))"""
+        values = (producer, session_id, sent.timestamp(), producer, event_id)
         if await self._store.read(f"select 1 from pushed_replies where {condition} limit 1", *values):  # noqa: S608 - a constant
             await self._note(f"update pushed_replies set state = 'confirmed' where {condition}", [values])  # noqa: S608
 

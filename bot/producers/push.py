@@ -74,16 +74,15 @@ class Push:
         message = pushing.handshake_message(text)
         if message is not None:
             return await self._handshake(message)
-        received = self.last_heard
         try:
-            event = await self._intake.take_one(Frame(text, None, len(body), 0, replaced), received)
+            event = await self._intake.take_one(Frame(text, None, len(body), 0, replaced), self.last_heard)
         except NotAnEvent as error:
             field = "type" if text.lstrip().startswith("{") else None
             raise NotTaken(f"It is no event: {error}.", field) from None
         except (ValueError, RecursionError) as error:
             why = "It is nested too deeply." if isinstance(error, RecursionError) else "It is not JSON."
             raise NotTaken(why) from None
-        await self._note_progress(event, received)
+        await self._note_progress(event)
         return Taken(event.event_id, event.problems)
 
     async def too_large(self, head: str) -> None:
@@ -213,12 +212,12 @@ class Push:
         await self._kept.subscribe(self.producer, subscription)
         self._place = Place(place.epoch, subscription)
 
-    async def _note_progress(self, event: Event, received: datetime) -> None:
-        """A session that sends something has what it was told before. A repeated event was sent before that, too."""
-        if event.timestamp is received or (event.type in IGNORED_TYPES and not event.critical):
+    async def _note_progress(self, event: Event) -> None:
+        """A session that sends something has what it was told before."""
+        if event.type in IGNORED_TYPES and not event.critical:
             return
         try:
-            await self._kept.went_on(self.producer, event.session_id, min(event.timestamp, received))
+            await self._kept.went_on(self.producer, event.event_id, event.session_id, event.timestamp)
         except StorageError as error:  # all that is lost: a reader may get that reply once more
             log.info("progress not noted", producer=self.producer, reason=str(error))
 

@@ -348,8 +348,20 @@ async def test_question_posted_again_does_not_confirm_its_reply(bot: Life, clock
     await bot.hub.send("planner", answer(clock))
     assert await tokens(bot) == [TOKEN]
     await clock.advance(5)
-    await bot.post(question)  # the agent began anew, and has forgotten
+    for again in ({}, {"timestamp": clock.now().isoformat()}, {"event_id": "evt_another"}):
+        await bot.post(question | again)  # the agent began anew, and has forgotten
     await bot.post({key: value for key, value in question.items() if key != "timestamp"})
+    assert await tokens(bot) == [TOKEN]
+
+
+async def test_event_of_before_confirms_nothing(bot: Life, clock: ManualClock) -> None:
+    before = state(clock)
+    await bot.post(asked(clock))
+    await clock.advance(1)
+    await bot.hub.send("planner", answer(clock))
+    assert await tokens(bot) == [TOKEN]
+    await clock.advance(1)
+    await bot.post(before)  # it was on its way
     assert await tokens(bot) == [TOKEN]
 
 

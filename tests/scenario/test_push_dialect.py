@@ -1,0 +1,176 @@
+"""An agent that cannot be connected to: it posts its questions, and reads the answers from our stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from bot.main import Bot
+from bot.web.callers import Callers
+from bot.web.push import push_routes
+from bot.web.server import HttpServer, build_app
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.scenario.harness import Scene, config, question, said
+
+PATIENCE = 30.0
+URL = "http://127.0.0.1:1"
+
+
+class Agent:
+    """As an agent's author writes one: two requests."""
+
+    def __init__(self, client: httpx.AsyncClient, scene: Scene) -> None:
+        self._client = client
+        self._scene = scene
+        self._sent = 0
+        self.last: str | None = None
+
+    async def post(self, event: dict[str, Any]) -> None:
+        self._sent += 1
+        envelope = {
+            "@context": "https://aaep-protocol.org/context/v1",
+            "event_id": f"evt_{self._sent:016x}",
+            "timestamp": self._scene.clock.now().isoformat(),
+            "producer": {"agent_id": "planner-agent"},
+        }
+        response = await self._client.post("/aaep/v1/messages", json=envelope | event)
+        assert response.status_code == 202, response.text
+
+    async def asks(self, token: str, **fields: Any) -> None:
+        await self.post(question(token, accepted_response_kinds=["yes_no"], **fields))
+
+    async def goes_on(self) -> None:
+        await self.post(
+            {"type": "aaep:agent.state.changed", "session_id": "sess_one"}
+            | {"from_state": "awaiting_input", "to_state": "working"}
+        )
+
+    async def reads(self) -> dict[str, Any]:
+        """The next reply on a connection of its own, from where the last one ended."""
+        headers = {"Last-Event-ID": self.last} if self.last else {}
+        async with (
+            asyncio.timeout(PATIENCE),
+            self._client.stream("GET", "/aaep/v1/events", headers=headers) as response,
+        ):
+            async for line in response.aiter_lines():
+                if line.startswith("id: "):
+                    self.last = line.removeprefix("id: ")
+                elif line.startswith("data: "):
+                    found: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                    return found
+        raise AssertionError("the stream ended")
+
+
+@pytest.fixture
+def pushing(stage: Scene) -> str:
+    """A configuration with a producer that pushes."""
+    stage.environ["PLANNER_TOKEN"] = "planner-token"
+    text = config(URL)
+    before = f'url = "{URL}"\ndialect = "auto"\n'
+    assert before in text
+    return text.replace(before, 'token_env = "PLANNER_TOKEN"\n')
+
+
+@asynccontextmanager
+async def agent(stage: Scene, bot: Bot, port: int = 0) -> AsyncIterator[Agent]:
+    """The agent, and the bot's HTTP door that it knows."""
+    callers = Callers({"planner": SecretStr("planner-token")})
+    app = build_app([push_routes(callers=callers, producers=bot.producers, clock=bot.clock)], version="0")
+    server = HttpServer(app, "127.0.0.1", port, lambda _: None)
+    await server.bind()
+    running = asyncio.create_task(server.run())
+    headers = {"Authorization": "Bearer planner-token"}
+    try:
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=PATIENCE) as client:
+            yield Agent(client, stage)
+    finally:
+        server.begin_stop()
+        await asyncio.wait_for(running, PATIENCE)
+
+
+async def test_question_posted_is_answered_in_the_stream(stage: Scene, pushing: str) -> None:
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        await planner.asks("rpl_1")
+        reading = asyncio.ensure_future(planner.reads())
+        card = await stage.card("Shall I go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        reply = await reading
+        assert (reply["type"], reply["reply_token"], reply["response"]) == (
+            "clarification.reply",
+            "rpl_1",
+            True,
+        )
+        assert reply["decided_by"].endswith(FOLAKE)
+        await planner.goes_on()
+        shown = await stage.now_says(card, "confirmed: the agent went on")
+        assert f"<@{FOLAKE}>" in said(shown)
+    assert stage.record()["status"] == "resolved"
+
+
+async def test_p4_answer_waits_for_an_agent_that_does_not_read_and_outlives_our_restart(
+    stage: Scene, pushing: str
+) -> None:
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        await planner.asks("rpl_1")
+        card = await stage.card("Shall I go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        await stage.until(lambda: stage.record()["status"] == "answered")
+    assert stage.record()["aaep"]["reply"] == "sending"
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        reply = await planner.reads()
+        assert (reply["reply_token"], reply["response"]) == ("rpl_1", False)
+        await stage.until(lambda: stage.record()["aaep"]["reply"] == "delivered")
+
+
+async def test_p2_question_posted_again_has_one_card_and_its_answer_comes_again(
+    stage: Scene, pushing: str
+) -> None:
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        await planner.asks("rpl_1")
+        card = await stage.card("Shall I go on?")
+        reading = asyncio.ensure_future(planner.reads())
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        before = await reading
+        await stage.until(lambda: stage.record()["aaep"]["reply"] == "delivered")
+        planner.last = None  # it was killed, and begins anew
+        await planner.asks("rpl_1", event_id="evt_0000000000000001")
+        assert await planner.reads() == before
+        assert len(stage.cards()) == 1
+
+
+async def test_p1_critical_event_that_breaks_its_schema_is_shown(stage: Scene, pushing: str) -> None:
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        await planner.post(
+            {"type": "aaep:agent.awaiting.clarification", "session_id": "s", "summary_normal": "Which one?"}
+        )
+        await stage.message("Which one?")
+
+
+async def test_confirmation_posted_is_decided_in_the_stream(stage: Scene, pushing: str) -> None:
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        await planner.post(
+            {
+                "type": "aaep:agent.awaiting.confirmation",
+                "session_id": "sess_one",
+                "urgency": "critical",
+                "action": "Restart the cache",
+                "consequence": "Slow for a minute",
+                "risk_level": "low",
+                "irreversible": False,
+                "reply_token": "rpl_c",
+                "timeout_seconds": 600,
+                "default_decision": "reject",
+            }
+        )
+        card = await stage.card("Restart the cache")
+        reading = asyncio.ensure_future(planner.reads())
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Reject")
+        reply = await reading
+        assert (reply["type"], reply["decision"]) == ("confirmation.reply", "reject")
