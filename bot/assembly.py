@@ -16,6 +16,7 @@ from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Messages
 from bot.delivery.nudges import Nudges
 from bot.delivery.pageplaces import PagePlaces
+from bot.delivery.pushed import SqlitePushed
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
@@ -223,6 +224,7 @@ class Assembly:
             rng=rng,
             tell_trouble=self.notifier.trouble,
             on_connected=self.replies.connected,
+            pushed=SqlitePushed(self.store),
         )
         self.intake.use_clocks(self.producers)
         self.replies.use(self.producers)
