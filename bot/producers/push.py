@@ -17,7 +17,15 @@ from bot.producers import pushing
 from bot.producers.backlog import Arrival
 from bot.producers.client import json_body
 from bot.producers.intake import Intake
-from bot.producers.pushing import KeptReply, NotTaken, Place, PushedReplies, Taken, TooManyReaders
+from bot.producers.pushing import (
+    KeptReply,
+    NoSuchSubscription,
+    NotTaken,
+    Place,
+    PushedReplies,
+    Taken,
+    TooManyReaders,
+)
 from bot.producers.replies import reply_message
 from bot.producers.stream import Frame, Oversize
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent
@@ -195,7 +203,7 @@ class Push:
         if message["type"] != "subscription.close":
             raise NotTaken("Expected an event, subscription.request or subscription.close.", "type")
         if message.get("subscription_id") != (await self._known_place()).subscription:
-            raise NotTaken("No such subscription.", "subscription_id")
+            raise NoSuchSubscription("No such subscription.", "subscription_id")
         await self._use_subscription(self._new_subscription())
         return None
 

@@ -27,6 +27,10 @@ class NotTaken(ClarifyBotError):
         super().__init__(message)
 
 
+class NoSuchSubscription(NotTaken):
+    """A message is about a subscription that there is not."""
+
+
 class TooManyReaders(ClarifyBotError):
     """Too many read the replies of this producer already."""
 

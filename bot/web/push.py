@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from bot.errors import StorageError
 from bot.producers.push import Push
-from bot.producers.pushing import NotTaken, Taken, TooManyReaders
+from bot.producers.pushing import NoSuchSubscription, NotTaken, Taken, TooManyReaders
 from bot.web.callers import BEARER, Callers
 from bot.web.errors import ErrorBody, TooLarge, problem
 from bot.web.server import stopping_of
@@ -165,6 +165,8 @@ async def _taken(push: Push, request: Request) -> Taken | Mapping[str, Any] | No
         raise
     try:
         return await push.take(bytes(body))
+    except NoSuchSubscription as error:
+        raise problem(404, "NOT_FOUND", str(error), field=error.field) from None
     except NotTaken as error:
         raise problem(400, "BAD_INPUT", str(error), field=error.field) from None
 

@@ -305,7 +305,7 @@ async def test_handshake_has_its_own_answers(door: Door) -> None:
     closed = await door.post(close)
     assert (closed.status_code, closed.content) == (204, b"")
     again = await door.post(close)
-    assert (again.status_code, again.json()["field"]) == (400, "subscription_id")
+    assert (again.status_code, again.json()["field"]) == (404, "subscription_id")
 
 
 async def test_log_holds_neither_tokens_nor_contents(door: Door, clock: ManualClock, log: list[Any]) -> None:
