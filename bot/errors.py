@@ -5,6 +5,7 @@
     ├── StorageError            the SQLite file cannot be opened, read or written
     │   ├── StorageInUseError   another instance holds it
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
+    ├── BackupError             a backup cannot be made, or is none that can be restored
     ├── SlackError              Slack cannot be used
     │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
     │   └── SlackRefusedError       Slack said no, and would say so again
@@ -57,6 +58,10 @@ class StorageInUseError(StorageError):
 
 class StorageUnavailable(StorageError):
     """Nothing was stored; try again."""
+
+
+class BackupError(ClarifyBotError):
+    """A backup cannot be made or restored."""
 
 
 class SlackError(ClarifyBotError):

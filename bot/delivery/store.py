@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -178,21 +179,26 @@ async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
     undo.push_async_callback(connection.close)
     connection.row_factory = sqlite3.Row
     await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
-    await connection.execute("pragma auto_vacuum = incremental")  # of a new file; what is in use stays as it is
+    await connection.execute(
+        "pragma auto_vacuum = incremental"
+    )  # of a new file; what is in use stays as it is
     await connection.execute("pragma journal_mode = wal")
     await connection.execute("pragma synchronous = full")
     return connection
 
 
+def newest_version() -> int:
+    """The version that a storage of this release has."""
+    return len(_migrations())
+
+
+def _migrations() -> list[Traversable]:
+    folder = resources.files("bot.delivery").joinpath("migrations")
+    return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda file: file.name)
+
+
 async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
-    files = sorted(
-        (
-            f
-            for f in resources.files("bot.delivery").joinpath("migrations").iterdir()
-            if f.name.endswith(".sql")
-        ),
-        key=lambda file: file.name,
-    )
+    files = _migrations()
     rows = list(await connection.execute_fetchall("pragma user_version"))
     version = int(rows[0][0])
     if version > len(files):

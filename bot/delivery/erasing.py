@@ -1,0 +1,139 @@
+"""Messages that were forgotten go from Slack: deleted, or, where Slack does not let us, emptied.
+
+What is to be done is in the storage, so that it is done also after a kill. Deleting twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import structlog
+from slack_sdk.web.async_client import AsyncWebClient
+from watchfiles import awatch
+
+from bot.delivery.outcomes import Later, Never, Sent, Unknown, failure
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from core.clock import Clock
+from core.forgetting import FORGOTTEN
+
+_log = structlog.get_logger("clarify.retention")
+_RETRY = 30.0
+_GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"})
+
+
+def bell(storage: Path) -> Path:
+    """The file by whose change another process tells the bot that there is something to erase."""
+    return Path(f"{storage}.forget")
+
+
+def ring(storage: Path) -> None:
+    """Tell a bot that runs. Blocking."""
+    bell(storage).write_bytes(b"")
+
+
+class Erasing:
+    """`client` has no retry handlers. `redraw(target, key)` has a stored message brought up to date; `forgotten` is
+    told after each ring: what is kept in memory may be forgotten by now.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        client: AsyncWebClient,
+        clock: Clock,
+        storage: Path,
+        redraw: Callable[[str, str], None],
+        forgotten: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._clock = clock
+        self._storage = storage
+        self._redraw = redraw
+        self._forgotten = forgotten
+        self._rung = asyncio.Event()
+
+    async def run(self) -> None:
+        """Erase what there is, then whatever comes; until cancelled."""
+        bell(self._storage).touch()
+        async with asyncio.TaskGroup() as group:
+            # A task begins at the next wait; the bell is watched by then, so no ring is missed.
+            group.create_task(self._work(), name="erasing")
+            async for _ in awatch(bell(self._storage), step=20, debounce=200):
+                self._rung.set()
+
+    async def _work(self) -> None:
+        await self._erase_all()
+        while True:
+            await self._rung.wait()
+            self._rung.clear()
+            await self._forgotten()
+            await self._erase_all()
+
+    async def _erase_all(self) -> None:
+        """Until nothing is left."""
+        while True:
+            try:
+                await self._store.execute(_LATE)
+                await self._draw_again()
+                left = await self._store.read("select channel, ts from erasures where state = 'wanted'")
+                waits = [await self._erase(row["channel"], row["ts"]) for row in left]
+            except StorageUnavailable as error:
+                _log.warning("erasing has to wait", reason=str(error))
+                waits = [_RETRY]
+            again = [seconds for seconds in waits if seconds is not None]
+            if not again:
+                return
+            await self._clock.sleep(max(again))
+
+    async def _draw_again(self) -> None:
+        for row in await self._store.read(_REDRAWN):
+            self._redraw(row["channel"], row["key"])
+
+    async def _erase(self, channel: str, ts: str) -> float | None:
+        """One message; None: settled, else in how many seconds to try again."""
+        outcome = await self._delete(channel, ts)
+        if isinstance(outcome, Sent) or (isinstance(outcome, Never) and outcome.code in _GONE):
+            await self._settled(channel, ts, "erased")
+            return None
+        if isinstance(outcome, Never) and outcome.what != "app":
+            empty = await self._blank(channel, ts)
+            if isinstance(empty, (Sent, Never)):
+                state = "blanked" if isinstance(empty, Sent) else "failed"
+                await self._settled(channel, ts, state, outcome.code)
+                return None
+        return outcome.after or _RETRY if isinstance(outcome, Later) else _RETRY
+
+    async def _settled(self, channel: str, ts: str, state: str, note: str | None = None) -> None:
+        await self._store.execute(
+            "update erasures set state = ?, note = ? where channel = ? and ts = ?", state, note, channel, ts
+        )
+        _log.info("a forgotten message was settled", channel=channel, state=state, reason=note)
+
+    async def _delete(self, channel: str, ts: str) -> Sent | Later | Unknown | Never:
+        try:
+            await self._client.chat_delete(channel=channel, ts=ts)
+        except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+            return failure(error)
+        return Sent(channel, ts)
+
+    async def _blank(self, channel: str, ts: str) -> Sent | Later | Unknown | Never:
+        blocks = [{"type": "section", "text": {"type": "plain_text", "text": FORGOTTEN}}]
+        try:
+            await self._client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=blocks)
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+        return Sent(channel, ts)
+
+
+# What was being posted while it was forgotten, and arrived.
+_LATE = """
+  insert into erasures (channel, ts) select channel, ts from messages
+  where failed = 'forgotten' and ts is not null and channel is not null on conflict do nothing"""
+_REDRAWN = """
+  select key, channel from messages where kind = 'page' and shown is null and final = 0 and failed is null
+  and ts is not null and channel is not null"""

@@ -1,0 +1,108 @@
+"""A backup is put in the place of what is there, which is moved aside, not deleted. Blocking."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from bot.delivery.store import newest_version
+from bot.errors import BackupError, StorageInUseError
+from bot.retention.manifest import DATABASE, LEDGERS, Manifest, verified
+from core.files import sync_folder
+from core.upkeep import Upkeep
+
+_WITH = ("", "-wal", "-shm")
+
+
+def restore(folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, replace: bool) -> Manifest:
+    """Verify the backup in `folder`, then have the ledgers and the storage be as they were.
+
+    The storage comes last: killed before, the same call (with `replace`) does it again.
+
+    Raises:
+        BackupError: it is none, is damaged, or of a newer release; or there is something and `replace` was not said.
+        StorageInUseError: a bot runs on the storage. LockTimeout, LedgerUnwritable: as they say.
+    """
+    manifest = verified(folder)
+    if (manifest.storage_version or 0) > newest_version():
+        raise BackupError(f"{folder} was made by a newer clarify-bot ({manifest.release}).")
+    with _alone(database):
+        there = [*(path for paths in upkeep.files().values() for path in paths), *_parts(database)]
+        if there and not replace:
+            raise BackupError(
+                f"{there[0]} is there already: with --replace it is moved aside, with all others."
+            )
+        try:
+            _move_aside(upkeep, database, f"before-restore-{now:%Y%m%dT%H%M%S}")
+            _put_ledgers(folder, upkeep, manifest)
+            if manifest.storage_version is not None:
+                _put_storage(folder / DATABASE, database)
+        except OSError as error:
+            raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
+    return manifest
+
+
+@contextmanager
+def _alone(database: Path) -> Iterator[None]:
+    database.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(f"{database}.lock", thread_local=False)
+    try:
+        lock.acquire(timeout=0.2, poll_interval=0.01)
+    except Timeout:
+        raise StorageInUseError(f"{database} is in use by a clarify-bot: stop it first.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _parts(database: Path) -> list[Path]:
+    return [path for suffix in _WITH if (path := Path(f"{database}{suffix}")).exists()]
+
+
+def _move_aside(upkeep: Upkeep, database: Path, name: str) -> None:
+    for issue, paths in upkeep.files().items():
+        for path in paths:
+            upkeep.move(issue, path, upkeep.directory / name / path.relative_to(upkeep.directory))
+    for suffix in reversed(_WITH):
+        path = Path(f"{database}{suffix}")
+        if path.exists():
+            path.rename(f"{database}.{name}{suffix}")
+
+
+def _put_ledgers(folder: Path, upkeep: Upkeep, manifest: Manifest) -> None:
+    for file in manifest.ledgers:
+        source = folder / file.path
+        target = upkeep.directory / Path(file.path).relative_to(LEDGERS)
+        upkeep.put(file.issue or 0, target, source.read_bytes())
+    for issue, number in manifest.numbers.items():
+        with upkeep.held(issue):
+            upkeep.numbers.note(issue, max(number, upkeep.numbers.highest(issue)))
+
+
+def _put_storage(source: Path, database: Path) -> None:
+    """Packed on the way, so that from then on it can give space back."""
+    draft = Path(f"{database}.restoring")
+    try:
+        shutil.copyfile(source, draft)
+        with closing(sqlite3.connect(draft, isolation_level=None)) as db:
+            db.execute("pragma auto_vacuum = incremental")
+            db.execute("vacuum")
+        handle = os.open(draft, os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        draft.rename(database)
+        sync_folder(database.parent)
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} cannot be used: {error}.") from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,195 @@
+"""`clarify forget`: nothing that was said in a session is left, in files, in the storage, in Slack."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.delivery import forgetting as storage
+from bot.delivery.erasing import bell
+from bot.main import Bot
+from bot.retention import forgetting
+from bot.workspace.seed import AGENTS, FOLAKE
+from core.clarification import Decider
+from core.errors import BadInput, NotFound
+from core.upkeep import Upkeep
+from tests.acceptance.upkeep import Said, command, erasing, leaks
+from tests.scenario.harness import Scene, said, scene
+
+SECRET = "tell-nobody-7f3a"
+OTHER = "something-else-9b1c"
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(tmp_path) as made:
+        yield made
+
+
+async def forget(stage: Scene, *words: str) -> Said:
+    return await command(stage.folder / "clarify.toml", "forget", *words)
+
+
+async def a_course_of_things(stage: Scene, bot: Bot) -> str:
+    """A session that leaves traces everywhere: card, thread, page, notice; and another one. Returns the id."""
+    card = await stage.ask(
+        question=f"Shall {SECRET} go on?", context=f"Context of {SECRET}", session="sess_gone"
+    )
+    await stage.ask("rpl_other", question=f"And {OTHER}?", session="sess_stays")
+    clarification = str((card.metadata or {})["event_payload"]["clarification"])
+    await bot.router.escalate(clarification, "by hand", f"Because of {SECRET}", Decider("user:x", "shell"))
+    await stage.page(SECRET)
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    await stage.reply()
+    await stage.says(
+        "session.errored", session="sess_gone", error_message=f"{SECRET} broke", category="internal"
+    )
+    await stage.message(f"{SECRET} broke")
+    await stage.until(lambda: bot.delivery.lanes.length == 0)
+    return clarification
+
+
+async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: Scene) -> None:
+    async with stage.bot() as bot, erasing(bot):
+        (stage.folder / "clarify.toml").write_text(_config(stage))
+        clarification = await a_course_of_things(stage, bot)
+        assert list(leaks(stage.folder, stage.workspace, SECRET))
+
+        done = await forget(stage, "sess_gone", "--yes", "--abandon", "--json")
+
+        assert done.code == 0, done.err
+        told = json.loads(done.out)
+        assert told["forgotten"] == [clarification]
+        assert told["notDeleted"] == []
+        assert told["slack"].get("wanted") is None, told
+        assert told["slack"]["erased"] >= 3
+        await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
+        again = await forget(stage, "sess_gone", "--yes", "--json")
+        assert again.code == 0, again.err
+        assert not any(clarification in said(card) for card in stage.cards())
+        assert any(OTHER in said(card) for card in stage.cards())
+    assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
+    assert list(leaks(stage.folder, stage.workspace, OTHER))
+    record = stage.record()
+    assert (record["id"], record["status"]) == (clarification, "resolved")
+    assert SECRET not in json.dumps(record)
+
+
+async def test_forgotten_session_starts_again_quietly(stage: Scene) -> None:
+    """Forgotten while no bot runs: the next one deletes the messages, and shows nothing again."""
+    async with stage.bot() as bot:
+        (stage.folder / "clarify.toml").write_text(_config(stage))
+        await a_course_of_things(stage, bot)
+    done = await forget(stage, "sess_gone", "--yes", "--abandon")
+    assert done.code == 0, done.err
+    assert "once a bot runs" in done.err
+    assert not [name for name in leaks(stage.folder, stage.workspace, SECRET) if ":" not in name]
+
+    async with stage.bot() as bot, erasing(bot):
+        await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
+        await stage.until(lambda: bot.delivery.lanes.length == 0)
+    assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
+
+
+async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: Scene) -> None:
+    async with stage.bot() as bot, erasing(bot):
+        (stage.folder / "clarify.toml").write_text(_config(stage))
+        card = await stage.ask(question=f"{SECRET}?")
+        refused = await forget(stage, "CLR-100001-001", "--yes")
+        assert refused.code == 2
+        assert "--abandon" in refused.err
+        assert SECRET in said(card)
+        done = await forget(stage, "CLR-100001-001", "--yes", "--abandon")
+        assert done.code == 0, done.err
+        await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
+    assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
+    assert stage.record()["status"] == "abandoned"
+
+
+async def test_forget_asks_before_and_knows_no_other_names(stage: Scene) -> None:
+    async with stage.bot():
+        (stage.folder / "clarify.toml").write_text(_config(stage))
+        await stage.ask(question=f"{SECRET}?")
+        for words, code, hint in [
+            (("sess_none", "--yes"), 3, "sess_none"),
+            (("sess_one", "--abandon"), 2, "--yes"),
+        ]:
+            said_ = await forget(stage, *words)
+            assert said_.code == code, said_
+            assert hint in said_.err
+    assert SECRET in json.dumps(stage.record())
+
+
+async def test_message_that_slack_will_not_delete_is_emptied(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        (stage.folder / "clarify.toml").write_text(_config(stage))
+        card = await stage.ask(question=f"{SECRET}?")
+        stage.workspace.faults.add("chat.delete", "refuse:cant_delete_message", times=50)
+        async with erasing(bot):
+            done = await forget(stage, "sess_one", "--yes", "--abandon")
+        assert done.code == 0, done.err
+        assert "were emptied" in done.err
+        assert next(m for m in stage.workspace.messages(AGENTS) if m.ts == card.ts).text == "(forgotten)"
+
+
+async def test_message_on_its_way_to_slack_is_waited_for(stage: Scene) -> None:
+    async with stage.bot():
+        (stage.folder / "clarify.toml").write_text(_config(stage))
+        await stage.ask(question=f"{SECRET}?")
+    path = stage.folder / "clarify.db"
+    with sqlite3.connect(path) as db:
+        db.execute("update messages set ts = null, intent_at = 1 where kind = 'card'")
+    refused = await forget(stage, "sess_one", "--yes", "--abandon")
+    assert refused.code == 2
+    assert "on its way" in refused.err
+    with sqlite3.connect(path) as db:
+        assert db.execute("select agent_name from sessions").fetchone() == ("Planner",)
+
+
+def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
+    records = [_record(1, "planner"), _record(2, "reviewer")]
+    (tmp_path / "issue-7.json").write_text(json.dumps({"issueNumber": 7, "clarifications": records}))
+    upkeep, database = Upkeep(tmp_path), tmp_path / "none.db"
+    try:
+        with pytest.raises(BadInput, match="planner, reviewer"):
+            forgetting.look(upkeep, database, "s1")
+        with pytest.raises(NotFound):
+            forgetting.look(upkeep, database, "s1", "nobody")
+        found = forgetting.look(upkeep, database, "s1", "reviewer")
+        assert found.ids == ["CLR-7-002"]
+        assert forgetting.forget(upkeep, database, found) == storage.Traces()
+        kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]
+        assert [SECRET in json.dumps(item) for item in kept] == [True, False]
+        assert not bell(database).exists()
+    finally:
+        upkeep.close()
+
+
+def _record(seq: int, producer: str) -> dict[str, Any]:
+    return {
+        "id": f"CLR-7-00{seq}",
+        "issueNumber": 7,
+        "from": "a",
+        "to": "human",
+        "topic": SECRET,
+        "blocking": True,
+        "status": "abandoned",
+        "round": 1,
+        "maxRounds": 5,
+        "created": "2026-05-24T14:22:00.000Z",
+        "staleAfter": None,
+        "resolvedAt": None,
+        "thread": [],
+        "aaep": {"producer": producer, "sessionId": "s1", "eventId": f"e{seq}", "replyToken": f"t{seq}"},
+    }
+
+
+def _config(stage: Scene) -> str:
+    from tests.scenario.harness import config
+
+    return config(stage.producer.url)

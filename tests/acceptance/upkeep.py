@@ -1,0 +1,85 @@
+"""The commands for who runs the bot, at a prompt of their own, and what of some words is left anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.delivery.erasing import Erasing
+from bot.main import Bot
+from bot.workspace import Workspace
+
+_COMMANDS = """
+import sys, typer
+from bot.shell.backup import add_backup
+from bot.shell.forget import add_forget
+app = typer.Typer()
+add_forget(app)
+add_backup(app)
+sys.argv[0] = "clarify"
+app()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+async def command(config: Path, *words: str) -> Said:
+    """`clarify WORDS` in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _COMMANDS,
+        *words,
+        "--config",
+        str(config),
+        cwd=Path(__file__).parents[2],
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return Said(process.returncode or 0, out.decode(), err.decode())
+
+
+@asynccontextmanager
+async def erasing(bot: Bot) -> AsyncIterator[None]:
+    """What a running bot does about what was forgotten."""
+
+    async def forgotten() -> None:
+        await bot.answers.restore(bot.ledger)
+
+    part = Erasing(
+        store=bot.store,
+        client=bot.web,
+        clock=bot.clock,
+        storage=bot.settings.storage.path,
+        redraw=lambda target, key: bot.delivery.send(target, key, post=False),
+        forgotten=forgotten,
+    )
+    task = asyncio.create_task(part.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def leaks(folder: Path, workspace: Workspace, word: str) -> Iterator[str]:
+    """Where in any file, or message of the bot, `word` still stands."""
+    # Not read here: to close a file of a storage that this process has open takes its locks away.
+    found = subprocess.run(["grep", "-rlaF", word, str(folder)], capture_output=True, text=True, check=False)
+    yield from (Path(line).name for line in found.stdout.splitlines())
+    for channel in list(workspace.state.channels.values()):
+        for message in channel.messages.values():
+            if message.bot_id and word in f"{message.text} {message.blocks}":
+                yield f"{channel.id}: {message.text[:80]}"
