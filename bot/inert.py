@@ -16,10 +16,11 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from bot import bidi
 from bot.bidi import balanced, ended
-from bot.bidi import isolate as isolate
 
 TEXT_LIMIT = 4000
+isolate = bidi.isolate
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -50,6 +51,11 @@ def cleaned(text: str) -> str:
     return balanced(text)
 
 
+def cleaned_line(text: str) -> str:
+    """`cleaned` on one line."""
+    return " ".join(cleaned(text).split())
+
+
 def plain(text: str) -> str:
     """For plain_text objects: `cleaned`, and right-to-left text kept apart from what stands beside it (`isolate`)."""
     return isolate(cleaned(text))
@@ -57,7 +63,7 @@ def plain(text: str) -> str:
 
 def line(text: str) -> str:
     """`plain` on one line: headings, buttons, options."""
-    return isolate(" ".join(cleaned(text).split()))
+    return isolate(cleaned_line(text))
 
 
 def escape(text: str) -> str:

@@ -123,9 +123,9 @@ def error_notice(event: Event) -> Notice:
     summary, message = event.summary(), event.text("error_message")
     texts = [summary or message or "The agent gave no description."]
     if summary and message and message != summary:
-        texts.append(f"Message: {message}")
+        texts.append(f"Message: {inert.plain(message)}")
     if hint := event.text("remediation_hint"):
-        texts.append(f"What to do: {hint}")
+        texts.append(f"What to do: {inert.plain(hint)}")
     url = safe_url(event.text("error_uri"))
     link = (Button(LEARN_MORE, LINK_ACTION, "", url=url),) if url else ()
     return Notice(f"{agent_of(event)} stopped with an error", tuple(texts), _words(facts), link)
@@ -157,7 +157,7 @@ def session_notice(event: Event) -> Notice:
     verb = "was cancelled" if cancelled else "is done"
     texts = [event.summary() or ("The session was cancelled." if cancelled else "The session is complete.")]
     if result := event.text("partial_result" if cancelled else "output_summary"):
-        texts.append(f"Result: {result}")
+        texts.append(f"Result: {inert.plain(result)}")
     return Notice(f"{agent_of(event)} {verb}", tuple(texts), _words(facts))
 
 
@@ -177,7 +177,7 @@ def safe_url(url: str | None) -> str:
 
 
 def _confirmation(event: Event) -> Notice:
-    facts = ["This cannot be answered from Slack yet: decide it where the agent runs"]
+    facts = ["This cannot be answered from Slack: decide it where the agent runs"]
     if risk := event.text("risk_level"):
         facts.append(f"Risk: {fact(risk)}")
     if event.raw.get("irreversible") is True or event.text("reversibility"):
@@ -189,7 +189,7 @@ def _confirmation(event: Event) -> Notice:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
     texts = [event.text("action") or event.summary() or "The agent did not say what it wants to do."]
     if consequence := event.text("consequence"):
-        texts.append(f"Consequence: {consequence}")
+        texts.append(f"Consequence: {inert.plain(consequence)}")
     if extra := outline(event.raw.get("extra_context"), _PRETTY):
         texts.append(f"Also:\n{extra}")
     return Notice(f"{agent_of(event)} asks for a confirmation", tuple(texts), (*_words(facts), *live))
@@ -201,7 +201,7 @@ def _broken_clarification(event: Event) -> Notice:
     if labels and (listed := outline(labels, _PRETTY)):
         texts.append(f"Choices as sent:\n{listed}")
     if context := event.text("context"):
-        texts.append(f"Context: {context}")
+        texts.append(f"Context: {inert.plain(context)}")
     wrong = "; ".join(event.problems) or "it breaks its schema"
     facts = [f"This cannot be answered from Slack: {fact(wrong)}", _session(event)]
     return Notice(f"{agent_of(event)} asks", tuple(texts), _words(facts))

@@ -10,11 +10,13 @@ from typing import Any
 
 import structlog
 
+from bot import inert
 from bot.delivery.delivery import Delivery
 from bot.delivery.inbox import Item
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.pages import Page
 from bot.handoff import handoff_body, handoff_of, handoff_title
+from bot.notices import agent_of
 from bot.ports import Trouble
 from bot.render import Message, Renderer
 from bot.settings.model import Settings
@@ -73,7 +75,7 @@ class Notifier:
         """An event met a fault of ours: it is kept, and somebody has to look after the agent."""
         event = item.event
         reason = f"A fault in clarify-bot: event {event.event_id} ({event.type}) could not be worked off; see the log"
-        title = f"{event.agent_name or event.agent_id} sent something that was not shown"
+        title = f"{agent_of(event)} sent something that was not shown"
         page = Page(f"failed:{item.producer}:{event.event_id}", reason, title)
         await self._delivery.page(page, event.agent_id)
 
@@ -132,17 +134,17 @@ class Notifier:
         category = event.text("error_category") or "unknown"
         if not self._settings.monitor.pages_error(category):
             return
-        title = f"{event.agent_name or event.agent_id}: session ended with an error"
+        title = f"{agent_of(event)}: session ended with an error"
         body = event.summary() or event.text("error_message") or ""
         if hint := event.text("remediation_hint"):
-            body = f"{body}\nWhat to do: {hint}".strip()
+            body = f"{body}\nWhat to do: {inert.plain(hint)}".strip()
         page = Page(f"errored:{item.producer}:{event.event_id}", f"Error category {category}", title, body)
         await self._delivery.page(page, event.agent_id)
 
     async def _page_event(self, item: Item) -> None:
         """Something is asked that nobody can answer from Slack: a human has to go to the agent."""
         event = item.event
-        title = f"{event.agent_name or event.agent_id} asks something that cannot be answered here"
+        title = f"{agent_of(event)} asks something that cannot be answered here"
         wrong = ", ".join(event.problems)
         reason = (
             f"Its question breaks the protocol: {wrong}"

@@ -96,9 +96,10 @@ class Round:
     @property
     def topic(self) -> str:
         """The topic, where it says more than the question's beginning and the summary do."""
-        topic = inert.line(self.record.topic)
-        known = (inert.line(self.question), inert.line(self.asked.summary_terse or ""))
-        return "" if any(text.startswith(topic.rstrip("…")) for text in known) else topic
+        topic = inert.cleaned_line(self.record.topic)
+        known = (self.question, self.asked.summary_terse or "")
+        told = map(inert.cleaned_line, known)
+        return "" if any(text.startswith(topic.rstrip("…")) for text in told) else inert.line(topic)
 
     @property
     def answer_label(self) -> str:
@@ -182,7 +183,7 @@ def words(text: str, empty: str = BLANK) -> str:
 
 def sentence(text: str) -> str:
     """`text` with a full stop, where it has no end of its own."""
-    return text if text.endswith((".", "…", "!", "?")) else f"{text}."
+    return text if text.rstrip("\u2069").endswith((".", "…", "!", "?")) else f"{text}."
 
 
 def reply_words(asked: Aaep) -> str:

@@ -79,7 +79,7 @@ class Output:
             self.line(full(part))
             return
         for row in part.rows:
-            self._write(self._stdout, "\t".join(inert.line(full(each)) for each in row))
+            self._write(self._stdout, "\t".join(inert.cleaned_line(full(each)) for each in row))
 
     def _console(self) -> Console:
         from rich.console import Console  # noqa: PLC0415 - only where somebody looks

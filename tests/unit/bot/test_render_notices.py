@@ -101,7 +101,7 @@ def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) 
                 "awaiting.confirmation", action="Transfer $500.", consequence="Funds move.", risk_level="high",
                 irreversible=True, default_decision="reject", timeout_seconds=300, extra_context={"account": 7},
             ),
-            ["cannot be answered from Slack yet", "Transfer $500.", "Consequence: Funds move.", "Risk: high",
+            ["cannot be answered from Slack", "Transfer $500.", "Consequence: Funds move.", "Risk: high",
              "Irreversible", "If nobody decides: reject", "24 May 2026, 14:27 UTC", "account: 7"],
         ),
         (event("awaiting.confirmation", timeout_seconds="soon"), ["did not say what it wants to do"]),
