@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.webhooks.model import Endpoint
+from core.clarification import Clarification
+from core.transitions import abandoned, escalated, nudged, resolved
+from tests.clocks import START, until
+from tests.unit.bot.webhooks.receiver import SECRET, SLA, Receiver, World, receiving
+
+ID = "CLR-42-001"
+
+
+def done(world: World, record: Clarification) -> Clarification:
+    return resolved(record, world.clock.now())
+
+
+async def test_all_five_events_arrive_in_order_once(world: World, receiver: Receiver) -> None:
+    await world.start()
+    record = await world.ask()
+    record = await world.put(nudged(record, world.clock.now(), SLA))
+    record = await world.put(world.answered(record))
+    await world.put(done(world, record))
+    other = await world.ask()
+    await world.put(escalated(other, "stale", "Nobody answered.", world.clock.now()))
+    await world.quiet()
+
+    of_first = [event.split()[0] for event in receiver.events if event.endswith(ID)]
+    of_second = [event.split()[0] for event in receiver.events if event.endswith("CLR-42-002")]
+    assert of_first == ["requested", "stale", "answered", "resolved"]
+    assert of_second == ["requested", "escalated"]
+    assert world.told == ["taken"] * 6
+
+
+async def test_message_is_as_standard_webhooks_says(world: World, receiver: Receiver) -> None:
+    await world.start()
+    await world.ask()
+    await world.quiet()
+
+    (got,) = receiver.got
+    assert got.said == {
+        "id": "msg_1",
+        "type": "clarification-requested",
+        "timestamp": "2026-11-21T09:00:00.000Z",
+        "data": {
+            "clarificationId": ID,
+            "issueNumber": 42,
+            "fromAgent": "engineer",
+            "toAgent": "architect",
+            "topic": "storage",
+            "blocking": True,
+            "timestamp": "2026-11-21T09:00:00.000Z",
+        },
+    }
+    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+    at = str(int(START.timestamp()))
+    signed = hmac.new(key, f"msg_1.{at}.".encode() + got.body, hashlib.sha256).digest()
+    assert got.headers["webhook-id"] == "msg_1"
+    assert got.headers["webhook-timestamp"] == at
+    assert got.headers["webhook-signature"] == f"v1,{base64.b64encode(signed).decode()}"
+    assert got.headers["Content-Type"] == "application/json"
+    assert b"Which database?" not in got.body
+
+
+async def test_failed_message_comes_again_with_its_id_and_a_new_time(
+    world: World, receiver: Receiver
+) -> None:
+    receiver.answers = [(500, {}), (0, {}), (302, {"Location": receiver.url})]
+    await world.start()
+    await world.ask()
+    while len(receiver.got) < 4:
+        await world.quiet()
+        await world.clock.advance(1)
+    await world.quiet()
+
+    times = [int(got.headers["webhook-timestamp"]) for got in receiver.got]
+    assert [shortest <= b - a for shortest, (a, b) in zip((10, 20, 40), pairwise(times), strict=True)] == [
+        True
+    ] * 3
+    assert {got.headers["webhook-id"] for got in receiver.got} == {"msg_1"}
+    assert len({got.body for got in receiver.got}) == 1
+    assert world.told == ["failed", "failed", "failed", "taken"]
+
+
+async def test_no_answer_is_a_failure(world: World, receiver: Receiver) -> None:
+    receiver.answers = [(-1, {})]
+    world.timeout = 0.05
+    await world.start()
+    await world.ask()
+    await until(lambda: world.told == ["failed"])
+
+
+async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
+    receiver.answers = [(429, {"Retry-After": "600"})]
+    await world.start()
+    await world.ask()
+    await until(lambda: len(receiver.got) == 1 and world.webhooks.idle)
+    await world.ask(43)
+    await world.clock.advance(599)
+    await world.quiet()
+    assert len(receiver.got) == 1, "nothing else is sent to it either"
+    await world.clock.advance(2)
+    await until(lambda: len(receiver.got) == 3)
+
+
+async def test_order_holds_while_a_message_fails_and_others_pass(world: World, receiver: Receiver) -> None:
+    receiver.refuses = lambda got: 400 if got.event == f"requested {ID}" and len(receiver.got) < 5 else None
+    await world.start()
+    first = await world.ask()
+    await world.answer(first)
+    await world.ask(43)
+    for _ in range(20):
+        await world.quiet()
+        await world.clock.advance(60)
+    await until(lambda: f"answered {ID}" in receiver.events)
+
+    events = receiver.events
+    assert events.index("requested CLR-43-001") < events.index(f"answered {ID}")
+    assert events.count(f"answered {ID}") == 1
+    assert [event for event in events if event.endswith(ID)][-2:] == [f"requested {ID}", f"answered {ID}"]
+
+
+async def test_gone_endpoint_is_left_alone_until_the_next_start(world: World, receiver: Receiver) -> None:
+    receiver.answers = [(410, {})]
+    await world.start()
+    record = await world.ask()
+    await until(lambda: world.told == ["given up"])
+    await world.answer(record)
+    await until(lambda: len(world.told) == 2)
+    await world.clock.advance(86400)
+    await world.quiet()
+    assert len(receiver.got) == 1
+
+    await world.kill()
+    await world.start()
+    await world.ask(43)
+    await world.quiet()
+    assert receiver.events[1:] == ["requested CLR-43-001"]
+
+
+async def test_old_messages_are_given_up_and_counted(world: World, receiver: Receiver) -> None:
+    receiver.refuses = lambda _: 500
+    await world.start()
+    await world.ask()
+    with capture_logs() as logs:
+        for _ in range(80):
+            await world.quiet()
+            await world.clock.advance(3600)
+        await world.quiet()
+
+    assert world.told[-1] == "given up"
+    assert [log["event"] for log in logs].count("events were given up") == 1
+    assert 60 < len(receiver.got) < 90
+    assert list((await world.webhooks.waiting()).values()) == [0]
+
+
+async def test_slow_endpoint_holds_up_no_other(world: World, receiver: Receiver) -> None:
+    async with receiving() as slow:
+        slow.answers = [(-1, {})]
+        world.endpoints = (Endpoint.of(slow.url, "x"), *world.endpoints)
+        await world.start()
+        record = await world.ask()
+        await world.answer(record)
+        await until(lambda: len(receiver.got) == 2)
+        assert len(slow.got) == 1
+        await world.kill()
+
+
+async def test_endpoint_gets_what_it_wants(world: World, receiver: Receiver) -> None:
+    world.endpoints = (Endpoint.of(receiver.url, SECRET, ["clarification-answered"]),)
+    await world.start()
+    await world.answer(await world.ask())
+    await world.quiet()
+    assert receiver.events == [f"answered {ID}"]
+
+
+# kills, and what happens while nobody looks
+
+
+async def test_kill_between_ledger_and_outbox_loses_nothing(world: World, receiver: Receiver) -> None:
+    await world.start()
+    record = await world.write(world.question())
+    await world.kill()
+    await world.start()
+    await world.quiet()
+    assert receiver.events == [f"requested {ID}"]
+    await world.write(world.answered(record))
+    await world.kill()
+    await world.start()
+    await world.quiet()
+    assert receiver.events == [f"requested {ID}", f"answered {ID}"]
+
+
+async def test_kill_between_ledger_and_outbox_then_over_is_told_whole(
+    world: World, receiver: Receiver
+) -> None:
+    await world.start()
+    await world.kill()
+    record = await world.write(world.question())
+    await world.write(done(world, world.answered(record)))
+    await world.start()
+    await world.quiet()
+    assert receiver.events == [f"requested {ID}", f"answered {ID}", f"resolved {ID}"]
+
+
+async def test_kill_before_the_outcome_is_known_sends_it_again_with_its_id(
+    world: World, receiver: Receiver
+) -> None:
+    receiver.answers = [(-1, {})]
+    await world.start()
+    await world.ask()
+    await until(lambda: receiver.got)
+    await world.kill()
+    await world.start()
+    await world.quiet()
+    assert receiver.events == [f"requested {ID}"] * 2
+    assert {got.headers["webhook-id"] for got in receiver.got} == {"msg_1"}
+
+
+async def test_starting_again_tells_nothing_twice(world: World, receiver: Receiver) -> None:
+    await world.start()
+    record = await world.answer(await world.ask())
+    await world.put(done(world, record))
+    await world.ask()
+    await world.quiet()
+    for days in (1, 20, 20):
+        await world.kill()
+        await world.clock.advance(days * 86400)
+        await world.start()
+        await world.quiet()
+    assert len(receiver.got) == 4
+
+
+async def test_what_is_noted_while_the_ledgers_are_compared_comes_once(
+    world: World, receiver: Receiver
+) -> None:
+    await world.start()
+    await world.kill()
+    record = await world.write(world.question())
+    await world.start(compared=False)
+    await world.answer(record)
+    await world.quiet()
+    assert receiver.events == [f"requested {ID}", f"answered {ID}"]
+
+
+async def test_history_is_not_told_but_what_follows_is(world: World, receiver: Receiver) -> None:
+    is_open = await world.write(world.question())
+    over = await world.write(done(world, world.answered(world.question())))
+    world.clock.jump(START + timedelta(hours=1))
+    await world.start()
+    await world.quiet()
+    assert receiver.events == []
+    await world.answer(is_open)
+    await world.put(over)
+    await world.quiet()
+    assert receiver.events == [f"answered {ID}"]
+
+
+async def test_abandoned_says_nothing(world: World, receiver: Receiver) -> None:
+    await world.start()
+    record = await world.ask()
+    await world.put(abandoned(record, "by hand", world.clock.now()))
+    await world.quiet()
+    assert receiver.events == [f"requested {ID}"]
+
+
+async def test_clean_end_queues_what_was_noted(world: World, receiver: Receiver) -> None:
+    await world.start()
+    await world.kill()
+    await world.ask()
+    await world.webhooks.close()
+    assert list((await world.webhooks.waiting()).values()) == [1]
+
+
+async def test_endpoints_that_are_no_more_leave_nothing(world: World, receiver: Receiver) -> None:
+    receiver.refuses = lambda _: 500
+    await world.start()
+    await world.ask()
+    await until(lambda: receiver.got)
+    await world.kill()
+    world.endpoints = (Endpoint.of("http://127.0.0.1:1/other", SECRET),)
+    await world.start()
+    await world.kill()
+    assert await world.store.read("select * from webhook_outbox") == []
+
+
+async def test_storage_that_fails_loses_nothing(world: World, receiver: Receiver) -> None:
+    await world.start()
+    await world.store.execute("alter table webhook_known rename to away")
+    await world.ask()
+    await until(lambda: world.clock.sleeping)
+    await world.store.execute("alter table away rename to webhook_known")
+    await world.clock.advance(2)
+    await world.quiet()
+    assert receiver.events == [f"requested {ID}"]
+
+
+async def test_secrets_and_topics_are_in_no_log(world: World, receiver: Receiver) -> None:
+    receiver.answers = [(500, {}), (410, {})]
+    with capture_logs() as logs:
+        await world.start()
+        await world.ask()
+        await until(lambda: world.told == ["failed"] and world.webhooks.idle)
+        await world.clock.advance(60)
+        await until(lambda: "given up" in world.told)
+    assert logs
+    said = repr(logs)
+    for secret in ("s3cret", SECRET, "storage", "Which database?"):
+        assert secret not in said
+    assert "s3cret" not in repr(world.endpoints)
+
+
+@pytest.mark.parametrize(
+    ("secret", "events"), [("", []), ("whsec_", []), ("whsec_%%", []), ("good", ["clarification-lost"])]
+)
+def test_endpoint_refuses_what_cannot_be(secret: str, events: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"secret|base64|expected clarification-requested") as caught:
+        Endpoint.of("https://hooks.test/x", secret, events)
+    assert "%%" not in str(caught.value)
