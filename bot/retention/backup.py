@@ -72,6 +72,7 @@ def _copy(upkeep: Upkeep, database: Path, draft: Path, now: datetime, release: s
         files=tuple(described(draft, path) for path in files),
     )
     (draft / NAME).write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
+    (draft / NAME).chmod(0o600)
     _sync(draft / NAME)
     sync_folder(draft)
     return manifest

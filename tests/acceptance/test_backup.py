@@ -1,0 +1,266 @@
+"""`clarify backup` and `restore`: really restored, and gone on from: no question lost, no answer sent twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from bot.delivery.store import Store
+from bot.errors import BackupError, StorageInUseError
+from bot.retention.backup import backup
+from bot.retention.restoring import restore
+from bot.workspace.seed import AGENTS, FOLAKE
+from core.upkeep import Upkeep
+from tests.acceptance.upkeep import Said, command
+from tests.scenario.harness import Scene, config, controls, said, scene
+
+NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(tmp_path) as made:
+        (tmp_path / "clarify.toml").write_text(config(made.producer.url))
+        yield made
+
+
+async def clarify(stage: Scene, *words: str) -> Said:
+    return await command(stage.folder / "clarify.toml", *words)
+
+
+async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: Scene) -> None:
+    """The disk is lost after the backup: what was asked since comes again from the producer, what was answered
+    before is not answered again, what was open can be answered."""
+    copy = stage.folder / "copy"
+    async with stage.bot():
+        card = await stage.ask("rpl_done", question="Done before?", session="s_done")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply("rpl_done")
+        waiting = await stage.ask("rpl_open", question="Open then?", session="s_open")
+        done = await clarify(stage, "backup", str(copy), "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["ledgers"] == 2
+        assert (copy / "manifest.json").stat().st_mode & 0o077 == 0
+        await stage.ask("rpl_since", question="Asked since?", session="s_since")
+    lost(stage)
+
+    done = await clarify(stage, "restore", str(copy))
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in (stage.folder / "ledgers").glob("issue-*.json")) == [
+        "issue-100001.json",
+        "issue-100002.json",
+    ]
+
+    async with stage.bot():
+        since = await stage.until(
+            lambda: cards_saying(stage, "Asked since?")[1:]
+        )  # its first card is not ours now
+        assert controls(since[0]) == ["Yes", "No"]
+        await stage.workspace.click(FOLAKE, AGENTS, waiting.ts, label="No")
+        assert (await stage.reply("rpl_open"))["response"] is False
+        await stage.workspace.click(FOLAKE, AGENTS, since[0].ts, label="Yes")
+        assert (await stage.reply("rpl_since"))["response"] is True
+    # A click on the card of the question that was lost answers no other one.
+    assert sorted(path.name for path in (stage.folder / "ledgers").glob("issue-*.json"))[2:] == [
+        "issue-101003.json"
+    ]
+    assert len(cards_saying(stage, "Done before?")) == 1
+    assert len(cards_saying(stage, "Open then?")) == 1
+    tokens = [reply["reply_token"] for reply in stage.producer.replies]
+    assert sorted(tokens) == ["rpl_done", "rpl_open", "rpl_since"]
+
+
+def lost(stage: Scene) -> None:
+    shutil.rmtree(stage.folder / "ledgers")
+    for path in stage.folder.glob("clarify.db*"):
+        path.unlink()
+
+
+def cards_saying(stage: Scene, text: str) -> list[Any]:
+    return [card for card in stage.cards() if text in said(card)]
+
+
+async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Scene) -> None:
+    copy = stage.folder / "copy"
+    async with stage.bot():
+        await stage.ask()
+        assert (await clarify(stage, "backup", str(copy))).code == 0
+        running = await clarify(stage, "restore", str(copy), "--replace")
+        assert running.code == 1
+        assert "stop it first" in running.err
+    there = await clarify(stage, "restore", str(copy))
+    assert there.code == 1
+    assert "--replace" in there.err
+    again = await clarify(stage, "backup", str(copy))
+    assert again.code == 1
+    assert "not empty" in again.err
+
+
+@pytest.fixture
+def upkeep(tmp_path: Path) -> Iterator[Upkeep]:
+    (tmp_path / "ledgers").mkdir()
+    made = Upkeep(tmp_path / "ledgers")
+    yield made
+    made.close()
+
+
+def a_ledger(upkeep: Upkeep, issue: int = 7, **more: Any) -> dict[str, Any]:
+    record = {
+        "id": f"CLR-{issue}-001",
+        "issueNumber": issue,
+        "from": "planner-agent",
+        "to": "human",
+        "topic": "t",
+        "status": "pending",
+        "created": "2026-05-24T14:22:00.000Z",
+        "thread": [
+            {
+                "round": 1,
+                "from": "planner-agent",
+                "type": "question",
+                "body": "Go?",
+                "timestamp": "2026-05-24T14:22:00.000Z",
+            }
+        ],
+        "aaep": {"producer": "planner", "sessionId": "s1", "eventId": "e1", "replyToken": "r1"} | more,
+    }
+    (upkeep.directory / f"issue-{issue}.json").write_text(json.dumps({"clarifications": [record]}))
+    return record
+
+
+async def a_storage(path: Path) -> Path:
+    store = await Store.open(path)
+    await store.execute("insert into counters values ('issue', 100005)")
+    await store.close()
+    return path
+
+
+def rows(path: Path, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(sql).fetchall()
+
+
+async def test_backup_knows_what_a_ledger_got_after_the_storage_was_copied(
+    tmp_path: Path, upkeep: Upkeep
+) -> None:
+    """Else the producer's next telling of it would be asked as another question."""
+    database = await a_storage(tmp_path / "clarify.db")
+    a_ledger(upkeep, 100_009)
+    backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
+    copied = tmp_path / "copy/clarify.db"
+    assert rows(copied, "select producer, event_id, session_id, issue, token, state from inbox") == [
+        ("planner", "e1", "s1", 100_009, "r1", "done")
+    ]
+    assert rows(copied, "select issue from sessions") == [(100_009,)]
+    assert rows(copied, "select value from counters") == [(100_009,)]
+    assert rows(database, "select 1 from inbox") == []
+
+
+async def test_backup_takes_archive_and_broken_files_and_numbers(tmp_path: Path, upkeep: Upkeep) -> None:
+    database = await a_storage(tmp_path / "clarify.db")
+    a_ledger(upkeep)
+    upkeep.archive.folder.mkdir()
+    (upkeep.directory / "archive/issue-8.json").write_text('{"clarifications": []}')
+    (upkeep.directory / "issue-7.json.unreadable-20260101T000000000000").write_text("{ broken")
+    upkeep.numbers.note(7, 12)
+    before = {
+        path.relative_to(upkeep.directory): path.read_bytes()
+        for path in upkeep.directory.rglob("issue-*")
+        if ".clarify" not in path.parts
+    }
+    backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
+    for path in before:
+        (upkeep.directory / path).unlink()
+    upkeep.numbers.path(7).unlink()
+
+    restore(tmp_path / "copy", upkeep, tmp_path / "new.db", now=NOW, replace=False)
+
+    assert {path: (upkeep.directory / path).read_bytes() for path in before} == before
+    assert upkeep.numbers.highest(7) >= 12 + 100
+    assert rows(tmp_path / "new.db", "select value from counters") == [(101_005,)]
+    assert rows(tmp_path / "new.db", "pragma auto_vacuum") == [(2,)]
+
+
+async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: Upkeep) -> None:
+    database = await a_storage(tmp_path / "clarify.db")
+    a_ledger(upkeep)
+    backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
+    a_ledger(upkeep, 9)
+    restore(tmp_path / "copy", upkeep, database, now=NOW, replace=True)
+    aside = upkeep.directory / "before-restore-20261122T090000"
+    assert sorted(path.name for path in aside.iterdir()) == ["issue-7.json", "issue-9.json"]
+    assert sorted(upkeep.files()) == [7]
+    assert (tmp_path / "clarify.db.before-restore-20261122T090000").exists()
+
+
+def _cut(copy: Path) -> None:
+    (copy / "ledgers/issue-7.json").write_bytes(b"{}")
+
+
+def _gone(copy: Path) -> None:
+    (copy / "clarify.db").unlink()
+
+
+def _outside(copy: Path) -> None:
+    _edit(copy, "files", [{"path": "ledgers/../../x", "size": 0, "sha256": ""}])
+
+
+def _newer(copy: Path) -> None:
+    _edit(copy, "storage_version", 999)
+
+
+def _newer_format(copy: Path) -> None:
+    _edit(copy, "format", 2)
+
+
+def _none(copy: Path) -> None:
+    (copy / "manifest.json").unlink()
+
+
+def _edit(copy: Path, field: str, value: Any) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | {field: value}))
+
+
+@pytest.mark.parametrize("damage", [_cut, _gone, _outside, _newer, _newer_format, _none])
+async def test_restore_of_a_damaged_backup_changes_nothing(
+    tmp_path: Path, upkeep: Upkeep, damage: Any
+) -> None:
+    database = await a_storage(tmp_path / "clarify.db")
+    a_ledger(upkeep)
+    backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
+    damage(tmp_path / "copy")
+    with pytest.raises(BackupError):
+        restore(tmp_path / "copy", upkeep, database, now=NOW, replace=True)
+    assert sorted(upkeep.files()) == [7]
+    assert not list(upkeep.directory.glob("before-restore-*"))
+
+
+async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path, upkeep: Upkeep) -> None:
+    database = await a_storage(tmp_path / "clarify.db")
+    backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
+    with FileLock(f"{database}.lock"), pytest.raises(StorageInUseError):
+        restore(tmp_path / "copy", upkeep, database, now=NOW, replace=True)
+
+
+async def test_backup_that_fails_leaves_nothing(
+    tmp_path: Path, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_ledger(upkeep)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(BackupError, match="No space left"):
+        backup(upkeep, tmp_path / "none.db", tmp_path / "copy", now=NOW, release="1")
+    assert not [path for path in tmp_path.glob("*") if path != upkeep.directory]  # noqa: ASYNC240 - nobody waits
