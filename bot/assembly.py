@@ -7,27 +7,25 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from bot.audience import Audiences
+from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish
 from bot.delivery.delivery import Delivery
 from bot.delivery.gateway import Gateway
 from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.inbox import SqliteInbox
 from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.messages import Messages
 from bot.delivery.nudges import Nudges
 from bot.delivery.pageplaces import PagePlaces
 from bot.delivery.pushed import SqlitePushed
 from bot.delivery.replies import ReplyDelivery
-from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
+from bot.foundation import Foundation
 from bot.home.access import KeptAccess
 from bot.home.gathering import Answers, Gathering, Questions
 from bot.home.making import Maker
 from bot.home.publisher import HomePublisher
 from bot.home.sources import duties_of, fleet_of
 from bot.intake import Intake
-from bot.monitoring import Watchman
 from bot.notifier import Notifier
 from bot.paging.distress import Distress, outside_targets
 from bot.paging.duty import Duty
@@ -35,56 +33,26 @@ from bot.paging.engine import Paging
 from bot.paging.outside import Outside
 from bot.paging.roster import Roster
 from bot.paging.targets import Targets
-from bot.permalinks import Permalinks
 from bot.ports import Incoming
 from bot.producers.config import ProducerConfig
 from bot.producers.hub import Producers
 from bot.protocol import AgentDesk
-from bot.render import Renderer
-from bot.sessions import Sessions
 from bot.settings import ProducerSettings, Settings
-from bot.slack.calls import ask, permalink
+from bot.slack.calls import ask
 from bot.slack.door import SlackDoor
 from bot.slack.gate import Gate
-from bot.slack.people import People
-from bot.slack.web import web_client
 from bot.slack.wiring import Ports
 from bot.watching import LedgerWatch
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.index import Index, Summary, summarize
-from core.ledger import FileLedger
-from core.monitor import Monitor
-from core.router import Router
-from core.workflow import Scopes
+from core.index import Summary, summarize
 
 
-class Assembly:
+class Assembly(Foundation):
     """All parts of one bot, on one storage and one clock."""
 
     def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
-        self.settings = settings
-        self.store = store
-        self.clock = clock
-        self.index = Index()
-        self.ledger = FileLedger(settings.ledger.directory)
-        self.router = Router(self.ledger, clock, settings.monitor.sla, self._changed)
-        self.watchman = Watchman(
-            monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
-            router=self.router,
-            ledger=self.ledger,
-            clock=clock,
-            alarm=settings.monitor.alarm,
-        )
-        self.web = web_client(settings)
-        self.people = People(self.web)
-        self.renderer = Renderer()
-        self.messages = Messages(store)
-        self.permalinks = Permalinks(self.messages, partial(permalink, self.web))
-        self.sessions = Sessions(store, self.index, clock)
-        self.audiences = Audiences(settings)
-        self.scopes = Scopes(settings.ledger.workflows)
-        self.rollups = Rollups(self.index, self.audiences)
+        super().__init__(settings, store, clock)
         self._build_paging()
         self._build_delivery(rng)
         self._build_home()
@@ -105,7 +73,7 @@ class Assembly:
         settings, clock = self.settings, self.clock
         self.duty = Duty(self.store, clock, changed=self._on_call_changed)
         self.roster = Roster(settings, self.people, self.duty, clock)
-        outside = Outside(settings.secrets.by_variable)
+        outside = CountedOutside(Outside(settings.secrets.by_variable), self.telemetry)
         self.paging = Paging(
             settings=settings,
             store=self.store,
@@ -145,7 +113,7 @@ class Assembly:
             index=self.index,
             ledger=self.ledger,
             messages=self.messages,
-            gateway=Gateway(self.web),
+            gateway=CountedGateway(Gateway(self.web), self.telemetry),
             rollups=self.rollups,
             wishes=Wishes(
                 self.ledger,
@@ -185,7 +153,7 @@ class Assembly:
                 shows=self.audiences.shows,
             ),
             maker=Maker(access=self.home_access, questions=Questions(self.ledger), renderer=self.renderer),
-            publish=HomeGateway(self.web).publish,
+            publish=counted_publish(HomeGateway(self.web).publish, self.telemetry),
             viewers=Homes(self.store),
             clock=self.clock,
             seconds=time.monotonic,
@@ -227,7 +195,7 @@ class Assembly:
             pushed=SqlitePushed(self.store),
         )
         self.intake.use_clocks(self.producers)
-        self.replies.use(self.producers)
+        self.replies.use(CountedReplies(self.producers, self.telemetry))
 
     def _build_door(self, rng: random.Random) -> None:
         self.door = SlackDoor(
@@ -270,7 +238,9 @@ class Assembly:
         self._tell(summary, record, ours=False)
 
     def _tell(self, summary: Summary, record: Clarification, *, ours: bool) -> None:
-        self.agents.note(self.index.get(summary.id, summary.issue), summary)
+        before = self.index.get(summary.id, summary.issue)
+        self.telemetry.note(before, summary)
+        self.agents.note(before, summary)
         self.watchman.note(summary)
         self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)

@@ -19,10 +19,11 @@ from pydantic import SecretStr
 
 from bot.assembly import Assembly
 from bot.delivery.store import Store
-from bot.errors import ConfigurationError
 from bot.paging.heartbeat import Heartbeat
 from bot.scan import scan
+from bot.serving import listening
 from bot.settings import Settings
+from bot.web.server import HttpServer
 from core.clock import Clock, SystemClock
 from core.errors import LedgerUnreadable
 
@@ -65,19 +66,21 @@ class Bot(Assembly):
         Raises:
             StorageError: the storage is in use or cannot be used.
         """
-        if settings.slack.mode == "http":
-            raise ConfigurationError(
-                [f'{settings.file}: slack.mode: "http" is not served by this version yet; expected "socket"']
-            )
         return cls(settings, await Store.open(settings.storage.path), clock, rng)
 
     def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
         super().__init__(settings, store, clock, rng)
         self._tasks: set[asyncio.Task[None]] = set()
         self._caught_up = asyncio.Event()
+        self._http: HttpServer | None = None
 
     async def start(self) -> None:
-        """Read what was decided, then start every part. Returns when producers and delivery are at work."""
+        """Read what was decided, then start every part. Returns when producers and delivery are at work.
+
+        Raises:
+            ConfigurationError: the HTTP server's address cannot be had.
+        """
+        self._http = await listening(self)
         found = await asyncio.to_thread(scan, self.ledger)
         for summary in found.summaries:
             self.index.put(summary)
@@ -99,6 +102,8 @@ class Bot(Assembly):
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
         self._spawn(self.agents.run(), "agents")
+        if self._http is not None:
+            self._spawn(self._http.run(), "http")
         self._spawn(self._open_slack(), "slack")
         self._spawn(self._run_monitor(), "monitor")
         await self.producers.start()
@@ -134,6 +139,8 @@ class Bot(Assembly):
         _log.info("stopping")
         await self.door.close()
         await self.replies.close()  # of the last clicks, while producers can be reached
+        if self._http is not None:
+            self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
         waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.reply == "sending")}
         await self.producers.stop(waiting)

@@ -68,6 +68,7 @@ class HttpServer:
         self._port = port
         self._on_listening = on_listening
         self._sockets: list[socket.socket] = []
+        self._serves = False
         self._server = _Server(_configuration(app), self._listening)
 
     async def bind(self) -> None:
@@ -97,6 +98,7 @@ class HttpServer:
         Raises:
             TaskDiedError: it ended by itself.
         """
+        self._serves = True
         serving = asyncio.ensure_future(self._server.serve(self._sockets))
         try:
             await asyncio.shield(serving)
@@ -104,16 +106,19 @@ class HttpServer:
             self.begin_stop()
             await serving
             raise
+        finally:
+            self._give_up()
         if not self.stopping.is_set():
             raise TaskDiedError("The HTTP server ended, which it must not.")
 
     def begin_stop(self) -> None:
-        """Take no more requests; `run` ends within 2 s."""
+        """Take no more requests; `run` ends within 2 s. An address that was bound and is not served is given up."""
         self.stopping.set()
         self._server.should_exit = True
+        if not self._serves:
+            self._give_up()
 
-    def close(self) -> None:
-        """Give up an address that was bound and is not served."""
+    def _give_up(self) -> None:
         for bound in self._sockets:
             bound.close()
 

@@ -54,6 +54,7 @@ users = ["U0ONCALL"]
 """
 
 
+ANY_PORT = '[http]\nlisten = "127.0.0.1:0"\n'
 TOKEN = "rpl_1"
 
 
@@ -73,8 +74,8 @@ def config(
     verbosity: str = "normal",
     more: str = "",
 ) -> str:
-    """The text of a `clarify.toml`: one producer, one route."""
-    return (
+    """The text of a `clarify.toml`: one producer, one route, any port."""
+    return ("" if "[http]" in more else ANY_PORT) + (
         CONFIG.format(
             url=url,
             dialect=dialect,

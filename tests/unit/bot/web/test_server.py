@@ -330,7 +330,7 @@ async def test_run_that_ends_by_itself_is_an_error() -> None:
     server._server.should_exit = True
     with pytest.raises(TaskDiedError):
         await server.run()
-    server.close()
+    server.begin_stop()
 
 
 @pytest.fixture
@@ -363,7 +363,7 @@ async def test_address_may_be_a_name_or_of_version_6(host: str) -> None:
     server = HttpServer(build_app([], version="1"), host, 0, lambda _: None)
     await server.bind()
     assert server.url.startswith("http://[::1]:" if host == "::1" else "http://localhost:")
-    server.close()
+    server.begin_stop()
 
 
 def _has_version_6() -> bool:

@@ -1,0 +1,61 @@
+"""What all parts of the bot stand on: the ledgers and their only writer, the storage, Slack's Web API, the figures."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from bot.audience import Audiences
+from bot.delivery.messages import Messages
+from bot.delivery.rollups import Rollups
+from bot.delivery.store import Store
+from bot.delivery.vitals import Vitals
+from bot.monitoring import Watchman
+from bot.permalinks import Permalinks
+from bot.render import Renderer
+from bot.sessions import Sessions
+from bot.settings import Settings
+from bot.slack.calls import permalink
+from bot.slack.people import People
+from bot.slack.web import web_client
+from bot.telemetry import Telemetry
+from core.clarification import Clarification
+from core.clock import Clock
+from core.index import Index
+from core.ledger import FileLedger
+from core.monitor import Monitor
+from core.router import Router
+from core.workflow import Scopes
+
+
+class Foundation:
+    """Parts that need none of the others; `_changed` is told of each record that we write."""
+
+    def __init__(self, settings: Settings, store: Store, clock: Clock) -> None:
+        self.settings = settings
+        self.store = store
+        self.clock = clock
+        self.telemetry = Telemetry(clock)
+        self.vitals = Vitals(store, clock, seconds=time.monotonic)
+        self.index = Index()
+        self.ledger = FileLedger(settings.ledger.directory)
+        self.router = Router(self.ledger, clock, settings.monitor.sla, self._changed)
+        self.watchman = Watchman(
+            monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
+            router=self.router,
+            ledger=self.ledger,
+            clock=clock,
+            alarm=settings.monitor.alarm,
+        )
+        self.web = web_client(settings)
+        self.people = People(self.web)
+        self.renderer = Renderer()
+        self.messages = Messages(store)
+        self.permalinks = Permalinks(self.messages, partial(permalink, self.web))
+        self.sessions = Sessions(store, self.index, clock)
+        self.audiences = Audiences(settings)
+        self.scopes = Scopes(settings.ledger.workflows)
+        self.rollups = Rollups(self.index, self.audiences)
+
+    def _changed(self, record: Clarification) -> None:
+        raise NotImplementedError

@@ -1,0 +1,82 @@
+"""Joins the HTTP server to the bot: one app of all its routes. Wiring only."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+
+import structlog
+
+from bot.assembly import Assembly
+from bot.errors import ConfigurationError
+from bot.web.callers import Callers
+from bot.web.clarifications import clarification_routes
+from bot.web.health import Check, health_routes, producer_checks
+from bot.web.metrics import Sources, metrics_routes
+from bot.web.push import push_routes
+from bot.web.server import HttpServer, build_app
+from bot.web.slack import slack_routes
+from core.hub import Hub
+
+_log = structlog.get_logger("clarify.http")
+
+
+async def listening(bot: Assembly) -> HttpServer | None:
+    """The server, bound and not yet serving; None where nobody asked for it and its address is taken.
+
+    Raises:
+        ConfigurationError: the address cannot be had, and somebody counts on it.
+    """
+    http = bot.settings.http
+    server = _server(bot)
+    try:
+        await server.bind()
+    except ConfigurationError as error:
+        if http.is_asked_for or _is_needed(bot):
+            raise ConfigurationError([f"{bot.settings.file}: {each}" for each in error.problems]) from error
+        _log.warning("no HTTP server: set http.listen for another address", reason=str(error))
+        return None
+    return server
+
+
+def _is_needed(bot: Assembly) -> bool:
+    return bot.settings.slack.mode == "http" or any(each.pushes for each in bot.settings.producers)
+
+
+def _server(bot: Assembly) -> HttpServer:
+    release = version("clarify-bot")
+    callers = Callers(
+        {each.name: bot.settings.producer_token(each) for each in bot.settings.producers if each.pushes}
+    )
+    hub = Hub(router=bot.router, ledger=bot.ledger, scopes=bot.scopes, clock=bot.clock, via="http")
+    routers = [
+        health_routes(_checks(bot)),
+        metrics_routes(_sources(bot, release)),
+        push_routes(callers=callers, producers=bot.producers, clock=bot.clock),
+        clarification_routes(hub=hub, ledger=bot.ledger, callers=callers),
+    ]
+    if bot.door.request_url is not None:
+        routers.insert(0, slack_routes(bot.door.request_url))
+    http = bot.settings.http
+    return HttpServer(build_app(routers, version=release), http.host, http.port, lambda _: None)
+
+
+def _checks(bot: Assembly) -> list[Check]:
+    return [
+        Check("slack", lambda: None if bot.door.connected else "not connected to Slack"),
+        Check("storage", bot.vitals.trouble),
+        *producer_checks([each.name for each in bot.settings.producers], bot.producers.status),
+    ]
+
+
+def _sources(bot: Assembly, release: str) -> Sources:
+    return Sources(
+        version=release,
+        telemetry=bot.telemetry,
+        index=bot.index,
+        producers=bot.producers.status,
+        waiting=bot.vitals.waiting,
+        slack_connected=lambda: bot.door.connected,
+        seconds=time.monotonic,
+        queues={"delivery": lambda: bot.delivery.lanes.length, "replies": lambda: bot.replies.length},
+    )
