@@ -134,17 +134,26 @@ def demo(
 
 
 @app.command()
-def workspace(port: Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")] = 0) -> None:
+def workspace(
+    port: Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")] = 0,
+    request_url: Annotated[
+        str | None, typer.Option(help="Send to this URL what happens, in place of Socket Mode.")
+    ] = None,
+) -> None:
     """Start the local Slack workspace alone, to point SLACK_API_URL at."""
+    from bot.workspace import Options, seed
     from bot.workspace.server import serve
 
     def ready(served: Any) -> None:
-        typer.echo(f"Page:           {served.url}")
-        typer.echo(f"SLACK_API_URL:  {served.api_url}")
+        typer.echo(f"Page:                  {served.url}")
+        typer.echo(f"SLACK_API_URL:         {served.api_url}")
+        typer.echo(f"SLACK_BOT_TOKEN:       {seed.BOT_TOKEN}")
+        typer.echo(f"SLACK_APP_TOKEN:       {seed.APP_TOKEN}")
+        typer.echo(f"SLACK_SIGNING_SECRET:  {seed.SIGNING_SECRET}")
         typer.echo("Ctrl-C stops it.")
 
     try:
-        _until_stopped(serve(port, ready))
+        _until_stopped(serve(port, ready, Options(request_url=request_url)))
     except OSError as error:
         raise ClarifyBotError(f"port {port}: cannot be used: {error.strerror}") from error
 

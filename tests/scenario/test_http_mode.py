@@ -13,11 +13,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bot.delivery.store import Store
 from bot.main import Bot
 from bot.settings import parse_settings, prepare_folders
-from bot.web.server import HttpServer, build_app
-from bot.web.slack import slack_routes
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
 from tests.scenario.harness import HurriedClock, Scene, config, controls, scene
@@ -49,26 +46,20 @@ def environment(stage: Scene) -> dict[str, str]:
 
 @asynccontextmanager
 async def serving(stage: Scene, *, start: bool = True, port: int = 0) -> AsyncIterator[Joined]:
-    """The bot in HTTP mode, its server first; with `start` it is ready for clicks."""
-    text = config(stage.producer.url).replace('mode = "socket"', 'mode = "http"')
+    """The bot in HTTP mode; with `start` it is ready for clicks."""
+    text = config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n')
+    text = text.replace('mode = "socket"', 'mode = "http"')
     settings = parse_settings(text, file=stage.folder / "clarify.toml", environ=environment(stage))
     prepare_folders(settings)
-    store = await Store.open(settings.storage.path)
-    bot = Bot(settings, store, stage.clock, random.Random(7))  # noqa: S311 - jitter
-    assert bot.door.request_url is not None
-    app = build_app([slack_routes(bot.door.request_url)], version="test")
-    server = HttpServer(app, "127.0.0.1", port, lambda _: None)
-    await server.bind()
-    served = asyncio.create_task(server.run())
+    bot = await Bot.build(settings, stage.clock, random.Random(7))  # noqa: S311 - jitter
     try:
+        await bot.start()
         if start:
-            await bot.start()
             await asyncio.wait_for(bot.door.ready.wait(), 30)
-        yield Joined(bot, f"{server.url}/slack/events")
+        assert bot._http is not None
+        yield Joined(bot, f"{bot._http.url}/slack/events")
     finally:
         await bot.stop()
-        server.begin_stop()
-        await asyncio.wait_for(served, 10)
 
 
 @asynccontextmanager
@@ -173,11 +164,12 @@ async def test_requests_that_are_not_slacks_change_nothing(stage: Scene) -> None
 
 
 async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: Scene) -> None:
+    stage.workspace.faults.add("auth.test", "refuse:internal_error", 1000)
     async with serving(stage, start=False) as joined:
         await stage.workspace.use_request_url(joined.url)  # the challenge
         assert not (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
         assert stage.workspace.acks[-1].status == 503
-        await joined.bot.start()
+        stage.workspace.faults.clear()
         await asyncio.wait_for(joined.bot.door.ready.wait(), 30)
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
 

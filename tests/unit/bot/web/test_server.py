@@ -321,7 +321,7 @@ async def test_run_cancelled_gives_the_address_free() -> None:
     port = int(url.rpartition(":")[2])
     again = HttpServer(build_app([], version="1"), "127.0.0.1", port, listening.put_nowait)
     await again.bind()
-    again.close()
+    again.begin_stop()
 
 
 async def test_run_that_ends_by_itself_is_an_error() -> None:
