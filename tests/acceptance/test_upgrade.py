@@ -1,0 +1,125 @@
+"""A bot of today on the files that the first version left: it goes on where that one stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.delivery.retained import Needed, Retained
+from bot.delivery.store import Store, newest_version
+from bot.errors import StorageError
+from bot.retention import forgetting
+from bot.workspace.seed import AGENTS, FOLAKE
+from core.upkeep import Upkeep
+from tests.scenario.harness import Scene, controls, question, said, scene
+
+FIRST = Path(__file__).with_name("first_version")
+REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
+EVER = {"timeout_seconds": 315_360_000}  # ten years, as the first version was told
+
+
+def laid_out(folder: Path) -> Path:
+    """The files of the first version in a folder; the storage among them."""
+    shutil.copytree(FIRST / "ledgers", folder / "ledgers")
+    with closing(sqlite3.connect(folder / "clarify.db")) as db:
+        db.executescript((FIRST / "clarify.sql").read_text())
+        assert db.execute("pragma user_version").fetchone() == (1,)
+    return folder / "clarify.db"
+
+
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    found = [
+        item
+        for path in (folder / "ledgers").glob("issue-*.json")
+        for item in json.loads(path.read_bytes())["clarifications"]
+    ]
+    return {item["id"]: item for item in found}
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+    laid_out(tmp_path)
+    async with scene(tmp_path) as made:
+        # The agents still run, and tell again what they asked: that is nothing new.
+        for token, session, words, more in [
+            ("rpl_sent", "sess_sent", "Delete the old index?", {}),
+            ("rpl_open", "sess_open", "Which region?", {"choices": REGIONS}),
+            ("rpl_bare", "sess_bare", "How many replicas?", {}),
+        ]:
+            kinds = {"rpl_open": ["multiple_choice"], "rpl_bare": ["numeric"]}.get(token, ["yes_no"])
+            event = question(token, session=session, question=words, accepted_response_kinds=kinds, **more)
+            await made.producer.emit(event | EVER)
+        yield made
+
+
+async def test_first_versions_files_are_gone_on_from(stage: Scene) -> None:
+    before = records(stage.folder)
+    async with stage.bot() as bot:
+        assert (await stage.reply("rpl_sent"))["response"] is False  # decided then, delivered now
+        waiting = await stage.card("Taken in just before the kill?")
+        assert controls(waiting) == ["Yes", "No"]
+        region = await stage.card("Which region?")
+        await stage.workspace.click(FOLAKE, AGENTS, region.ts, label="America")
+        assert (await stage.reply("rpl_open"))["response"] == "us-1"
+        await stage.card("How many replicas?")
+        fresh = await stage.ask("rpl_new", question="And now?", session="sess_new")
+        assert "CLR-100010-001" in json.dumps(fresh.metadata)
+        assert (await bot.store.read("pragma user_version"))[0][0] == newest_version()
+    after = records(stage.folder)
+    assert sorted(after) == sorted([*before, "CLR-100009-001", "CLR-100010-001"])
+    assert after["CLR-42-001"] == before["CLR-42-001"]
+    assert [card for card in stage.cards() if "Rotate the keys?" in said(card)] == []
+    assert [reply["reply_token"] for reply in stage.producer.replies].count("rpl_sent") == 1
+
+
+async def test_first_versions_rows_are_kept_only_so_long(tmp_path: Path) -> None:
+    store = await Store.open(laid_out(tmp_path))
+    try:
+        month = timedelta(days=30).total_seconds()
+        now = (await store.read("select max(received_at) from inbox"))[0][0] + 3 * month
+        needed = Needed(
+            frozenset({"CLR-42-002", "CLR-100001-001", "CLR-100002-001"}),
+            frozenset({("planner", "sess_open"), ("planner", "sess_bare"), ("planner", "sess_sent")}),
+        )
+        retained = Retained(store)
+        await retained.sweep(now - month, now, needed)
+        gone = await retained.sweep(now, now + month, needed)
+        left = await store.read("select event_id from inbox where session_id in ('sess_done', 'sess_err')")
+        cards = await store.read("select clarification from messages where kind = 'card' order by 1")
+    finally:
+        await store.close()
+    assert left == []
+    assert gone is not None
+    assert [row[0] for row in cards] == ["CLR-100001-001", "CLR-100002-001", "CLR-42-002"]
+
+
+async def test_first_versions_session_can_be_forgotten_once_the_storage_was_opened(tmp_path: Path) -> None:
+    database = laid_out(tmp_path)
+    upkeep = Upkeep(tmp_path / "ledgers")
+    try:
+        with pytest.raises(StorageError, match="start the bot once"):
+            forgetting.look(upkeep, database, "sess_done")
+        await (await Store.open(database)).close()
+        found = forgetting.look(upkeep, database, "sess_done")
+        assert found.ids == ["CLR-42-001"]
+        forgetting.forget(upkeep, database, found)
+    finally:
+        upkeep.close()
+    assert "Rotate" not in json.dumps(records(tmp_path)["CLR-42-001"])
+    assert b"Rotate" not in database.read_bytes()
+
+
+async def test_storage_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    database = laid_out(tmp_path)
+    with closing(sqlite3.connect(database)) as db:
+        db.execute(f"pragma user_version = {newest_version() + 1}")
+    with pytest.raises(StorageError, match="newer clarify-bot"):
+        await Store.open(database)
