@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from bot.shell.records import record_json
 from core.aaep import whole_characters
@@ -39,6 +39,14 @@ Context = Annotated[
 ]
 
 
+def _whole_number(value: object) -> object:
+    """JSON does not tell 42.0 from 42."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Number = Annotated[int, BeforeValidator(_whole_number)]
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 
@@ -48,7 +56,7 @@ class Question(_Body):
 
     from_: Role = Field(alias="from", description="The role that asks; never a person")
     to: Role = Field(description="The role that is asked; `human` asks people")
-    issue: int = Field(ge=1, le=HIGHEST_ISSUE, description="The number of the issue that it is about")
+    issue: Number = Field(ge=1, le=HIGHEST_ISSUE, description="The number of the issue that it is about")
     topic: str = Field(
         max_length=TOPIC_LIMIT,
         description="What it is about, or empty; once answered, the same topic again is the next round",

@@ -73,6 +73,7 @@ async def test_ask_is_written_and_located(world: Desk) -> None:
         ({"context": "x" * 4097}, 422, "BAD_INPUT", "context"),
         ({"topic": "x" * 201}, 422, "BAD_INPUT", "topic"),
         ({"issue": 100_001}, 422, "BAD_INPUT", "issue"),
+        ({"issue": 42.5}, 422, "BAD_INPUT", "issue"),
         ({"issue": "42"}, 422, "BAD_INPUT", "issue"),
         ({"blocking": "yes"}, 422, "BAD_INPUT", "blocking"),
         ({"colour": "red"}, 422, "BAD_INPUT", "colour"),
