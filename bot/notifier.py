@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -16,6 +17,7 @@ from bot.delivery.inbox import Item
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.pages import Page
 from bot.handoff import handoff_body, handoff_of, handoff_title
+from bot.locale import hinted
 from bot.notices import agent_of
 from bot.ports import Trouble
 from bot.render import Message, Renderer
@@ -50,6 +52,7 @@ class Notifier:
         Raises:
             StorageUnavailable: it could not be stored; nothing was shown.
         """
+        item = replace(item, event=hinted(item.event))
         event = item.event
         if event.type == aaep.ERRORED:
             await self._notice(item, self._renderer.error_notice(event), critical=True)

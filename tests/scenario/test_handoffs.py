@@ -183,3 +183,12 @@ async def test_p1_handoff_to_others_or_broken_is_shown_and_paged(
         await stage.says("handoff.requested", **sent)
         assert words in said(await stage.live(REASON, AGENTS))
         await stage.live(REASON, wants=ALL)
+
+
+async def test_hinted_words_are_isolated_on_the_card_and_on_the_page(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card = await hand_over(stage, "API של הלקוח", localization_hints={"primary_language": "he-IL"})
+        page = await stage.live("API של הלקוח", wants=ALL)
+        for message in (card, page):
+            assert "\u2067API של הלקוח\u2069" in message.text
+            assert "\u2067API של הלקוח\u2069" in said(message)
