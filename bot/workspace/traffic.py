@@ -15,7 +15,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from aiohttp import web
@@ -48,6 +48,7 @@ class Line:
     failure: str = ""
     seconds: float | None = None
     body: object = None
+    times: int = 1  # how often in a row: only the last of them is kept
 
     def text(self) -> str:
         """What was sent, as JSON for people, without secrets and cut to a readable length; "" where unknown."""
@@ -95,7 +96,12 @@ class Traffic:
         self._count += 1
         title, detail, failure = (_SECRET.sub(_HIDDEN, text) for text in (title, detail, failure))
         at = self._state.clock()
-        self._lines.append(Line(self._count, at, direction, title, detail, failure, seconds, body))
+        line = Line(self._count, at, direction, title, detail, failure, seconds, body)
+        last = self._lines[-1] if self._lines else None
+        if last is not None and _same(last, line):
+            self._lines.pop()
+            line = replace(line, times=last.times + 1)
+        self._lines.append(line)
         self._changes.notify("record")
 
     def called(self, call: Call) -> None:
@@ -136,6 +142,16 @@ class Traffic:
         except (ValueError, KeyError, TypeError) as error:
             return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
         return web.json_response({})
+
+
+def _same(one: Line, other: Line) -> bool:
+    """Whether two lines say the same, as calls do that only look whether the other side is there."""
+    return (one.direction, one.title, one.detail, one.failure) == (
+        other.direction,
+        other.title,
+        other.detail,
+        other.failure,
+    )
 
 
 def redacted(value: Any) -> Any:

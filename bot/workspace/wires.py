@@ -30,6 +30,7 @@ class Wire:
     at: datetime
     took: str
     failure: str
+    times: int
 
 
 def wires(lines: list[Line], zone: tzinfo | None, app: str) -> list[Wire]:
@@ -53,5 +54,14 @@ def _wire(line: Line, zone: tzinfo | None, app: str) -> Wire:
     spoken = f"{app} to {other}" if from_bot else f"{other} to {app}"
     at = datetime.fromtimestamp(line.time, zone)
     return Wire(
-        line.number, lane, heading, spoken, line.title, line.detail, at, took(line.seconds), line.failure
+        line.number,
+        lane,
+        heading,
+        spoken,
+        line.title,
+        line.detail,
+        at,
+        took(line.seconds),
+        line.failure,
+        line.times,
     )

@@ -18,6 +18,22 @@ feed.onopen = () => {
   lost = false;
 };
 
+// What was entered in a view stays when the view is drawn anew, as far as its fields are still there.
+const fieldsOf = (view) => [...view.querySelectorAll("input[id], textarea[id], select[id]")];
+let entered = new Map();
+body.addEventListener("htmx:beforeSwap", (event) => {
+  if (!event.detail.target.matches("#modal, #home")) return;
+  entered = new Map(fieldsOf(event.detail.target).map((field) => [field.id, { value: field.value, checked: field.checked }]));
+});
+body.addEventListener("htmx:afterSwap", (event) => {
+  if (!event.detail.target.matches("#modal, #home")) return;
+  for (const field of fieldsOf(event.detail.target)) if (entered.has(field.id)) restore(field, entered.get(field.id));
+});
+function restore(field, { value, checked }) {
+  if (/^(checkbox|radio)$/.test(field.type)) field.checked = checked;
+  else if (field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value)) field.value = value;
+}
+
 // Lists stay at their end while one reads there; the live region says what is new.
 const atEnd = (list) => list.scrollHeight - list.scrollTop - list.clientHeight < 80;
 body.addEventListener("htmx:beforeSwap", (event) => {
@@ -61,6 +77,7 @@ function showModal() {
   if (wrong || modal.dataset.view !== form.dataset.view || !modal.contains(document.activeElement)) (first || form.querySelector("#modal-submit, #modal-close")).focus();
   modal.dataset.view = form.dataset.view;
 }
+const closeModal = () => htmx.ajax("POST", "/do/close", { source: modal, swap: "none" });
 function backTo({ element, id, key }) {
   const around = key && document.querySelector(`[data-key="${CSS.escape(key)}"]`);
   const target = element.isConnected && element !== body ? element : (id && byId(id)) || around;
@@ -68,10 +85,10 @@ function backTo({ element, id, key }) {
 }
 modal.addEventListener("cancel", (event) => {
   event.preventDefault();
-  modal.querySelector("[data-close]")?.click();
+  closeModal();
 });
 modal.addEventListener("click", (event) => {
-  if (event.target.closest("[data-close-modal]")) modal.querySelector("[data-close]").click();
+  if (event.target.closest("[data-close-modal]")) closeModal();
 });
 
 // A question before something is done: Slack's confirm dialogs, deleting, and the text of an edited message.

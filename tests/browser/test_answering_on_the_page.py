@@ -1,0 +1,156 @@
+"""Questions of every kind, answered on the page by mouse and by keyboard alone, with the whole bot beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from bot.workspace.seed import ADE, FOLAKE, ONCALL
+from tests.browser.visitor import HANDS, Hand, Visit, card
+from tests.scenario.harness import question
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
+MANY = [{"value": f"c{number:02d}", "label": f"Change {number:02d}"} for number in range(1, 13)]
+
+
+async def ask(visit: Visit, number: int, words: str, **fields: Any) -> str:
+    """Have the agent ask, each in a session of its own; the question's token."""
+    token = f"rpl_{number}"
+    await visit.stage.producer.emit(
+        question(token, session=f"sess_{number}", question=words, timeout_seconds=3000, **fields)
+    )
+    return token
+
+
+async def answered(visit: Visit, page: Page, token: str, words: str, response: Any) -> None:
+    """The agent has the answer, and the card says so and has no controls left."""
+    reply = await visit.stage.reply(token)
+    assert (reply.get("response", reply.get("decision")), reply["decided_by"]) == (
+        response,
+        f"user:slack/T0LOCAL/{ADE}",
+    )
+    await expect(card(page, words)).to_have_count(0)
+
+
+async def in_modal(page: Page, hand: Hand, words: str) -> None:
+    await hand.press(page, card(page, words).get_by_role("button", name="Answer"))
+    await expect(page.locator("dialog#modal")).to_be_visible()
+
+
+@pytest.mark.parametrize("way", sorted(HANDS))
+async def test_every_kind_of_question_is_answered(visit: Visit, way: str) -> None:
+    hand, page = HANDS[way], await visit.page()
+    modal = page.locator("dialog#modal")
+
+    token = await ask(visit, 1, "Shall I go on?", accepted_response_kinds=["yes_no"])
+    await hand.press(page, card(page, "Shall I go on?").get_by_role("button", name="Yes", exact=True))
+    await answered(visit, page, token, "Shall I go on?", True)
+
+    token = await ask(visit, 2, "Which region?", accepted_response_kinds=["multiple_choice"], choices=REGIONS)
+    await hand.press(page, card(page, "Which region?").get_by_role("button", name="America"))
+    await answered(visit, page, token, "Which region?", "us-1")
+
+    token = await ask(
+        visit, 3, "Which change first?", accepted_response_kinds=["multiple_choice"], choices=MANY
+    )
+    await hand.choose(page, card(page, "Which change first?").get_by_role("combobox"), "Change 11")
+    await answered(visit, page, token, "Which change first?", "c11")
+
+    token = await ask(visit, 4, "How many percent?", accepted_response_kinds=["numeric"])
+    await in_modal(page, hand, "How many percent?")
+    await hand.fill(page, modal.get_by_role("textbox"), "twelve")
+    await hand.press(page, modal.get_by_role("button", name="Send"))
+    await expect(modal.get_by_role("alert")).to_contain_text("number")
+    await hand.fill(page, modal.get_by_role("textbox"), "12.5")
+    await hand.press(page, modal.get_by_role("button", name="Send"))
+    await answered(visit, page, token, "How many percent?", 12.5)
+    await expect(modal).to_be_hidden()
+
+    token = await ask(
+        visit,
+        6,
+        "Which of them?",
+        accepted_response_kinds=["multiple_choice"],
+        choices=MANY[:4],
+        multi_select=True,
+    )
+    await in_modal(page, hand, "Which of them?")
+    await hand.tick(page, modal.get_by_role("checkbox", name="Change 02"))
+    await hand.tick(page, modal.get_by_role("checkbox", name="Change 04"))
+    await hand.press(page, modal.get_by_role("button", name="Send"))
+    await answered(visit, page, token, "Which of them?", "Change 02, Change 04")
+
+    token = await ask(visit, 5, "What shall we call it?", accepted_response_kinds=["freetext"])
+    await in_modal(page, hand, "What shall we call it?")
+    await hand.fill(page, modal.get_by_role("textbox"), "Kingfisher, of course")
+    await hand.press(page, modal.get_by_role("button", name="Send"))
+    await answered(visit, page, token, "What shall we call it?", "Kingfisher, of course")
+
+
+@pytest.mark.parametrize("way", sorted(HANDS))
+async def test_confirmation_is_asked_once_more_before_it_is_accepted(visit: Visit, way: str) -> None:
+    hand, page, words = HANDS[way], await visit.page(), "Drop the table of orders"
+    await visit.stage.producer.emit(
+        {
+            "type": "aaep:agent.awaiting.confirmation",
+            "session_id": "sess_c",
+            "urgency": "critical",
+            "action": words,
+            "consequence": "All 40,000 orders are gone.",
+            "reply_token": "rpl_c",
+            "timeout_seconds": 600,
+            "default_decision": "reject",
+            "risk_level": "high",
+            "irreversible": True,
+        }
+    )
+    accept = card(page, words).get_by_role("button", name="Accept")
+    again = page.locator("dialog#ask")
+    await hand.press(page, accept)
+    await expect(again).to_contain_text(words)
+    await page.keyboard.press("Escape")
+    await expect(again).to_be_hidden()
+    await expect(accept).to_be_focused()
+    assert not visit.stage.producer.replies
+
+    await hand.press(page, accept)
+    await hand.press(page, again.locator("#ask-confirm"))
+    await answered(visit, page, "rpl_c", words, "accept")
+
+
+@pytest.mark.parametrize("way", sorted(HANDS))
+async def test_page_to_on_call_is_taken(visit: Visit, way: str) -> None:
+    hand, page = HANDS[way], await visit.page(ONCALL)
+    shown = await visit.stage.ask(question="The gate is red. Ship anyway?", timeout_seconds=3000)
+    await hand.fill(page, page.get_by_label("Message #agents"), "/clarify escalate CLR-100001-001 it is late")
+    await hand.press(page, page.locator("main").get_by_role("button", name="Send"))
+    await expect(page.locator("main .whisper").first).to_be_visible()
+    direct = page.get_by_role("navigation", name="Channels").get_by_role("link", name="clarify", exact=False)
+    await expect(direct.filter(has_text="unread")).to_have_count(1)
+    await hand.press(page, direct.filter(has_text="unread"))
+    paged = card(page, "The gate is red. Ship anyway?")
+    await hand.press(page, paged.get_by_role("button", name="Take", exact=True))
+    await expect(page.locator("main article").filter(has_text="The gate is red").last).to_contain_text("Noor")
+    await visit.stage.now_says(shown, ONCALL)
+
+
+@pytest.mark.parametrize("way", sorted(HANDS))
+async def test_home_is_read_and_answered_from(visit: Visit, way: str) -> None:
+    hand, page = HANDS[way], await visit.page(FOLAKE)
+    await visit.stage.ask(
+        question="What shall we call it?", timeout_seconds=3000, accepted_response_kinds=["freetext"]
+    )
+    await hand.press(page, page.get_by_role("link", name="clarify home"))
+    home = page.get_by_role("region", name="Home")
+    for heading in ("My inbox", "What I took", "On call", "Recent answers"):
+        await expect(home.get_by_role("heading", name=heading)).to_be_visible()
+    await expect(home).to_contain_text("What shall we call it?")
+    await hand.press(page, home.get_by_role("button", name="Answer CLR-"))
+    modal = page.locator("dialog#modal")
+    await expect(modal).to_contain_text("What shall we call it?")
+    await page.keyboard.press("Escape")
+    await expect(modal).to_be_hidden()
+    await expect(home.get_by_role("button", name="Answer CLR-")).to_be_focused()

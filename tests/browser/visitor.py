@@ -1,0 +1,138 @@
+"""A person at the workspace's page: with a mouse, or with the keyboard alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
+from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
+
+from bot.workspace.seed import ADE, AGENTS
+from tests.scenario.harness import Scene
+
+PATIENCE = 8_000.0
+WIDE: ViewportSize = {"width": 1400, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 800}
+Scheme = Literal["light", "dark"]
+expect.set_options(timeout=PATIENCE)
+
+
+class Visit:
+    """Pages of one workspace. Whatever a page's script complains of fails the test at `close`."""
+
+    def __init__(self, stage: Scene, browser: Browser) -> None:
+        self.stage = stage
+        self._browser = browser
+        self._pages: list[Page] = []
+        self.complaints: list[str] = []
+
+    async def page(
+        self,
+        user: str = ADE,
+        *,
+        scheme: Scheme = "light",
+        size: ViewportSize = WIDE,
+        **where: str,
+    ) -> Page:
+        """The page as `user` sees it; `where`: channel, thread, home."""
+        page = await self._browser.new_page(
+            color_scheme=scheme, viewport=size, reduced_motion="reduce", device_scale_factor=1
+        )
+        self._pages.append(page)
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        query = "&".join(
+            f"{name}={value}" for name, value in ({"as": user, "channel": AGENTS} | where).items()
+        )
+        async with page.expect_response(lambda answer: "/feed" in answer.url):
+            await page.goto(f"{self.stage.workspace.url}?{query}")
+        return page
+
+    async def close(self) -> None:
+        for page in self._pages:
+            await page.close()
+        assert not self.complaints, self.complaints
+
+
+def card(page: Page, words: str) -> Locator:
+    """The message of the channel that says `words` and has controls."""
+    return page.locator("main article").filter(has_text=words).filter(has=page.locator(".card.live"))
+
+
+class Hand(Protocol):
+    """How somebody works: each does the same things in their own way."""
+
+    async def press(self, page: Page, control: Locator) -> None: ...
+    async def choose(self, page: Page, menu: Locator, label: str) -> None: ...
+    async def tick(self, page: Page, box: Locator) -> None: ...
+    async def fill(self, page: Page, field: Locator, text: str) -> None: ...
+
+
+class Mouse:
+    async def press(self, page: Page, control: Locator) -> None:
+        await control.click()
+
+    async def choose(self, page: Page, menu: Locator, label: str) -> None:
+        await menu.select_option(label=await whole(menu, label))
+
+    async def tick(self, page: Page, box: Locator) -> None:
+        await box.check()
+
+    async def fill(self, page: Page, field: Locator, text: str) -> None:
+        await field.fill(text)
+
+
+class Keyboard:
+    """Tab, Space, Enter, arrows and letters; nothing is clicked and nothing is focused by script."""
+
+    async def press(self, page: Page, control: Locator) -> None:
+        await tab_to(page, control)
+        await page.keyboard.press("Enter")
+
+    async def choose(self, page: Page, menu: Locator, label: str) -> None:
+        await tab_to(page, menu)
+        await page.keyboard.press("ArrowDown")
+        await page.wait_for_function("menu => menu.matches(':open')", arg=await menu.element_handle())
+        for letter in await whole(menu, label):
+            await page.keyboard.press(letter)
+        await page.keyboard.press("Enter")
+
+    async def tick(self, page: Page, box: Locator) -> None:
+        await tab_to(page, box)
+        await page.keyboard.press("Space")
+
+    async def fill(self, page: Page, field: Locator, text: str) -> None:
+        await tab_to(page, field)
+        await page.keyboard.press("Control+a")
+        await page.keyboard.type(text)
+
+
+HANDS: dict[str, Hand] = {"keyboard": Keyboard(), "mouse": Mouse()}
+
+
+async def whole(menu: Locator, label: str) -> str:
+    """The whole words of the option that says `label`: options of a card are numbered."""
+    return (await menu.locator("option", has_text=label).inner_text()).strip()
+
+
+async def tab_to(page: Page, wanted: Locator, most: int = 80) -> None:
+    """Press Tab until `wanted` has the focus; radio buttons of a group take arrows."""
+    await expect(wanted).to_be_visible()
+    for _ in range(most):
+        if await wanted.evaluate("element => element === document.activeElement"):
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"{most} tabs do not lead to {wanted}")
+
+
+async def serious(page: Page) -> list[str]:
+    """What axe calls serious or critical on what the page shows now."""
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    results = await Axe().run(page, options=options)
+    return [
+        f"{found['id']}: {node['html'][:160]} {node['any'] and node['any'][0]['message']}"
+        for found in results.response["violations"]
+        if found["impact"] in {"serious", "critical"}
+        for node in found["nodes"]
+    ]
