@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from bot.delivery.inbox import Item, declared_issue
+from bot.locale import reads_rtl
 from core.aaep import Event
 from core.clarification import Ask
 from core.deadlock import HUMAN, agent_key
@@ -64,6 +65,7 @@ def ask(item: Item) -> Ask:
         topic=topic if isinstance(topic, str) and topic else None,
         blocking=agentx.get("blocking") is not False,
         held_back=None if question.confirmation else _misput(event),
+        rtl=reads_rtl(event.raw.get("localization_hints")) or None,
         confirmation=question.confirmation,
     )
 

@@ -7,11 +7,23 @@ from dataclasses import replace
 
 from bot.inert import isolate
 from core.aaep import Event
+from core.clarification import Clarification
 
 _LANGUAGES = frozenset(
     ["ar", "arc", "ckb", "dv", "fa", "he", "iw", "nqo", "prs", "ps", "sd", "syr", "ug", "ur", "yi"]
 )
 _SCRIPTS = frozenset(["adlm", "arab", "hebr", "mand", "nkoo", "rohg", "samr", "syrc", "thaa"])
+
+# What a record keeps of an agent's words beside the question and the topic.
+_KEPT = (
+    "agent_name",
+    "context",
+    "default_response",
+    "summary_terse",
+    "summary_detailed",
+    "action",
+    "consequence",
+)
 
 
 def reads_rtl(hints: object) -> bool:
@@ -36,6 +48,28 @@ def hinted(event: Event) -> Event:
     raw = {key: _directed(value) for key, value in event.raw.items()}
     name = event.agent_name
     return replace(event, raw=raw, agent_name=isolate(name, rtl=True) if name else name)
+
+
+def directed(record: Clarification) -> Clarification:
+    """The record with the agent's words isolated the way its event said that they read; to be shown, never kept."""
+    asked = record.asked
+    if not asked.rtl:
+        return record
+    choices = tuple(
+        each.model_copy(update={"label": isolate(each.label, rtl=True)}) for each in asked.choices
+    )
+    told = {key: _directed(getattr(asked, key)) for key in (*_KEPT, "extra_context")}
+    earlier = tuple(
+        {key: _directed(value) if key in _KEPT else value for key, value in past.items()}
+        for past in asked.earlier
+    )
+    thread = tuple(
+        each.model_copy(update={"body": isolate(each.body, rtl=True)}) if each.type == "question" else each
+        for each in record.thread
+    )
+    aaep = asked.model_copy(update={**told, "choices": choices, "earlier": earlier})
+    topic = isolate(record.topic, rtl=True)
+    return record.model_copy(update={"aaep": aaep, "thread": thread, "topic": topic})
 
 
 def _directed(value: object) -> object:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from bot import inert
+from bot.locale import directed
 from bot.parts import Words
 from bot.rounds import NAME_LIMIT, closed_words, has_one_side, round_of
 from core.clarification import Clarification
@@ -43,7 +44,7 @@ class Matter:
         return inert.clip(inert.line(self.clarification or self.title) or "Something", _HEADING)
 
     def with_question(self, record: Clarification | None, link: str | None) -> Matter:
-        return replace(self, record=record and _without_holder(record), link=link)
+        return replace(self, record=record and directed(_without_holder(record)), link=link)
 
     def bare(self) -> Matter:
         """Without others' words: what can always be shown."""

@@ -23,6 +23,7 @@ from bot.handoff import Handoff, handoff_notice
 from bot.home.codec import CALLBACK as HOME_CALLBACK
 from bot.home.layout import Home
 from bot.listing import Listing
+from bot.locale import directed
 from bot.nudge import Nudge, nudge, rollup_nudge
 from bot.pagecard import page_card
 from bot.pagesheet import Matter, Sheet
@@ -84,7 +85,7 @@ class Renderer:
         Raises:
             RenderError: the result breaks a limit of Slack's: a fault of ours.
         """
-        shown = replace(round_of(record, round), asks_an_agent=asks_an_agent)
+        shown = replace(round_of(directed(record), round), asks_an_agent=asks_an_agent)
         if shown.stage == "open":
             text, more = open_text(shown)
             card = open_card(shown, verbosity, text, posted_to_fallback)
@@ -95,7 +96,7 @@ class Renderer:
 
     def answer_modal(self, record: Clarification) -> dict[str, Any]:
         """The modal behind Answer…: the current round's question in full, and its inputs."""
-        form = answer_form(round_of(record))
+        form = answer_form(round_of(directed(record)))
         return self._view(
             "answer_modal",
             form=form,
@@ -112,7 +113,7 @@ class Renderer:
         page: int = 1,
     ) -> dict[str, Any]:
         """The modal behind View full: everything, in pages where one view cannot hold it."""
-        shown = round_of(record, round)
+        shown = round_of(directed(record), round)
         return self._view("full_modal", page=full_page(shown, page), callback_id=codec.VIEW_CALLBACK)
 
     def loading_modal(self) -> dict[str, Any]:
@@ -149,7 +150,7 @@ class Renderer:
 
     def nudge(self, record: Clarification, answerers: Sequence[str]) -> Message:
         """The reminder of an open question; of its route's `answerers`, users and groups are called."""
-        return self._nudge(nudge(record, answerers))
+        return self._nudge(nudge(directed(record), answerers))
 
     def rollup_nudge(
         self, agent: str, count: int, oldest_deadline: datetime | None, answerers: Sequence[str]
@@ -181,13 +182,15 @@ class Renderer:
         self, records: Sequence[Clarification], count: int, oldest_deadline: datetime | None, agent: str
     ) -> Message:
         """One card in place of many: `records` are the most urgent (none: all are closed), `count` all of them."""
-        card = rollup(records, count, oldest_deadline, agent)
+        card = rollup([directed(each) for each in records], count, oldest_deadline, agent)
         return self._message(card.text, (), "rollup", "rollup", rollup=card)
 
     def rollup_modal(self, records: Sequence[Clarification], page: int, total: int) -> dict[str, Any]:
         """Page `page` (from 1, `rollup.PAGE_SIZE` each) of `total` open questions; `records` are the page's."""
         return self._view(
-            "rollup_modal", listing=listing(records, page, total), callback_id=codec.LIST_CALLBACK
+            "rollup_modal",
+            listing=listing([directed(each) for each in records], page, total),
+            callback_id=codec.LIST_CALLBACK,
         )
 
     def home(self, home: Home) -> dict[str, Any]:
@@ -196,7 +199,7 @@ class Renderer:
 
     def which_question(self, records: Sequence[Clarification], text_id: str) -> Message:
         """Asks which of several open questions a reply belongs to; `text_id` names the waiting reply."""
-        asked = which(records, text_id)
+        asked = which([directed(each) for each in records], text_id)
         return self._message(asked.text, (), "which", "which", which=asked, title=WHICH)
 
     def _nudge(self, said: Nudge) -> Message:

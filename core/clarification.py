@@ -125,6 +125,7 @@ class Aaep(Record):
     via: str | None = None
     sla_minutes: float | None = None
     held_back: str | None = None
+    rtl: bool | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -244,6 +245,7 @@ class Ask:
     sla: timedelta | None = None
     max_rounds: int | None = None
     held_back: str | None = None
+    rtl: bool | None = None
     confirmation: Confirmation | None = None
 
 

@@ -255,6 +255,7 @@ def _asked(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
         via=ask.via,
         sla_minutes=ask.sla / timedelta(minutes=1) if ask.sla else None,
         held_back=ask.held_back,
+        rtl=ask.rtl,
         earlier=earlier,
         **_consent(ask),
     )

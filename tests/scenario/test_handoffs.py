@@ -192,3 +192,14 @@ async def test_hinted_words_are_isolated_on_the_card_and_on_the_page(stage: Nigh
         for message in (card, page):
             assert "\u2067API של הלקוח\u2069" in message.text
             assert "\u2067API של הלקוח\u2069" in said(message)
+
+
+async def test_question_of_a_right_to_left_language_is_kept_as_it_was_and_shown_in_isolates(
+    stage: Night,
+) -> None:
+    async with stage.bot(stage.config()):
+        card = await stage.ask(
+            question="API של הלקוח?", timeout_seconds=36_000, localization_hints={"text_direction": "rtl"}
+        )
+        assert "\u2067API של הלקוח?\u2069" in card.text
+        assert stage.record()["thread"][0]["body"] == "API של הלקוח?"

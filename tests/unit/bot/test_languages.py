@@ -185,3 +185,18 @@ def test_text_alone_makes_sense(kind: str) -> None:
     assert not re.search("[\U0001f300-\U0001faff\u2600-\u27bf]|:[a-z_]+:", text), "an emoji says something"
     assert not re.search(r"\.\s*\.(?!\.)|\.\u2069\.|\?\u2069\.|!\u2069\.", text), "doubled ends"
     assert text.replace("\u2069", "").rstrip()[-1] in ".!?…)", repr(text[-60:])
+
+
+def test_words_of_a_question_read_the_way_its_event_says() -> None:
+    """A beginning in another script would tell the wrong direction."""
+    record = record_of(
+        question="API של הלקוח?",
+        choices=[{"value": str(n), "label": label} for n, label in enumerate(LABELS)],
+    )
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
+    expected = "\u2067API של הלקוח?\u2069"
+    assert expected in RENDERER.card(record).text
+    assert "\u2067אדום\u2069" in texts(RENDERER.card(record).blocks)
+    assert expected in texts(RENDERER.answer_modal(record))
+    assert expected in RENDERER.card(done(record)).text
+    assert record.question == "API של הלקוח?"
