@@ -17,7 +17,7 @@ from aiohttp import web
 
 from bot.delivery.store import Store
 from bot.webhooks.model import Endpoint
-from bot.webhooks.webhooks import Webhooks
+from bot.webhooks.webhooks import Ledgers, Webhooks
 from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import Clock
 from core.index import summarize
@@ -94,6 +94,7 @@ class World:
         self.clock = clock
         self.store = store
         self.ledger = FileLedger(folder)
+        self.records: Ledgers = self.ledger
         self.endpoints = endpoints
         self.timeout = 10.0
         self.told: list[str] = []
@@ -105,7 +106,7 @@ class World:
     def _made(self, clock: Clock | None = None) -> Webhooks:
         return Webhooks(
             endpoints=self.endpoints,
-            records=self.ledger,
+            records=self.records,
             store=self.store,
             clock=clock or self.clock,
             rng=random.Random(1),  # noqa: S311 - no secret

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 
 from bot.webhooks.model import Endpoint
 from core.clarification import Clarification
+from core.ledger import FileLedger, Raw
 from core.transitions import abandoned, escalated, nudged, resolved
 from tests.clocks import START, until
 from tests.unit.bot.webhooks.receiver import SECRET, SLA, Receiver, World, receiving
@@ -238,14 +240,36 @@ async def test_starting_again_tells_nothing_twice(world: World, receiver: Receiv
     assert len(receiver.got) == 4
 
 
-async def test_what_is_noted_while_the_ledgers_are_compared_comes_once(
+class Reading:
+    """Ledgers that are as slow to read as a test likes."""
+
+    def __init__(self, ledger: FileLedger) -> None:
+        self.issues = ledger.issues
+        self.ledger = ledger
+        self.has_read, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def read(self, issue: int) -> list[Raw]:
+        items = await self.ledger.read(issue)
+        self.has_read.set()
+        await self.go_on.wait()
+        return items
+
+
+async def test_what_is_noted_while_the_ledgers_are_compared_is_newer(
     world: World, receiver: Receiver
 ) -> None:
     await world.start()
     await world.kill()
     record = await world.write(world.question())
+    world.records = slow = Reading(world.ledger)
     await world.start(compared=False)
+    await slow.has_read.wait()
     await world.answer(record)
+    await until(lambda: len(receiver.got) == 2)
+    slow.go_on.set()
+    await world.quiet()
+    await world.kill()
+    await world.start()
     await world.quiet()
     assert receiver.events == [f"requested {ID}", f"answered {ID}"]
 
