@@ -32,6 +32,8 @@ SAID = "\u202bהאם להמשיך (42)?\u2069 כן!"
 LABELS = ("אדום", "ירוק", "כחול")
 HEBREW = re.compile("[\u0590-\u05ff]")
 STEERING = re.compile("[\u202a-\u202e]")
+PICTURES = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]|:[a-z_]+:")
+CLOCK = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d(?: UTC)?")
 ISOLATED = re.compile("[\u2066-\u2068][^\u2066-\u2069\n]*\u2069")
 
 
@@ -59,6 +61,19 @@ def asks(*kinds: str, **fields: Any) -> Clarification:
         accepted_response_kinds=list(kinds or ["freetext"]),
         choices=[{"value": str(n), "label": label} for n, label in enumerate(LABELS)],
         **fields,
+    )
+
+
+def consent() -> Clarification:
+    return record_of(
+        type="aaep:agent.awaiting.confirmation",
+        producer={"agent_id": "7", "agent_name": NAME},
+        action=SAID,
+        consequence=SAID,
+        risk_level="high",
+        irreversible=True,
+        default_decision="accept",
+        extra_context={SAID: SAID},
     )
 
 
@@ -105,6 +120,12 @@ MESSAGES: dict[str, Callable[[], Message]] = {
     "card, answered": lambda: RENDERER.card(done(asks())),
     "card, expired": lambda: RENDERER.card(abandoned(asks(), "expired", NOW + timedelta(hours=1))),
     "card, escalated": lambda: RENDERER.card(escalated(asks())),
+    "card, confirmation": lambda: RENDERER.card(consent()),
+    "card, confirmed": lambda: RENDERER.card(done(consent())),
+    "page of a confirmation": lambda: RENDERER.page_card(
+        sheet(matter(kind="escalated", clarification="CLR-42-001", record=escalated(consent())))
+    ),
+    "nudge, confirmation": lambda: RENDERER.nudge(consent(), []),
     "error": lambda: RENDERER.error_notice(
         event("session.errored", summary_normal=SAID, error_message=SAID + SAID, remediation_hint=SAID, error_code=SAID)
     ),
@@ -132,6 +153,8 @@ MESSAGES: dict[str, Callable[[], Message]] = {
 }  # fmt: skip
 VIEWS: dict[str, Callable[[], dict[str, Any]]] = {
     "answer modal": lambda: RENDERER.answer_modal(asks("multiple_choice", "freetext", "yes_no")),
+    "answer modal, confirmation": lambda: RENDERER.answer_modal(consent()),
+    "full view, confirmation": lambda: RENDERER.full_view(consent()),
     "full view": lambda: RENDERER.full_view(escalated(done(asks()))),
     "text modal": lambda: RENDERER.message_modal(SAID, SAID),
     "hand modal": lambda: RENDERER.hand_modal(PagePress("hand", 1), inert.line(SAID)),
@@ -147,7 +170,8 @@ def texts(payload: Any) -> list[str]:
 def judge_sides(text: str) -> None:
     """What is theirs is in isolates, what is ours is outside, and nothing steers."""
     assert not STEERING.search(text)
-    bare = text
+    # A confirmation's words in the ledger begin with ours, which tell their direction.
+    bare = re.sub("\u2068(Confirm|Consequence): ", "\u2068", text)
     while ISOLATED.search(bare):
         assert not any(re.search("[A-Za-z]", found) for found in ISOLATED.findall(bare)), repr(text)
         bare = ISOLATED.sub("", bare)
@@ -177,12 +201,36 @@ def test_p8_right_to_left_words_reorder_none_of_ours_outside_slack(made: Callabl
         judge_sides(text)
 
 
+@pytest.mark.parametrize("kind", sorted({**MESSAGES, **VIEWS}))
+def test_moments_are_the_readers_or_say_that_they_are_utc(kind: str) -> None:
+    """Where Slack formats dates everybody sees their own time; elsewhere the zone is named."""
+    made = {**MESSAGES, **VIEWS}[kind]()
+    blocks = made.blocks if isinstance(made, Message) else made
+    for item in walk(blocks):
+        if isinstance(said := item.get("text"), str):
+            bare = re.sub(r"<!date\^[^>]*>", "", said) if item.get("type") == "mrkdwn" else said
+            assert all(found.endswith(" UTC") for found in CLOCK.findall(bare)), said
+            assert item.get("type") != "mrkdwn" or not CLOCK.search(bare), said
+    if isinstance(made, Message):
+        assert all(found.endswith(" UTC") for found in CLOCK.findall(made.text))
+
+
+@pytest.mark.parametrize("kind", sorted({**MESSAGES, **VIEWS}))
+def test_nothing_is_told_by_a_picture_alone(kind: str) -> None:
+    made = {**MESSAGES, **VIEWS}[kind]()
+    for text in texts(made.blocks if isinstance(made, Message) else made):
+        assert not PICTURES.search(text), text
+    for item in walk(made.blocks if isinstance(made, Message) else made):
+        if item.get("type") == "button":  # a colour only ever says again what the words say
+            assert re.search(r"\w", item["text"]["text"])
+
+
 @pytest.mark.parametrize("kind", sorted(MESSAGES))
 def test_text_alone_makes_sense(kind: str) -> None:
     """What a screen reader says: complete sentences, dates spelled out, nothing that only an eye can tell."""
     text = MESSAGES[kind]().text
     assert "<!date" not in text
-    assert not re.search("[\U0001f300-\U0001faff\u2600-\u27bf]|:[a-z_]+:", text), "an emoji says something"
+    assert not PICTURES.search(text)
     assert not re.search(r"\.\s*\.(?!\.)|\.\u2069\.|\?\u2069\.|!\u2069\.", text), "doubled ends"
     assert text.replace("\u2069", "").rstrip()[-1] in ".!?…)", repr(text[-60:])
 
