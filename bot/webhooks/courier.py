@@ -27,7 +27,7 @@ Told = Callable[[str], None]
 class Courier:
     """`run` until cancelled; `wake` when something was queued.
 
-    `told` gets each outcome: taken, failed, given up. A failure holds up everything for this endpoint, as it is most
+    `told` gets each outcome: sent, later, never. A failure holds up everything for this endpoint, as it is most
     often down as a whole, and what failed for longer, so that one message that it never takes costs the others little.
     """
 
@@ -89,7 +89,7 @@ class Courier:
 
     async def _give_up(self, queued_before: float) -> None:
         for _ in range(dropped := await self._outbox.drop(self._endpoint, queued_before)):
-            self._told("given up")
+            self._told("never")
         if dropped:
             _log.error("events were given up", endpoint=self._endpoint.label, events=dropped)
 
@@ -119,7 +119,7 @@ class Courier:
         if outcome.kind == "taken":
             self._failures, self._not_before = 0, -inf
             await self._outbox.sent(queued)
-            self._told("taken")
+            self._told("sent")
             return
         if outcome.kind == "gone":
             self._gone = True
@@ -134,7 +134,7 @@ class Courier:
         now = self._clock.now().timestamp()
         self._not_before = now + delay(self._failures, self._rng, outcome.seconds)
         due = max(self._not_before, now + delay(queued.failures + 1, self._rng))
-        self._told("failed")
+        self._told("later")
         _log.warning(
             "an event has to wait",
             endpoint=self._endpoint.label,

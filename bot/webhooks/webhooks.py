@@ -38,7 +38,7 @@ class Ledgers(Protocol):
 class Webhooks:
     """`note` every record as it is written; `restore` once, then `run` until cancelled, then `close`.
 
-    `told` gets "webhook" and each outcome of a try: taken, failed, given up.
+    `told` gets "webhook" and each outcome: sent, later, never (given up).
     """
 
     def __init__(
