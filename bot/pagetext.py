@@ -93,7 +93,7 @@ def _question_text(
     sheet: Sheet, matter: Matter, record: Clarification, head: str
 ) -> tuple[str, tuple[str, ...]]:
     shown = round_of(record)
-    why = inert.fallback(sentence(inert.clip(why_words(matter), _WHY)), 2 * _WHY)
+    why = inert.fallback(sentence(inert.clip(why_words(matter), _WHY)), _WHY)
     asked, more = open_text(shown, _POINTER)
     left = inert.fallback(
         " ".join(sentence(each) for each in (left_words(shown.asked.expires_at, sheet.sent_at),) if each)

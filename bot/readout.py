@@ -30,7 +30,8 @@ _NO_LIMIT = 10**9
 
 def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
     """Text and `more` of a question that waits for its answer; `pointer` says where the whole is."""
-    head = inert.fallback(_head(shown), 900)
+    # The stakes come before the agent's own words: however long these are, and wherever this is cut, they stay.
+    head = " ".join(filter(None, (inert.fallback(_head(shown), 500), inert.fallback(_stakes(shown), 1200))))
     body = inert.fallback(_body(shown), _NO_LIMIT)
     tail = inert.fallback(
         "\n".join(filter(None, (_deadline(shown, _DEFAULT_LIMIT), answers.hint(shown.asked)))), 900
@@ -61,17 +62,30 @@ def settled_text(shown: Round) -> str:
 
 def whole_pieces(shown: Round) -> list[str]:
     """All of an open question in pieces for the thread, plain; each at most 3900 as it is sent."""
-    parts = (f"{_head(shown)} {_body(shown)}", _deadline(shown, _NO_LIMIT))
+    parts = (
+        " ".join(filter(None, (_head(shown), _stakes(shown), _body(shown)))),
+        _deadline(shown, _NO_LIMIT),
+    )
     return [piece for piece in inert.split_unescaped("\n".join(filter(None, parts)), PIECE) if piece.strip()]
 
 
 def _head(shown: Round) -> str:
     again = f", round {shown.number}" if shown.number > 1 else ""
     urgent = escalation_reason(shown, 200)
+    return f"{urgent + ' ' if urgent else ''}{_says(shown)} ({shown.record.id}{again}):"
+
+
+def _stakes(shown: Round) -> str:
+    """How grave a confirmation is, and what silence does; empty of a question."""
     wanted = shown.asked.confirmation
-    # The stakes come before the agent's own words: however long these are, they cut nothing of it off.
-    stakes = f" {consent.risk_words(wanted)} {consent.warning_words(wanted)}".rstrip() if wanted else ""
-    return f"{urgent + ' ' if urgent else ''}{_says(shown)} ({shown.record.id}{again}):{stakes}"
+    if wanted is None:
+        return ""
+    said = (
+        consent.risk_words(wanted),
+        sentence(consent.silence_words(wanted)),
+        consent.warning_words(wanted),
+    )
+    return " ".join(filter(None, said))
 
 
 def _says(shown: Round) -> str:
@@ -109,7 +123,7 @@ def _body(shown: Round) -> str:
 def _deadline(shown: Round, limit: int) -> str:
     expires = shown.asked.expires_at
     until = f"Answer by {inert.utc(expires)}." if expires else "There is no time limit."
-    default = default_words(shown.asked, limit)
+    default = "" if shown.asked.confirmation else default_words(shown.asked, limit)
     return f"{until} {sentence(default)}" if default else until
 
 

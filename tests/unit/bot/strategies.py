@@ -91,6 +91,7 @@ def ask_of(raw: dict[str, Any], topic: str | None = None) -> Ask:
         choices=question.choices, multi_select=question.multi_select, context=question.context,
         default_response=question.default_response, summary_terse=event.text("summary_terse"),
         summary_detailed=event.text("summary_detailed"), to="human", topic=topic, blocking=True,
+        confirmation=question.confirmation,
     )  # fmt: skip
 
 
