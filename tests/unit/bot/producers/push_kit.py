@@ -43,6 +43,7 @@ class Life:
         self.clock = clock
         self.inbox = KeptInbox(store)
         self.troubles: list[Trouble] = []
+        self.pages = True  # False: they cannot be stored either
         self.connected: list[str] = []
         self.hub = Producers(
             [ProducerConfig(name, None) for name in names],
@@ -63,7 +64,7 @@ class Life:
         return self.hub.status()[name]
 
     async def tell(self, trouble: Trouble) -> None:
-        if self.inbox.refuses:
+        if not self.pages:
             raise StorageUnavailable("The disk is full.")
         self.troubles.append(trouble)
 

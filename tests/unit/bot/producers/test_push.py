@@ -79,6 +79,7 @@ async def test_push_does_not_take_what_cannot_be_stored(bot: Life, clock: Manual
     bot.inbox.refuses = True
     with pytest.raises(StorageUnavailable):
         await bot.post(asked(clock))
+    assert bot.troubles == []  # it is sent again, so nobody needs to look
     bot.inbox.refuses = False
     await bot.post(asked(clock))
     assert await bot.ids() == ["evt_0000000000000001"]
@@ -146,7 +147,7 @@ async def test_push_tells_a_human_of_what_is_too_large(bot: Life) -> None:
     [trouble] = bot.troubles
     assert (trouble.key, trouble.agent_id) == ("oversize:sess_9", "a")
     assert bot.status()["oversize"] == 1
-    bot.inbox.refuses = True
+    bot.pages = False
     with pytest.raises(StorageUnavailable):
         await bot.push().too_large(head)
 
