@@ -43,6 +43,8 @@ from bot.slack.door import SlackDoor
 from bot.slack.gate import Gate
 from bot.slack.wiring import Ports
 from bot.watching import LedgerWatch
+from bot.webhooks.model import Endpoint
+from bot.webhooks.webhooks import Webhooks
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.index import Summary, summarize
@@ -59,6 +61,7 @@ class Assembly(Foundation):
         self._build_intake()
         self._build_producers(rng)
         self._build_door(rng)
+        self.webhooks = self._webhooks(rng)
         self.agents = AgentDesk(
             settings=settings,
             store=store,
@@ -224,6 +227,23 @@ class Assembly(Foundation):
             )
         )
 
+    def _webhooks(self, rng: random.Random) -> Webhooks | None:
+        secrets = self.settings.secrets.by_variable
+        endpoints = [
+            Endpoint.of(each.url, secrets[each.secret_env].get_secret_value(), each.events)
+            for each in self.settings.webhooks
+        ]
+        if not endpoints:
+            return None
+        return Webhooks(
+            endpoints=endpoints,
+            records=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            rng=rng,
+            told=self.telemetry.delivered,
+        )
+
     def _known(self, gate: Gate) -> None:
         """Slack told who we are: from now on people can be told apart."""
         self.paging.admit_by(gate)
@@ -241,6 +261,8 @@ class Assembly(Foundation):
         before = self.index.get(summary.id, summary.issue)
         self.telemetry.note(before, summary)
         self.agents.note(before, summary)
+        if self.webhooks is not None:
+            self.webhooks.note(summary)
         self.watchman.note(summary)
         self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)

@@ -81,6 +81,8 @@ class Bot(Assembly):
             ConfigurationError: the HTTP server's address cannot be had.
         """
         self._http = await listening(self)
+        if self.webhooks is not None:
+            await self.webhooks.restore()
         found = await asyncio.to_thread(scan, self.ledger)
         for summary in found.summaries:
             self.index.put(summary)
@@ -102,6 +104,8 @@ class Bot(Assembly):
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
         self._spawn(self.agents.run(), "agents")
+        if self.webhooks is not None:
+            self._spawn(self.webhooks.run(), "webhooks")
         if self._http is not None:
             self._spawn(self._http.run(), "http")
         self._spawn(self._open_slack(), "slack")
@@ -151,6 +155,8 @@ class Bot(Assembly):
         await self.intake.close()
         await self.replies.close()
         await self.delivery.lanes.close()
+        if self.webhooks is not None:
+            await self.webhooks.close()
         await self.store.close()
         self.ledger.close()
         _log.info("stopped")

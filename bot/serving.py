@@ -6,6 +6,7 @@ import time
 from importlib.metadata import version
 
 import structlog
+from fastapi import FastAPI
 
 from bot.assembly import Assembly
 from bot.errors import ConfigurationError
@@ -44,6 +45,12 @@ def _is_needed(bot: Assembly) -> bool:
 
 
 def _server(bot: Assembly) -> HttpServer:
+    http = bot.settings.http
+    return HttpServer(application(bot), http.host, http.port, lambda _: None)
+
+
+def application(bot: Assembly) -> FastAPI:
+    """All routes of a bot."""
     release = version("clarify-bot")
     callers = Callers(
         {each.name: bot.settings.producer_token(each) for each in bot.settings.producers if each.pushes}
@@ -57,8 +64,7 @@ def _server(bot: Assembly) -> HttpServer:
     ]
     if bot.door.request_url is not None:
         routers.insert(0, slack_routes(bot.door.request_url))
-    http = bot.settings.http
-    return HttpServer(build_app(routers, version=release), http.host, http.port, lambda _: None)
+    return build_app(routers, version=release)
 
 
 def _checks(bot: Assembly) -> list[Check]:
