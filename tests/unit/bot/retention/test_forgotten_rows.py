@@ -1,0 +1,253 @@
+"""What of a session is left in each table: names that keep things from being done twice, no words, nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.delivery import forgetting
+from bot.delivery.forgetting import Subject, Traces
+from bot.delivery.store import Store
+
+SECRET = "tell-nobody-7f3a"
+GONE = Subject(
+    clarifications=frozenset({"CLR-7-001"}),
+    sessions=frozenset({("planner", "s1")}),
+    events=frozenset({("planner", "e1")}),
+    tokens=frozenset({("planner", "t1")}),
+)
+ONE = Subject(frozenset({"CLR-7-001"}), events=GONE.events, tokens=GONE.tokens)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await Store.open(tmp_path / "clarify.db")
+    await fill(opened)
+    yield opened
+    await opened.close()
+
+
+async def put(store: Store, table: str, **row: Any) -> None:
+    marks = ", ".join("?" * len(row))
+    await store.execute(
+        f"insert into {table} ({', '.join(row)}) values ({marks})",  # noqa: S608 - names in this file
+        *row.values(),
+    )
+
+
+async def message(store: Store, key: str, ts: str | None, **more: Any) -> None:
+    row = {
+        "key": key,
+        "kind": key.partition(":")[0],
+        "target": "C1",
+        "channel": "C1" if ts else None,
+        "ts": ts,
+    }
+    await put(store, "messages", **(row | {"final": 1, "body": json.dumps({"text": SECRET})} | more))
+
+
+async def fill(store: Store) -> None:
+    """A session s1 that left something everywhere, and s2 beside it."""
+    for name in ("s1", "s2"):
+        await put(
+            store,
+            "sessions",
+            producer="planner",
+            session_id=name,
+            agent_id="a",
+            agent_name=SECRET,
+            channel="C1",
+            thread_ts=f"1{name[1]}.0",
+        )
+        state = {"state": "failed", "body": SECRET, "words": "w", "token": name}
+        times = {"received_at": 1.0, "at": 1.0, "live": 1}
+        await put(
+            store, "inbox", producer="planner", event_id=f"e{name[1]}", session_id=name, **state, **times
+        )
+    session = {"producer": "planner", "session_id": "s1"}
+    await message(store, "card:CLR-7-001:1", "11.0", clarification="CLR-7-001", **session)
+    await message(store, "notice:planner:e1b", "11.1", **session)
+    await message(store, "word:which:t-1", "11.2", thread_ts="11.0")
+    await message(store, "word:aside", "20.0", body=json.dumps({"text": f"CLR-7-001 {SECRET}"}))
+    await message(
+        store, "card:CLR-7-0011:1", "12.0", clarification="CLR-7-0011", **(session | {"session_id": "s2"})
+    )
+    await put(store, "texts", id="t-1", body=json.dumps({"text": SECRET}))
+    await put(store, "texts", id="t-2", body=json.dumps({"about": "CLR-7-001"}))
+    await put(store, "texts", id="t-3", body=json.dumps({"about": "CLR-7-0011"}))
+    await put(store, "onces", key="hint:CLR-7-001:1:U1:k")
+    await put(store, "onces", key="hint:CLR-7-0011:1:U1:k")
+    await put(store, "replies", clarification="CLR-7-001", token="t1")
+    for number, about in enumerate(["CLR-7-001", None, "CLR-7-0011"], 1):
+        key = {1: "escalated:CLR-7-001:1", 2: "errored:planner:e1b", 3: "escalated:CLR-7-0011:1"}[number]
+        words = {"title": SECRET, "reason": SECRET, "body": SECRET, "link": SECRET, "began_at": 1.0}
+        await put(
+            store,
+            "incidents",
+            id=number,
+            key=key,
+            kind="escalated",
+            clarification=about,
+            closed_at=2.0,
+            **words,
+        )
+        await put(store, "incident_log", incident=number, at=1.0, what="taken", user="U1", done_by="U1")
+    for page, incidents in {1: [1, 2], 2: [1, 3], 3: [3]}.items():
+        await put(store, "pages", id=page, kind="escalated", step=0, at=1.0)
+        key = f"page:{page}:D1"
+        for incident in incidents:
+            await put(store, "page_items", page=page, incident=incident)
+        to = {"target": "D1", "mentions": "[]", "state": "sent"}
+        await put(store, "page_sendings", page=page, via="slack", message=key, **to)
+        await put(store, "page_sendings", page=page, via="apprise", **(to | {"target": "PAGER"}))
+        await message(store, key, f"3{page}.0", channel="D1", body=None, shown="x")
+    for number, about in enumerate(["CLR-7-001", "CLR-7-0011"]):
+        await put(
+            store,
+            "webhook_outbox",
+            endpoint="h",
+            id=str(number),
+            clarification=about,
+            type="t",
+            body=SECRET,
+            queued_at=1.0,
+            due=1.0,
+        )
+        await put(
+            store,
+            "pushed_replies",
+            producer="planner",
+            token=f"t{number + 1}",
+            digest="d",
+            body=SECRET,
+            session_id=f"s{number + 1}",
+        )
+    await put(
+        store,
+        "github_comments",
+        repo="o/r",
+        issue=7,
+        entry="CLR-7-001 r1 question x",
+        begun_at=1.0,
+        comment=5,
+    )
+
+
+def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> Traces:
+    with forgetting.opened(tmp_path / "clarify.db") as db:
+        return forgetting.forget(db, subject, even_waiting=even_waiting)
+
+
+async def rows(store: Store, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in await store.read(sql)]
+
+
+async def test_session_leaves_names_only(store: Store, tmp_path: Path) -> None:
+    traces = forget(tmp_path, GONE)
+
+    assert traces == Traces(pagers=2, comments=("o/r#7",))
+    assert await rows(store, "select event_id, body, words, state, token from inbox order by 1") == [
+        ("e1", None, None, "done", "s1"),
+        ("e2", SECRET, "w", "failed", "s2"),
+    ]
+    assert await rows(
+        store, "select session_id, agent_name, channel, thread_ts from sessions order by 1"
+    ) == [
+        ("s1", None, None, None),
+        ("s2", SECRET, "C1", "12.0"),
+    ]
+    assert await rows(store, "select channel, ts from erasures order by 1, 2") == [
+        ("C1", "11.0"),
+        ("C1", "11.1"),
+        ("C1", "11.2"),
+        ("C1", "20.0"),
+        ("D1", "31.0"),
+    ]
+    left = await rows(
+        store, "select key, body, ts, failed, final from messages where failed is not null order by key"
+    )
+    assert [row[0] for row in left] == [
+        "card:CLR-7-001:1",
+        "notice:planner:e1b",
+        "page:1:D1",
+        "word:aside",
+        "word:which:t-1",
+    ]
+    assert {row[1:] for row in left} == {(None, None, "forgotten", 1)}
+    assert await rows(store, "select id from texts") == [("t-3",)]
+    assert await rows(store, "select key from onces") == [("hint:CLR-7-0011:1:U1:k",)]
+    assert await rows(store, "select 1 from replies") == []
+    assert await rows(store, "select clarification from webhook_outbox") == [("CLR-7-0011",)]
+    assert await rows(store, "select token from pushed_replies") == [("t2",)]
+
+
+async def test_page_about_others_too_is_drawn_again(store: Store, tmp_path: Path) -> None:
+    forget(tmp_path, GONE)
+    found = await rows(store, "select key, ts, shown, final from messages where kind = 'page' order by key")
+    assert found[1:] == [("page:2:D1", "32.0", None, 0), ("page:3:D1", "33.0", "x", 1)]
+    words = await rows(store, "select title, reason, body, link from incidents order by id")
+    assert words == [*[("(forgotten)", "(forgotten)", "", None)] * 2, (SECRET,) * 4]
+    assert await rows(store, "select user, done_by from incident_log order by id") == [
+        (None, None),
+        (None, None),
+        ("U1", "U1"),
+    ]
+
+
+async def test_one_clarification_leaves_the_rest_of_its_session(store: Store, tmp_path: Path) -> None:
+    forget(tmp_path, ONE)
+    assert await rows(store, "select ts from erasures order by 1") == [("11.0",), ("20.0",)]
+    assert await rows(store, "select agent_name, thread_ts from sessions where session_id = 's1'") == [
+        (SECRET, "11.0")
+    ]
+    assert await rows(store, "select words from inbox order by event_id") == [(None,), ("w",)]
+    assert await rows(store, "select token from pushed_replies") == [("t2",)]
+
+
+async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_path: Path) -> None:
+    forget(tmp_path, GONE)
+    await store.execute("update erasures set state = 'failed' where ts = '11.0'")
+    before = await rows(store, "select * from messages order by key")
+    await put(
+        store,
+        "messages",
+        key="x",
+        kind="card",
+        clarification="CLR-7-001",
+        target="C1",
+        channel="C1",
+        ts="11.0",
+    )
+    forget(tmp_path, GONE)
+    assert (await rows(store, "select * from messages where key <> 'x' order by key")) == before
+    assert await rows(store, "select state from erasures where ts = '11.0'") == [("wanted",)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        (
+            "update messages set ts = null, intent_at = 1 where key like 'card:CLR-7-001:%'",
+            Traces(in_flight=1),
+        ),
+        ("update inbox set state = 'new' where event_id = 'e1'", Traces(waiting=1)),
+    ],
+)
+async def test_what_is_on_its_way_is_not_torn(
+    store: Store, tmp_path: Path, statement: str, expected: Traces
+) -> None:
+    await store.execute(statement)
+    traces = forget(tmp_path, GONE)
+    assert (traces.in_flight, traces.waiting) == (expected.in_flight, expected.waiting)
+    assert await rows(store, "select 1 from erasures") == []
+    assert await rows(store, "select agent_name from sessions where session_id = 's1'") == [(SECRET,)]
+
+
+async def test_what_waits_goes_with_what_is_abandoned(store: Store, tmp_path: Path) -> None:
+    await store.execute("update inbox set state = 'new' where event_id = 'e1'")
+    assert forget(tmp_path, GONE, even_waiting=True).waiting == 1
+    assert await rows(store, "select state, body from inbox where event_id = 'e1'") == [("done", None)]
