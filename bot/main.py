@@ -106,11 +106,11 @@ class Bot(Assembly):
         self._spawn(self.agents.run(), "agents")
         if self.webhooks is not None:
             self._spawn(self.webhooks.run(), "webhooks")
-        if self._http is not None:
-            self._spawn(self._http.run(), "http")
         self._spawn(self._open_slack(), "slack")
         self._spawn(self._run_monitor(), "monitor")
         await self.producers.start()
+        if self._http is not None:
+            self._spawn(self._http.run(), "http")
         for trouble in found.troubles:
             _log.error("a ledger cannot be read", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
