@@ -208,6 +208,16 @@ async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: 
     assert len(stage.cards()) == 2
 
 
+async def test_consent_is_asked_of_people_whatever_role_the_event_names(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(stage, extensions={"agentx": {"issue": 7, "to": "architect"}})
+        assert "architect" not in said(card)
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Reject")).ok
+        assert (await decided(stage))["decision"] == "reject"
+    record = stage.record(7)
+    assert (record["to"], record["aaep"].get("heldBack")) == ("human", None)
+
+
 async def test_escalated_confirmation_is_decided_on_the_page(stage: Scene) -> None:
     async with stage.bot():
         await confirm(stage)
