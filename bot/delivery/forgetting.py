@@ -38,12 +38,14 @@ class Subject:
 @dataclass(frozen=True, slots=True)
 class Traces:
     """What the storage cannot reach itself. `in_flight`: messages being posted just now: nothing was changed, try again.
-    `waiting`: events that are not worked off yet. `pagers`: pages that went outside Slack. `comments`: on GitHub.
+    `waiting`: events that are not worked off yet. `pagers`: pages that went outside Slack. `untaken`: what somebody
+    still has to take, now without its words. `comments`: on GitHub.
     """
 
     in_flight: int = 0
     waiting: int = 0
     pagers: int = 0
+    untaken: int = 0
     comments: tuple[str, ...] = ()
 
 
@@ -139,6 +141,7 @@ def _traces(db: sqlite3.Connection) -> Traces:
             """page_sendings where via = 'apprise' and state = 'sent' and page in (
                select page from page_items where incident in gone_incidents)""",
         ),
+        untaken=_count(db, "incidents where closed_at is null and id in gone_incidents"),
         comments=tuple(
             f"{row['repo']}#{row['issue']}"
             for row in db.execute(

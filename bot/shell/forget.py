@@ -191,6 +191,10 @@ def _remains(new: dict[str, list[tuple[str, str]]], traces: Traces, unreadable: 
         lines.append(f"Slack: the message {ts} in {channel} could neither be deleted nor emptied.")
     if traces.pagers:
         lines.append(f"{traces.pagers} pages went to pagers outside Slack, and stay there.")
+    if traces.untaken:
+        lines.append(
+            f"{traces.untaken} things that nobody took yet still page, without their words: take them."
+        )
     if traces.comments:
         lines.append(f"GitHub: comments stay on {', '.join(traces.comments)}.")
     if unreadable:

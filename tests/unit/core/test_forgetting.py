@@ -61,6 +61,12 @@ def test_forgotten_holds_no_words_and_no_names(state: str) -> None:
     assert "U1" not in text
 
 
+@pytest.mark.parametrize("person", ["user:slack/T1/U1", "ann@example.org"])
+def test_forgotten_names_nobody_whom_a_role_was_named_after(person: str) -> None:
+    before = record().model_copy(update={"to": person, "from_": person})
+    assert person not in json.dumps(forgotten(dump(before)))
+
+
 @pytest.mark.parametrize("state", sorted(course()))
 def test_forgotten_keeps_structure_and_ids(state: str) -> None:
     before = course()[state]

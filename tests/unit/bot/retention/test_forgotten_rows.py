@@ -198,6 +198,13 @@ async def test_page_about_others_too_is_drawn_again(store: Store, tmp_path: Path
     ]
 
 
+async def test_what_nobody_took_stays_to_be_taken_without_its_words(store: Store, tmp_path: Path) -> None:
+    await store.execute("update incidents set closed_at = null where id = 2")
+    assert forget(tmp_path, GONE).untaken == 1
+    assert await rows(store, "select closed_at, title from incidents where id = 2") == [(None, "(forgotten)")]
+    assert await rows(store, "select user from incident_log where incident = 2") == [("U1",)]
+
+
 async def test_one_clarification_leaves_the_rest_of_its_session(store: Store, tmp_path: Path) -> None:
     forget(tmp_path, ONE)
     assert await rows(store, "select ts from erasures order by 1") == [("11.0",), ("20.0",)]

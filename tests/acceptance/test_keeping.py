@@ -1,0 +1,75 @@
+"""The whole bot while its ledgers are archived and its storage is swept: nothing is lost, shown or sent twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bot.delivery.retained import Retained
+from bot.main import Bot
+from bot.retention.keeping import Retention
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.scenario.harness import Scene, config, eventually, question, said, scene
+
+ISSUE = {"extensions": {"agentx": {"issue": 42}}}
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with scene(tmp_path) as made:
+        yield made
+
+
+def retention(bot: Bot) -> Retention:
+    """Keeps nothing that is over."""
+    return Retention(
+        ledger=bot.ledger,
+        retained=Retained(bot.store),
+        index=bot.index,
+        clock=bot.clock,
+        archive_after=timedelta(0),
+        keep=timedelta(0),
+    )
+
+
+async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Scene) -> None:
+    ledgers = stage.folder / "ledgers"
+    async with stage.bot() as bot:
+        keeper = retention(bot)
+        card = await stage.ask("rpl_1", question="Rotate?", session="s1", **ISSUE)
+        open_ = await stage.ask("rpl_2", question="Deploy?", session="s2")
+        await keeper.tidy()
+        assert sorted(path.name for path in ledgers.glob("*.json")) == ["issue-100001.json", "issue-42.json"]
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.reply("rpl_1")
+        await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
+        await eventually(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
+        await stage.until(lambda: bot.delivery.lanes.length == 0)
+        await keeper.tidy()
+        await keeper.tidy()  # what is timeless goes once it was seen
+        assert sorted(path.name for path in ledgers.glob("*.json")) == ["issue-100001.json"]
+        assert (ledgers / "archive/issue-42.json").exists()
+
+        again = await stage.ask("rpl_3", question="Rotate once more?", session="s3", **ISSUE)
+        assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-002"
+        assert not (ledgers / "archive/issue-42.json").exists()
+        # The agent tells its old question again: the ledger knows it, though the storage does not any more.
+        await stage.producer.emit(
+            question("rpl_1", session="s1", question="Rotate?", accepted_response_kinds=["yes_no"], **ISSUE)
+        )
+        await stage.ask("rpl_4", question="The one after that?", session="s4")
+
+    async with stage.bot(config(stage.producer.url)) as bot:
+        await retention(bot).tidy()
+        await stage.workspace.click(FOLAKE, AGENTS, open_.ts, label="No")
+        assert (await stage.reply("rpl_2"))["response"] is False
+        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
+        assert (await stage.reply("rpl_3"))["response"] is True
+        await stage.until(lambda: bot.delivery.lanes.length == 0)
+    for words in ("Rotate?", "Deploy?", "Rotate once more?", "The one after that?"):
+        assert len([shown for shown in stage.cards() if words in said(shown)]) == 1, words
+    tokens = [reply["reply_token"] for reply in stage.producer.replies]
+    assert sorted(tokens) == ["rpl_1", "rpl_2", "rpl_3"]
