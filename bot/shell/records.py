@@ -30,7 +30,13 @@ _COLUMNS = (
     Column("Question"),
 )
 _DID = {"question": "asks", "answer": "answers", "resolution": "closes", "escalation": "escalates"}
-_THROUGH = {"slack": "Slack", "shell": "the shell", "python": "Python", "http": "HTTP", "responder": "a responder"}
+_THROUGH = {
+    "slack": "Slack",
+    "shell": "the shell",
+    "python": "Python",
+    "http": "HTTP",
+    "responder": "a responder",
+}
 _QUESTION = 200
 _FIELDS = (
     "id",
