@@ -55,11 +55,11 @@ def clipped(text: str) -> str:
 
 
 def _about_event(event: Mapping[str, Any], state: State) -> tuple[str, str]:
-    kind = f"{event['type']}.{event['subtype']}" if event.get("subtype") else str(event["type"])
+    kind = str(event.get("subtype") or event["type"])  # "message_changed" says it all
     place = _place(str(event.get("channel") or ""), state)
     user = event.get("user")
     person = _person(user, state) if isinstance(user, str) else ""
-    words = str(event.get("text") or "")
+    words = str(event.get("text") or (event.get("message") or {}).get("text") or "")
     return kind, clipped(" · ".join(part for part in (place, person, words) if part))
 
 

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 from bot.workspace.seed import ADE, AGENTS
 from tests.scenario.harness import Scene
 
-PATIENCE = 8_000.0
+PATIENCE = 30_000.0
 WIDE: ViewportSize = {"width": 1400, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 800}
 Scheme = Literal["light", "dark"]

@@ -1,0 +1,138 @@
+"""Takes the pictures of the documentation: `python -m tests.browser.pictures docs/pictures`.
+
+A story is played with the whole bot; nothing in the pictures is made up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.async_api import Page, ViewportSize, async_playwright
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from tests.browser.chromium import HOW_TO, chromium, launch
+from tests.browser.visitor import PHONE, Visit, card
+from tests.scenario.harness import Scene, scene
+
+SHOP = "sess_shop"
+CARD: ViewportSize = {"width": 860, "height": 640}
+CHOICES = [
+    {"value": "staging", "label": "Staging"},
+    {"value": "canary", "label": "Canary"},
+    {"value": "production", "label": "Production"},
+]
+
+
+async def story(stage: Scene) -> None:
+    """A release: a question, talk, an answer, what a tool did, a second question."""
+    shown = await stage.ask(
+        "rpl_1",
+        session=SHOP,
+        question="All 412 tests of 4.1 are green. Shall I start the release?",
+        context="The last release was nine days ago. Nobody else is deploying.",
+        timeout_seconds=3000,
+        default_response="no",
+    )
+    await stage.workspace.post(ADE, AGENTS, "// checkout changed a lot, but the numbers look good", shown.ts)
+    await stage.workspace.click(FOLAKE, AGENTS, shown.ts, label="Yes")
+    await stage.reply("rpl_1")
+    await stage.says(
+        "tool.completed",
+        session=SHOP,
+        tool="deployer",
+        tool_call_id="c1",
+        status="success",
+        duration_ms=4200,
+        summary_normal="Built 4.1 and put it on the test stage",
+    )
+    await stage.ask(
+        "rpl_2",
+        session=SHOP,
+        question="Where shall 4.1 go first?",
+        timeout_seconds=3000,
+        accepted_response_kinds=["multiple_choice", "freetext"],
+        choices=CHOICES,
+        default_response="staging",
+    )
+
+
+async def consent(stage: Scene) -> None:
+    await stage.producer.emit(
+        {
+            "type": "aaep:agent.awaiting.confirmation",
+            "session_id": "sess_mail",
+            "urgency": "critical",
+            "action": "Mail the announcement of 4.1 to 1,204 customers.",
+            "consequence": "The mails cannot be called back.",
+            "reply_token": "rpl_3",
+            "timeout_seconds": 1800,
+            "default_decision": "reject",
+            "risk_level": "high",
+            "irreversible": True,
+        }
+    )
+    await stage.card("Mail the announcement")
+
+
+async def take(folder: Path) -> None:
+    """All pictures, into `folder`."""
+    with tempfile.TemporaryDirectory() as place:
+        async with async_playwright() as playwright, scene(Path(place)) as stage, stage.bot():
+            path = chromium(playwright)
+            if path is None:
+                raise SystemExit(HOW_TO)
+            browser = await launch(playwright, path)
+            visit = Visit(stage, browser)
+            stage.producer._watch = stage.workspace.traffic.aaep
+            await pictures(stage, visit, folder)
+            await visit.close()
+            await browser.close()
+
+
+async def pictures(stage: Scene, visit: Visit, folder: Path) -> None:
+    """`folder/*.png`: the workspace, a card, a page to on-call, App Home, a modal, the confirm dialog, a phone."""
+    await story(stage)
+    for scheme in ("light", "dark"):
+        page = await visit.page(FOLAKE, scheme=scheme)
+        await card(page, "Where shall 4.1 go first?").wait_for()
+        await save(page, folder / f"workspace-{scheme}.png")
+    page = await visit.page(FOLAKE, size=PHONE)
+    await save(page, folder / "phone.png")
+
+    page = await visit.page(FOLAKE, size=CARD)
+    shown = card(page, "Where shall 4.1 go first?")
+    await shown.screenshot(path=folder / "card.png")
+    await shown.get_by_role("button", name="Answer").click()
+    await page.locator("dialog#modal textarea").wait_for()
+    await save(page, folder / "modal.png")
+    await stage.workspace.close_view(FOLAKE)
+
+    await consent(stage)
+    page = await visit.page(FOLAKE, scheme="dark", size=CARD)
+    await card(page, "Mail the announcement").get_by_role("button", name="Accept").click()
+    await save(page, folder / "confirm.png")
+
+    await stage.workspace.command(
+        FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-002 nobody is at their desk"
+    )
+    await stage.page("Where shall 4.1 go first?")
+    direct = stage.workspace.state.direct_message(ONCALL)
+    page = await visit.page(ONCALL, size=CARD, channel=direct.id if direct else "")
+    await card(page, "Where shall 4.1 go first?").screenshot(path=folder / "page-to-on-call.png")
+
+    page = await visit.page(FOLAKE, size={"width": 1180, "height": 610}, home="1")
+    await page.get_by_role("heading", name="My inbox").wait_for()
+    await save(page, folder / "app-home.png")
+
+
+async def save(page: Page, file: Path) -> None:
+    await page.wait_for_timeout(300)  # fonts and the last of the traffic; no test depends on it
+    await page.screenshot(path=file)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+    asyncio.run(take(Path(sys.argv[1])))

@@ -1,0 +1,178 @@
+"""What the page is like to read: axe on every view, focus, the live region, the traffic beside the chat."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from tests.browser.visitor import PHONE, Scheme, Visit, card, serious
+from tests.scenario.harness import question
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+WORDS = "What shall we call it?"
+FREE = ["freetext"]
+
+
+async def a_day(visit: Visit) -> str:
+    """A question, talk about it, a reply to the channel, and a page to on-call; the root's ts."""
+    stage = visit.stage
+    shown = await stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
+    await stage.workspace.post(
+        FOLAKE, AGENTS, "// @platform what do you think? `4.1`", shown.ts, broadcast=True
+    )
+    await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 it is late")
+    await stage.page(WORDS)
+    return shown.ts
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+async def test_axe_finds_nothing_serious_on_any_view(visit: Visit, scheme: Scheme) -> None:
+    root = await a_day(visit)
+    page = await visit.page(FOLAKE, scheme=scheme, thread=root)
+    await expect(page.locator("main .whisper")).to_be_visible()
+    await expect(page.locator(".wire").first).to_be_visible()
+    found = {"channel, ephemeral, thread, traffic": await serious(page)}
+
+    await card(page, WORDS).first.get_by_role("button", name="Answer").click()
+    await page.locator("dialog#modal").get_by_role("button", name="Send").click()
+    await expect(page.locator("dialog#modal").get_by_role("alert").first).to_be_visible()
+    found["modal with an error"] = await serious(page)
+
+    phone = await visit.page(FOLAKE, scheme=scheme, size=PHONE, home="1")
+    await expect(phone.get_by_role("heading", name="My inbox")).to_be_visible()
+    found["Home on a phone"] = await serious(phone)
+
+    direct = visit.stage.workspace.state.direct_message(ONCALL)
+    assert direct is not None
+    page = await visit.page(ONCALL, scheme=scheme, channel=direct.id)
+    await expect(card(page, WORDS)).to_be_visible()
+    found["a page in the direct messages"] = await serious(page)
+    assert {view: what for view, what in found.items() if what} == {}
+
+
+async def test_phone_shows_one_thing_at_a_time_and_scrolls_nowhere_sideways(visit: Visit) -> None:
+    root = await a_day(visit)
+    page = await visit.page(FOLAKE, size=PHONE)
+    side, traffic = page.locator("#side"), page.locator("#traffic")
+    for hidden in (side, traffic):
+        await expect(hidden).to_be_hidden()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+    await page.get_by_role("button", name="Channels").click()
+    await expect(side.get_by_role("link").first).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(side).to_be_hidden()
+    await expect(page.get_by_role("button", name="Channels")).to_be_focused()
+
+    await page.get_by_role("button", name="Traffic", exact=True).click()
+    await expect(traffic).to_be_visible()
+    await page.get_by_role("button", name="Hide the traffic").click()
+    await expect(traffic).to_be_hidden()
+
+    page = await visit.page(FOLAKE, size=PHONE, thread=root)
+    await expect(page.get_by_role("complementary", name="Thread")).to_be_visible()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+async def test_focus_and_an_open_menu_survive_what_others_do(visit: Visit) -> None:
+    stage = visit.stage
+    shown = await stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
+    page = await visit.page()
+    answer = card(page, WORDS).get_by_role("button", name="Answer")
+    await answer.focus()
+    await stage.workspace.post(FOLAKE, AGENTS, "meanwhile")
+    await expect(page.locator("main article").filter(has_text="meanwhile")).to_be_visible()
+    await expect(answer).to_be_focused()
+    await expect(page.get_by_role("status").last).to_have_text("Folake: meanwhile")
+
+    menu = page.locator("main article").filter(has_text="meanwhile").locator(".menu")
+    await menu.locator("summary").focus()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("ArrowDown")
+    await expect(menu.get_by_role("button", name="Use as answer")).to_be_focused()
+    await stage.workspace.post(FOLAKE, AGENTS, "and again")
+    await expect(page.locator("main article").filter(has_text="and again")).to_be_visible()
+    await expect(menu.get_by_role("button", name="Use as answer")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(menu.locator("summary")).to_be_focused()
+
+    await answer.focus()
+    await stage.workspace.post(ADE, AGENTS, "Kingfisher", shown.ts)
+    await stage.reply()
+    await expect(page.locator(f'[id="mc{shown.ts}"]')).to_be_focused()
+
+
+async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit) -> None:
+    shown = await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
+    await visit.stage.workspace.post(FOLAKE, AGENTS, "// Kingfisher it is", shown.ts)
+    page = await visit.page(thread=shown.ts)
+    talk = (
+        page.get_by_role("complementary", name="Thread")
+        .locator("article")
+        .filter(has_text="Kingfisher it is")
+    )
+    await talk.hover()
+    await talk.locator(".menu summary").click()
+    await talk.get_by_role("button", name="Use as answer").click()
+    assert (await visit.stage.reply())["response"] == "// Kingfisher it is"
+
+
+async def test_own_message_is_edited_and_deleted_in_dialogs(visit: Visit) -> None:
+    page = await visit.page()
+    await page.get_by_label("Message #agents").fill("a < b & <c>")
+    await page.keyboard.press("Enter")
+    mine = page.locator("main article").filter(has_text="a < b & <c>")
+    await mine.hover()
+    await mine.get_by_role("button", name="Edit").click()
+    field = page.locator("#ask-input")
+    await expect(field).to_have_value("a < b & <c>")
+    await field.fill("better")
+    await page.get_by_role("button", name="Save").click()
+    mine = page.locator("main article").filter(has_text="better")
+    await mine.hover()
+    await mine.get_by_role("button", name="Delete").click()
+    await page.locator("#ask-confirm").click()
+    await expect(mine).to_have_count(0)
+
+
+async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
+    stage = visit.stage
+    stage.producer._watch = stage.workspace.traffic.aaep
+    page = await visit.page(scheme="dark")
+    await stage.producer.emit(question("rpl_hush", question=WORDS, accepted_response_kinds=["yes_no"]))
+    await card(page, WORDS).get_by_role("button", name="Yes").click()
+    panel = page.get_by_role("complementary", name="Traffic")
+    for words in ("awaiting.clarification", "chat.postMessage", "click", "clarification.reply"):
+        await expect(panel.locator(".wire").filter(has_text=words).first).to_be_visible()
+    event = panel.locator(".wire.agent").filter(has_text="awaiting.clarification")
+    await event.locator("summary").click()
+    await expect(event.locator("pre")).to_contain_text('"reply_token": "•••"')
+    for secret in ("rpl_hush", "xoxb-", "xapp-"):
+        assert secret not in await page.content()
+
+    await panel.get_by_role("radio", name="Agent").check()
+    await expect(panel.locator(".wire.slack").first).to_be_hidden()
+    await page.get_by_role("button", name="Traffic", exact=True).click()
+    await expect(panel).to_be_hidden()
+    await page.reload()
+    await expect(panel).to_be_hidden()
+    await expect(page.get_by_role("button", name="Traffic", exact=True)).to_have_attribute(
+        "aria-pressed", "false"
+    )
+
+
+async def test_new_messages_move_the_list_only_for_those_who_read_its_end(visit: Visit) -> None:
+    stage = visit.stage
+    for number in range(40):
+        await stage.workspace.post(FOLAKE, AGENTS, f"talk {number}")
+    page = await visit.page()
+    await expect(shown_last(page, "talk 39")).to_be_in_viewport()
+    await page.locator("#messages").evaluate("list => { list.scrollTop = 0; }")
+    await stage.workspace.post(FOLAKE, AGENTS, "far below")
+    await expect(page.locator("main article").filter(has_text="far below")).to_be_attached()
+    assert await page.locator("#messages").evaluate("list => list.scrollTop") == 0
+
+
+def shown_last(page: Page, words: str) -> Locator:
+    return page.locator("main article").filter(has_text=words)
