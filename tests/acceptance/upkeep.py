@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.delivery.erasing import Erasing
 from bot.main import Bot
+from bot.retention.upkeep import Keeping
 from bot.workspace import Workspace
 
 _COMMANDS = """
@@ -58,13 +58,17 @@ async def erasing(bot: Bot) -> AsyncIterator[None]:
     async def forgotten() -> None:
         await bot.answers.restore(bot.ledger)
 
-    part = Erasing(
+    part = Keeping(
+        ledger=bot.ledger,
         store=bot.store,
-        client=bot.web,
-        clock=bot.clock,
         storage=bot.settings.storage.path,
-        redraw=lambda target, key: bot.delivery.send(target, key, post=False),
+        index=bot.index,
+        client=bot.web,
+        delivery=bot.delivery,
         forgotten=forgotten,
+        clock=bot.clock,
+        archive_after=bot.settings.ledger.archive_after,
+        keep=bot.settings.storage.keep,
     )
     task = asyncio.create_task(part.run())
     try:
