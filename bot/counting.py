@@ -25,7 +25,10 @@ class CountedGateway(Gateway):
         self._telemetry = telemetry
 
     async def post(self, channel: str, draft: Draft) -> Outcome:
-        return self._counted(kind_of(draft.metadata), await self._inner.post(channel, draft))
+        kind, outcome = kind_of(draft.metadata), await self._inner.post(channel, draft)
+        if kind == "page" and isinstance(outcome, Sent | Never):
+            self._telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
+        return self._counted(kind, outcome)
 
     async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
         return self._counted(kind_of(draft.metadata), await self._inner.update(channel, ts, draft))
@@ -53,8 +56,6 @@ class CountedGateway(Gateway):
 
     def _counted(self, kind: str, outcome: Outcome) -> Outcome:
         self._telemetry.delivered(kind, _word(outcome))
-        if kind == "page" and isinstance(outcome, Sent | Never):
-            self._telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
         return outcome
 
 

@@ -99,10 +99,10 @@ async def test_message_is_counted(
 ) -> None:
     gateway = CountedGateway(Scripted(outcome), telemetry)
     assert await gateway.post("C1", draft("clarify_page")) == outcome
-    assert await gateway.update("C1", "1.1", draft("clarify_card")) == outcome
+    assert await gateway.update("C1", "1.1", draft("clarify_page")) == outcome  # no second page
     assert await gateway.whisper("U1", "C1", None, "psst") == outcome
-    assert telemetry.deliveries == {("page", word): 1, ("card", word): 1, ("whisper", word): 1}
-    assert set(telemetry.retries) == (set() if page else {"page", "card"})
+    assert telemetry.deliveries == {("page", word): 2, ("whisper", word): 1}
+    assert set(telemetry.retries) == (set() if page else {"page"})
     assert telemetry.pages == ({("slack", page): 1} if page else {})
 
 
