@@ -70,6 +70,7 @@ class Bot(World):
             producer=None,
             session_id=None,
             reply_token=None,
+            event_id=None,
             agent_id="engineer",
             to="architect",
             topic="storage",
