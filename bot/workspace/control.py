@@ -23,6 +23,7 @@
 | POST /control/change_user | user, and the fields to change | {} |
 | POST /control/change_group | group, users | {} |
 | POST /control/emit | event | {} |
+| POST /control/traffic | direction, and title, detail?, failure?, body? or message: see traffic.py | {} |
 | POST /control/faults | method, kind, times?, channel? | {pending} |
 | DELETE /control/faults | | {pending} |
 | POST /control/sockets | action: cut, half_open, reject_wss (times?), disconnect (reason?), refuse (seconds) | {} |

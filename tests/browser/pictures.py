@@ -14,7 +14,7 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.chromium import HOW_TO, chromium, launch
-from tests.browser.visitor import PHONE, Visit, card
+from tests.browser.visitor import PHONE, WIDE, Visit, card
 from tests.scenario.harness import Scene, scene
 
 SHOP = "sess_shop"
@@ -96,7 +96,7 @@ async def pictures(stage: Scene, visit: Visit, folder: Path) -> None:
     """`folder/*.png`: the workspace, a card, a page to on-call, App Home, a modal, the confirm dialog, a phone."""
     await story(stage)
     for scheme in ("light", "dark"):
-        page = await visit.page(FOLAKE, scheme=scheme)
+        page = await visit.page(FOLAKE, scheme=scheme, size=WIDE)
         await card(page, "Where shall 4.1 go first?").wait_for()
         await save(page, folder / f"workspace-{scheme}.png")
     page = await visit.page(FOLAKE, size=PHONE)

@@ -121,9 +121,8 @@ async def test_confirmation_is_asked_once_more_before_it_is_accepted(visit: Visi
     await answered(visit, page, "rpl_c", words, "accept")
 
 
-@pytest.mark.parametrize("way", sorted(HANDS))
-async def test_page_to_on_call_is_taken(visit: Visit, way: str) -> None:
-    hand, page = HANDS[way], await visit.page(ONCALL)
+async def test_page_to_on_call_is_taken(visit: Visit) -> None:
+    hand, page = HANDS["keyboard"], await visit.page(ONCALL)
     shown = await visit.stage.ask(question="The gate is red. Ship anyway?", timeout_seconds=3000)
     await hand.fill(page, page.get_by_label("Message #agents"), "/clarify escalate CLR-100001-001 it is late")
     await hand.press(page, page.locator("main").get_by_role("button", name="Send"))
@@ -137,9 +136,8 @@ async def test_page_to_on_call_is_taken(visit: Visit, way: str) -> None:
     await visit.stage.now_says(shown, ONCALL)
 
 
-@pytest.mark.parametrize("way", sorted(HANDS))
-async def test_home_is_read_and_answered_from(visit: Visit, way: str) -> None:
-    hand, page = HANDS[way], await visit.page(FOLAKE)
+async def test_home_is_read_and_answered_from(visit: Visit) -> None:
+    hand, page = HANDS["keyboard"], await visit.page(FOLAKE)
     await visit.stage.ask(
         question="What shall we call it?", timeout_seconds=3000, accepted_response_kinds=["freetext"]
     )

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from tests.browser.visitor import PHONE, Scheme, Visit, card, serious
+from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card, serious
 from tests.scenario.harness import question
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -29,7 +29,7 @@ async def a_day(visit: Visit) -> str:
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 async def test_axe_finds_nothing_serious_on_any_view(visit: Visit, scheme: Scheme) -> None:
     root = await a_day(visit)
-    page = await visit.page(FOLAKE, scheme=scheme, thread=root)
+    page = await visit.page(FOLAKE, scheme=scheme, size=WIDE, thread=root)
     await expect(page.locator("main .whisper")).to_be_visible()
     await expect(page.locator(".wire").first).to_be_visible()
     found = {"channel, ephemeral, thread, traffic": await serious(page)}
@@ -139,7 +139,7 @@ async def test_own_message_is_edited_and_deleted_in_dialogs(visit: Visit) -> Non
 async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     stage = visit.stage
     stage.producer._watch = stage.workspace.traffic.aaep
-    page = await visit.page(scheme="dark")
+    page = await visit.page(scheme="dark", size=WIDE)
     await stage.producer.emit(question("rpl_hush", question=WORDS, accepted_response_kinds=["yes_no"]))
     await card(page, WORDS).get_by_role("button", name="Yes").click()
     panel = page.get_by_role("complementary", name="Traffic")

@@ -11,7 +11,8 @@ from bot.workspace.seed import ADE, AGENTS
 from tests.scenario.harness import Scene
 
 PATIENCE = 30_000.0
-WIDE: ViewportSize = {"width": 1400, "height": 900}
+WIDE: ViewportSize = {"width": 1400, "height": 900}  # with the traffic beside the chat
+DESK: ViewportSize = {"width": 1200, "height": 900}
 PHONE: ViewportSize = {"width": 390, "height": 800}
 Scheme = Literal["light", "dark"]
 expect.set_options(timeout=PATIENCE)
@@ -31,7 +32,7 @@ class Visit:
         user: str = ADE,
         *,
         scheme: Scheme = "light",
-        size: ViewportSize = WIDE,
+        size: ViewportSize = DESK,
         **where: str,
     ) -> Page:
         """The page as `user` sees it; `where`: channel, thread, home."""
