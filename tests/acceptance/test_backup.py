@@ -93,15 +93,16 @@ async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Sc
     copy = stage.folder / "copy"
     async with stage.bot():
         await stage.ask()
-        assert (await clarify(stage, "backup", str(copy))).code == 0
+        done = await clarify(stage, "backup", str(copy))
+        assert done.code == 0, done
         running = await clarify(stage, "restore", str(copy), "--replace")
-        assert running.code == 1
+        assert running.code == 1, running
         assert "stop it first" in running.err
     there = await clarify(stage, "restore", str(copy))
-    assert there.code == 1
+    assert there.code == 1, there
     assert "--replace" in there.err
     again = await clarify(stage, "backup", str(copy))
-    assert again.code == 1
+    assert again.code == 1, again
     assert "not empty" in again.err
 
 
