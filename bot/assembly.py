@@ -37,14 +37,13 @@ from bot.ports import Incoming
 from bot.producers.config import ProducerConfig
 from bot.producers.hub import Producers
 from bot.protocol import AgentDesk
+from bot.retention.upkeep import Keeping
 from bot.settings import ProducerSettings, Settings
 from bot.slack.calls import ask
 from bot.slack.door import SlackDoor
 from bot.slack.gate import Gate
 from bot.slack.wiring import Ports
 from bot.watching import LedgerWatch
-from bot.webhooks.model import Endpoint
-from bot.webhooks.webhooks import Webhooks
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.index import Summary, summarize
@@ -54,14 +53,25 @@ class Assembly(Foundation):
     """All parts of one bot, on one storage and one clock."""
 
     def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
-        super().__init__(settings, store, clock)
+        super().__init__(settings, store, clock, rng)
         self._build_paging()
         self._build_delivery(rng)
         self._build_home()
         self._build_intake()
         self._build_producers(rng)
         self._build_door(rng)
-        self.webhooks = self._webhooks(rng)
+        self.keeping = Keeping(
+            ledger=self.ledger,
+            store=store,
+            storage=settings.storage.path,
+            index=self.index,
+            client=self.web,
+            delivery=self.delivery,
+            forgotten=self._forgotten,
+            clock=clock,
+            archive_after=settings.ledger.archive_after,
+            keep=settings.storage.keep,
+        )
         self.agents = AgentDesk(
             settings=settings,
             store=store,
@@ -227,23 +237,6 @@ class Assembly(Foundation):
             )
         )
 
-    def _webhooks(self, rng: random.Random) -> Webhooks | None:
-        secrets = self.settings.secrets.by_variable
-        endpoints = [
-            Endpoint.of(each.url, secrets[each.secret_env].get_secret_value(), each.events)
-            for each in self.settings.webhooks
-        ]
-        if not endpoints:
-            return None
-        return Webhooks(
-            endpoints=endpoints,
-            records=self.ledger,
-            store=self.store,
-            clock=self.clock,
-            rng=rng,
-            told=self.telemetry.delivered,
-        )
-
     def _known(self, gate: Gate) -> None:
         """Slack told who we are: from now on people can be told apart."""
         self.paging.admit_by(gate)
@@ -279,6 +272,11 @@ class Assembly(Foundation):
         for each in incoming:
             self.sessions.note(each)
         self.watchman.trigger()
+        self.home.touch()
+
+    async def _forgotten(self) -> None:
+        """Words were taken out of ledgers."""
+        await self.answers.restore(self.ledger)
         self.home.touch()
 
     async def _refused(self, clarification: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from functools import partial
 
@@ -19,6 +20,7 @@ from bot.slack.calls import permalink
 from bot.slack.people import People
 from bot.slack.web import web_client
 from bot.telemetry import Telemetry
+from bot.webhooks.build import webhooks_of
 from core.clarification import Clarification
 from core.clock import Clock
 from core.index import Index
@@ -31,7 +33,7 @@ from core.workflow import Scopes
 class Foundation:
     """Parts that need none of the others; `_changed` is told of each record that we write."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Clock) -> None:
+    def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
         self.settings = settings
         self.store = store
         self.clock = clock
@@ -56,6 +58,14 @@ class Foundation:
         self.audiences = Audiences(settings)
         self.scopes = Scopes(settings.ledger.workflows)
         self.rollups = Rollups(self.index, self.audiences)
+        self.webhooks = webhooks_of(
+            settings,
+            records=self.ledger,
+            store=store,
+            clock=clock,
+            rng=rng,
+            told=self.telemetry.delivered,
+        )
 
     def _changed(self, record: Clarification) -> None:
         raise NotImplementedError

@@ -103,6 +103,7 @@ class Bot(Assembly):
         self._spawn_heartbeat()
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
+        self._spawn(self.keeping.run(), "keeping")
         self._spawn(self.agents.run(), "agents")
         if self.webhooks is not None:
             self._spawn(self.webhooks.run(), "webhooks")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from bot.shell.backup import add_backup
 from bot.shell.changes import add_changes
+from bot.shell.forget import add_forget
 from bot.shell.lists import add_lists
 from bot.shell.requests import add_requests
 from bot.shell.views import add_views
@@ -13,6 +15,7 @@ _PANELS = {
     "The bot": (),
     "Questions and answers": (add_lists, add_requests, add_changes),
     "All together": (add_views,),
+    "What is kept": (add_forget, add_backup),
 }
 
 

@@ -7,6 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,7 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "HEARTBEAT_URL": "https://localhost/beat",
         "REVIEWER_TOKEN": "b",
         "GITHUB_TOKEN": "c",
+        "HOOK_SECRET": "d",
     }
     settings = parse_settings(source, file=Path("clarify.toml"), environ=TOKENS | others)
     assert [route.agent for route in settings.routes] == ["retirement-*", None]
@@ -141,6 +143,8 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "product-manager": "people",
     }
     assert settings.github is not None
+    assert [hook.events for hook in settings.webhooks] == [("clarification-escalated",)]
+    assert settings.storage.keep == timedelta(days=90)
     assert head.startswith("#")
 
 
