@@ -79,10 +79,13 @@ class Outbox:
             "update webhook_outbox set failures = failures + 1, due = ? where seq = ?", due, queued.seq
         )
 
-    async def drop(self, endpoint: Endpoint, queued_before: float) -> int:
-        """Give up what was queued before a time; how many."""
+    async def drop(self, endpoint: Endpoint, queued_before: float, *, untried: bool) -> int:
+        """Give up what was queued before a time, `untried` or not; how many."""
         return await self._store.execute(
-            "delete from webhook_outbox where endpoint = ? and queued_at < ?", endpoint.id, queued_before
+            "delete from webhook_outbox where endpoint = ? and queued_at < ? and (? or failures > 0)",
+            endpoint.id,
+            queued_before,
+            untried,
         )
 
     async def waiting(self, endpoint: Endpoint) -> int:

@@ -147,7 +147,7 @@ def retry_after(headers: httpx.Headers, now: datetime) -> float | None:
     except ValueError:
         try:
             moment = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, OverflowError):  # the latter for numbers of any length in a date
             return None
         seconds = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
     return min(86400.0, max(0.0, seconds)) if seconds == seconds else None  # noqa: PLR0124  NaN is not itself

@@ -78,8 +78,9 @@ class Courier:
             return inf
         now = self._clock.now()
         latest = inf if self._gone else (now - PATIENCE).timestamp()
-        if queued.queued_at < latest:
-            await self._give_up(latest)
+        fails = self._gone or self._failures > 0
+        if queued.queued_at < latest and (fails or queued.failures):
+            await self._give_up(latest, untried=fails)
             return 0
         wait = max(queued.due, self._not_before) - now.timestamp()
         if wait > 0:
@@ -87,8 +88,9 @@ class Courier:
         await self._settle(queued, await self._sent(http, queued))
         return 0
 
-    async def _give_up(self, queued_before: float) -> None:
-        for _ in range(dropped := await self._outbox.drop(self._endpoint, queued_before)):
+    async def _give_up(self, queued_before: float, *, untried: bool) -> None:
+        """`untried`: also what was not tried yet. What grew old while no bot ran is tried first."""
+        for _ in range(dropped := await self._outbox.drop(self._endpoint, queued_before, untried=untried)):
             self._told("never")
         if dropped:
             _log.error("events were given up", endpoint=self._endpoint.label, events=dropped)

@@ -63,6 +63,7 @@ class Webhooks:
             set()
         )  # while the ledgers are compared: what is newer than what is read
         self._wake = asyncio.Event()
+        self._queueing = False
         self._couriers = {
             each.id: Courier(
                 each,
@@ -78,7 +79,7 @@ class Webhooks:
     @property
     def idle(self) -> bool:
         """Whether nothing can be done now: what is left waits for its time."""
-        busy = self._looks or self._noted is not None
+        busy = self._looks or self._queueing or self._noted is not None
         return not busy and all(each.resting for each in self._couriers.values())
 
     def note(self, summary: Summary) -> None:
@@ -133,14 +134,21 @@ class Webhooks:
                 await self._clock.sleep(_RETRY)
 
     async def _queue_some(self) -> None:
-        """Taken off only once it is queued: after a failure, the same again tells nothing twice."""
-        batch = [self._looks[n] for n in range(min(_BATCH, len(self._looks)))]
+        """The next of what was noted. What the storage refuses comes again; who is cancelled leaves it to the storage,
+        which does it all the same: noted again, older looks after newer ones would tell the newer anew.
+        """
+        batch = [self._looks.popleft() for _ in range(min(_BATCH, len(self._looks)))]
         ids = [self._new_id() for _ in range((len(NAMES) + 1) * len(batch))]
-        queued = await self._outbox.note(batch, self._endpoints.values(), ids)
+        self._queueing = True
+        try:
+            queued = await self._outbox.note(batch, self._endpoints.values(), ids)
+        except StorageUnavailable:
+            self._looks.extendleft(reversed(batch))
+            raise
+        finally:
+            self._queueing = False
         for courier in self._couriers.values() if queued else ():
             courier.wake()
-        for _ in batch:
-            self._looks.popleft()
 
     async def _compare(self) -> None:
         """Find what was written, by us or by others, and never told. What is noted meanwhile is newer than that."""

@@ -6,12 +6,14 @@ import hashlib
 import hmac
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from bot.webhooks.model import Endpoint
 from core.clarification import Clarification
+from core.index import summarize
 from core.ledger import FileLedger, Raw
 from core.transitions import abandoned, escalated, nudged, resolved
 from tests.clocks import START, until
@@ -112,6 +114,23 @@ async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
     await until(lambda: len(receiver.got) == 3)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Mon, 01 Jan 2026 00:00:00 +99999999999999999999",
+        "Mon, 99999999999999999999 Jan 2026 00:00:00 +0000",
+        "Mon, 01 Jan 2026 99999999999:00:00 GMT",
+    ],
+)
+async def test_nonsense_for_a_time_to_wait_is_a_failure_like_any_other(
+    world: World, receiver: Receiver, value: str
+) -> None:
+    receiver.answers = [(503, {"Retry-After": value})]
+    await world.start()
+    await world.ask()
+    await until(lambda: world.told == ["later"])
+
+
 async def test_order_holds_while_a_message_fails_and_others_pass(world: World, receiver: Receiver) -> None:
     receiver.refuses = lambda got: 400 if got.event == f"requested {ID}" and len(receiver.got) < 5 else None
     await world.start()
@@ -161,6 +180,37 @@ async def test_old_messages_are_given_up_and_counted(world: World, receiver: Rec
     assert [log["event"] for log in logs].count("events were given up") == 1
     assert 60 < len(receiver.got) < 90
     assert list((await world.webhooks.waiting()).values()) == [0]
+
+
+async def test_what_grew_old_while_no_bot_ran_is_tried_before_it_is_given_up(
+    world: World, receiver: Receiver
+) -> None:
+    receiver.answers = [(500, {})]
+    await world.start()
+    await world.ask()
+    await world.ask(43)
+    await world.quiet()
+    await world.kill()
+    await world.clock.advance(timedelta(days=4).total_seconds())
+    await world.start()
+    await until(lambda: "requested CLR-43-001" in receiver.events)
+    await world.quiet()
+    assert world.told == ["later", "sent", "never"]  # what was never tried is the first that is due
+
+
+async def test_what_grew_old_is_tried_once_where_the_endpoint_still_fails(
+    world: World, receiver: Receiver
+) -> None:
+    receiver.refuses = lambda _: 500
+    await world.start()
+    for issue in (42, 43, 44, 45):
+        await world.ask(issue)
+    await world.quiet()
+    await world.kill()
+    await world.clock.advance(timedelta(days=4).total_seconds())
+    await world.start()
+    await until(lambda: world.told.count("never") == 4)
+    assert len(receiver.got) == 2
 
 
 async def test_slow_endpoint_holds_up_no_other(world: World, receiver: Receiver) -> None:
@@ -301,6 +351,30 @@ async def test_clean_end_queues_what_was_noted(world: World, receiver: Receiver)
     await world.ask()
     await world.webhooks.close()
     assert list((await world.webhooks.waiting()).values()) == [1]
+
+
+async def test_end_while_events_are_being_queued_tells_nothing_twice(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The storage goes on with what it was asked for."""
+    await world.start()
+    record = await world.write(world.question())
+    write, stored = world.store.write, asyncio.Event()
+
+    async def never_returns(work: Any) -> Any:
+        await write(work)
+        stored.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(world.store, "write", never_returns)
+    world.webhooks.note(summarize(record))
+    world.webhooks.note(summarize(world.answered(record)))
+    await asyncio.wait_for(stored.wait(), 10)
+    monkeypatch.undo()
+    await world.kill()
+    await world.webhooks.close()
+    queued = await world.store.read("select type from webhook_outbox order by seq")
+    assert [row["type"] for row in queued] == ["clarification-requested", "clarification-answered"]
 
 
 async def test_endpoints_that_are_no_more_leave_nothing(world: World, receiver: Receiver) -> None:
