@@ -100,9 +100,16 @@ class Archive:
         return target
 
     def drop(self, issue: int, live: Raw) -> None:
-        """The ledger came back: what is here of it is in the live file, which holds `live`, too."""
-        if _holds(live, self.read(issue)):
-            self.path(issue).unlink(missing_ok=True)
+        """The ledger came back: what is here of it is in the live file, which holds `live`, too. Where the disk
+        refuses it stays: the live one counts.
+        """
+        try:
+            if _holds(live, self.read(issue)):
+                self.path(issue).unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning(
+                "%s came back and stays in the archive, too: %s", self.path(issue).name, error.strerror
+            )
 
     def _beside(self, issue: int) -> Path:
         number = 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -46,7 +47,7 @@ def restore(folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, repl
             _move_aside(upkeep, database, f"before-restore-{now:%Y%m%dT%H%M%S}")
             _put_ledgers(folder, upkeep, manifest)
             if manifest.storage_version is not None:
-                _put_storage(folder / DATABASE, database)
+                _put_storage(folder / DATABASE, database, now)
         except OSError as error:
             raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
     return manifest
@@ -91,13 +92,14 @@ def _put_ledgers(folder: Path, upkeep: Upkeep, manifest: Manifest) -> None:
             upkeep.numbers.note(issue, given_out + _NUMBERS_LEFT_OUT)
 
 
-def _put_storage(source: Path, database: Path) -> None:
+def _put_storage(source: Path, database: Path, now: datetime) -> None:
     """Packed on the way, so that from then on it can give space back."""
     draft = Path(f"{database}.restoring")
     try:
         shutil.copyfile(source, draft)
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.execute("update counters set value = value + ? where name = 'issue'", (_ISSUES_LEFT_OUT,))
+            _begin_streams_anew(db, now)
             db.execute("pragma auto_vacuum = incremental")
             db.execute("vacuum")
         handle = os.open(draft, os.O_RDWR)
@@ -111,3 +113,12 @@ def _put_storage(source: Path, database: Path) -> None:
         raise BackupError(f"{source} cannot be used: {error}.") from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _begin_streams_anew(db: sqlite3.Connection, now: datetime) -> None:
+    """Numbers of replies are given out again: who says which it had last must not be taken to have had those."""
+    if not db.execute("select 1 from sqlite_master where name = 'pushing'").fetchone():
+        return  # of a release before there were any
+    for producer, epoch in db.execute("select producer, epoch from pushing").fetchall():
+        fresh = hashlib.blake2b(f"{epoch} {now.isoformat()}".encode(), digest_size=6).hexdigest()
+        db.execute("update pushing set epoch = ? where producer = ?", (fresh, producer))

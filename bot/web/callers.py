@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -25,6 +26,7 @@ BEARER = HTTPBearer(
 )
 """For the OpenAPI document: `dependencies=[Security(BEARER)]`. The check itself is `Callers`."""
 _PROXIED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]*)?", re.ASCII)
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
 
@@ -72,7 +74,7 @@ class Callers:
     def _holders(self, header: str) -> tuple[str, ...]:
         """Who has this token; all of them are compared, so that the time taken tells nothing."""
         scheme, _, given = header.partition(" ")
-        token = given.strip().encode("utf-8", "surrogateescape")
+        token = given.strip(" \t").encode("latin-1")  # the very bytes that came
         found = [name for name, expected in self._tokens.items() if hmac.compare_digest(token, expected)]
         if scheme.lower() != "bearer" or not token or not found:
             _unauthorized("The bearer token is not that of any producer.")
@@ -81,8 +83,8 @@ class Callers:
 
 def is_loopback_host(host: str) -> bool:
     """Whether a `Host` header, with or without a port, names this machine and nothing else."""
-    name = host.strip().lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    found = _HOST.fullmatch(host.strip())
+    name = (found[1] or found[2]).lower() if found else ""
     return name == "localhost" or _is_loopback_address(name)
 
 

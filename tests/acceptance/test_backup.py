@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sqlite3
@@ -16,12 +17,16 @@ from filelock import FileLock
 
 from bot.delivery.store import Store
 from bot.errors import BackupError, StorageInUseError
+from bot.ports import Accepted
+from bot.producers.push import Reader
 from bot.retention.backup import backup
 from bot.retention.restoring import restore
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.upkeep import Upkeep
 from tests.acceptance.upkeep import Said, command
+from tests.clocks import ManualClock
 from tests.scenario.harness import Scene, config, controls, said, scene
+from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 
@@ -201,6 +206,33 @@ async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: Upkeep)
     assert sorted(path.name for path in aside.iterdir()) == ["issue-7.json", "issue-9.json"]
     assert sorted(upkeep.files()) == [7]
     assert (tmp_path / "clarify.db.before-restore-20261122T090000").exists()
+
+
+async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path, upkeep: Upkeep) -> None:
+    """One that read on after the backup says so, by a number that is then another reply's."""
+    clock, copy = ManualClock(), tmp_path / "copy"
+    async with life(tmp_path, clock) as before:
+        await before.post(asked(clock))
+        reader = await before.push().open(None)
+        backup(upkeep, tmp_path / "clarify.db", copy, now=NOW, release="1")
+        last, _ = await _read(before, reader, TOKEN)
+    restore(copy, upkeep, tmp_path / "clarify.db", now=NOW, replace=True)
+    async with life(tmp_path, clock, seed=8) as after:
+        await after.post(asked(clock, "rpl_asked_after_that", 2))
+        reader = await after.push().open(last)
+        _, message = await _read(after, reader, "rpl_asked_after_that")
+    assert message["reply_token"] == "rpl_asked_after_that"
+
+
+async def _read(life: Life, reader: Reader, token: str) -> tuple[str, dict[str, Any]]:
+    """The id and the message of the reply for a token, sent now."""
+    sending = asyncio.create_task(life.push().send(answer(life.clock, token)))
+    await asyncio.wait_for(reader.more.wait(), 10)
+    ((name, message),) = frames(await reader.next())
+    await reader.wrote()
+    reader.close()
+    assert await sending == Accepted(proof=False)
+    return name, message
 
 
 def _cut(copy: Path) -> None:

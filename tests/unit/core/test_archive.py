@@ -208,5 +208,27 @@ async def test_put_back_survives_a_kill_between_write_and_drop(
     assert [path.name for _, path in ledger.archive.files()] == ["issue-42.json"]
 
 
+async def test_put_back_is_done_where_the_archive_cannot_be_changed(
+    ledger: FileLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written is written: whoever answered is told no error."""
+    await written(ledger, closed())
+    assert await ledger.shelve(42, over)
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.parent.name == "archive":
+            raise PermissionError(13, "Permission denied")
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        await ledger.transact(42, _add)
+    assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
+    await written(ledger, closed(2))
+    assert await ledger.shelve(42, over)
+    assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
+
+
 def _add(book: Book) -> Clarification:
     return book.put(record(seq=book.next_seq(), session_id="sess_9"))

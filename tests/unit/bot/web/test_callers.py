@@ -71,6 +71,13 @@ def test_callers_know_a_producer_by_its_token_from_anywhere(
     assert Callers(TOKENS).producer(asked) == name
 
 
+@pytest.mark.parametrize("token", ["tökén", "tokà", "tokÅ", "tok…"])
+def test_callers_know_a_token_by_its_bytes(token: str) -> None:
+    """Those of the last ones end like spaces of Latin-1."""
+    asked = request(authorization=f"Bearer {token}".encode().decode("latin-1"))
+    assert Callers({"planner": SecretStr(token)}).pushing(asked) == "planner"
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -222,6 +229,9 @@ def test_callers_take_bodies_as_json_only(
         ("0.0.0.0", False),
         ("[::]:80", False),
         ("example.org", False),
+        ("[::1].example.org", False),
+        ("[::1", False),
+        ("127.0.0.1:80@example.org", False),
     ],
 )
 def test_loopback_host_is_a_name_of_this_machine(host: str, expected: bool) -> None:
