@@ -21,8 +21,8 @@ from core.upkeep import Upkeep
 
 _WITH = ("", "-wal", "-shm")
 # Numbers given out since the backup stand on cards that are still in Slack: a click there must not answer another
-# question. So many are left out.
-_ISSUES_LEFT_OUT, _NUMBERS_LEFT_OUT = 1000, 100
+# question, nor take another page. So many are left out.
+_ISSUES_LEFT_OUT, _NUMBERS_LEFT_OUT, _PAGES_LEFT_OUT = 1000, 100, 1000
 
 
 def restore(folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, replace: bool) -> Manifest:
@@ -99,6 +99,7 @@ def _put_storage(source: Path, database: Path, now: datetime) -> None:
         shutil.copyfile(source, draft)
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.execute("update counters set value = value + ? where name = 'issue'", (_ISSUES_LEFT_OUT,))
+            _leave_out_pages(db, now)
             _begin_streams_anew(db, now)
             db.execute("pragma auto_vacuum = incremental")
             db.execute("vacuum")
@@ -115,6 +116,14 @@ def _put_storage(source: Path, database: Path, now: datetime) -> None:
         draft.unlink(missing_ok=True)
 
 
+def _leave_out_pages(db: sqlite3.Connection, now: datetime) -> None:
+    """Rows that are over already take the numbers before those that are given out next."""
+    numbers = {"left_out": _PAGES_LEFT_OUT, "now": now.timestamp(), "key": f"restored:{now.isoformat()}"}
+    for table, statement in _PLACES.items():
+        if db.execute("select 1 from sqlite_master where name = ?", (table,)).fetchone():
+            db.execute(statement, numbers)
+
+
 def _begin_streams_anew(db: sqlite3.Connection, now: datetime) -> None:
     """Numbers of replies are given out again: who says which it had last must not be taken to have had those."""
     if not db.execute("select 1 from sqlite_master where name = 'pushing'").fetchone():
@@ -122,3 +131,13 @@ def _begin_streams_anew(db: sqlite3.Connection, now: datetime) -> None:
     for producer, epoch in db.execute("select producer, epoch from pushing").fetchall():
         fresh = hashlib.blake2b(f"{epoch} {now.isoformat()}".encode(), digest_size=6).hexdigest()
         db.execute("update pushing set epoch = ? where producer = ?", (fresh, producer))
+
+
+_PLACES = {
+    "incidents": """
+      insert into incidents (id, key, kind, title, reason, body, began_at, closed_at)
+      select coalesce(max(id), 0) + :left_out, :key, 'restored', '', '', '', :now, :now from incidents""",
+    "pages": """
+      insert into pages (id, kind, step, at)
+      select coalesce(max(id), 0) + :left_out, 'restored', 0, :now from pages""",
+}

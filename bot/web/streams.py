@@ -57,7 +57,9 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             await send(_part(_OPENING))
             await self._stream(send, left)
-            if not left.done():
+            if (
+                not left.done() or left.exception() is not None
+            ):  # the latter: too large a body, where none belongs
                 await send({"type": "http.response.body", "body": b""})
         except StorageError as error:
             _log.warning("a stream of replies ends", reason=str(error))

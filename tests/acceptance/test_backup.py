@@ -17,6 +17,8 @@ from filelock import FileLock
 
 from bot.delivery.store import Store
 from bot.errors import BackupError, StorageInUseError
+from bot.paging.model import Destination, FreshIncident
+from bot.paging.store import Batch, IncidentStore
 from bot.ports import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup
@@ -206,6 +208,30 @@ async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: Upkeep)
     assert sorted(path.name for path in aside.iterdir()) == ["issue-7.json", "issue-9.json"]
     assert sorted(upkeep.files()) == [7]
     assert (tmp_path / "clarify.db.before-restore-20261122T090000").exists()
+
+
+async def test_restore_gives_no_page_a_number_that_stands_in_slack(tmp_path: Path, upkeep: Upkeep) -> None:
+    """A press of Take on a page that was sent after the backup takes nothing else."""
+    database = await a_storage(tmp_path / "clarify.db")
+    backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
+    sent = await _paged(database)
+    restore(tmp_path / "copy", upkeep, database, now=NOW, replace=True)
+    incident, page = await _paged(database)
+    assert (incident - sent[0], page - sent[1]) == (1000, 1000)
+
+
+async def _paged(database: Path) -> tuple[int, int]:
+    """The numbers of a page and what it is about."""
+    store = await Store.open(database)
+    try:
+        incidents = IncidentStore(store)
+        found = await incidents.begin(FreshIncident("errored:1", "errored", "Broke", "It broke"), NOW)
+        assert found is not None
+        to = (Destination("slack", "U0ONCALL"),)
+        sendings = await incidents.send(Batch("errored", None, 0, (found.id,), to), NOW)
+        return found.id, sendings[0].page
+    finally:
+        await store.close()
 
 
 async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path, upkeep: Upkeep) -> None:
