@@ -14,6 +14,7 @@ from typing import Any
 
 from bot.delivery import forgetting as storage
 from bot.delivery.erasing import ring
+from bot.errors import StorageUnavailable
 from core.book import Raw, decode, identity, parse
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
@@ -98,8 +99,12 @@ def forget(upkeep: Upkeep, database: Path, found: Found, *, abandoned: bool = Fa
         return storage.Traces()
     with storage.opened(database) as db:
         traces = storage.forget(db, found.subject, even_waiting=abandoned)
-        storage.emptied_log(db)
+        emptied = storage.emptied_log(db)
     ring(database)
+    if not emptied and not traces.in_flight and (abandoned or not traces.waiting):
+        raise StorageUnavailable(
+            f"It is forgotten, but {database}-wal still holds it while somebody reads: give the same command again."
+        )
     return traces
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,10 @@ import pytest
 from bot.delivery import forgetting
 from bot.delivery.forgetting import Subject, Traces
 from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.retention.forgetting import Found
+from bot.retention.forgetting import forget as forget_all
+from core.upkeep import Upkeep
 
 SECRET = "tell-nobody-7f3a"
 GONE = Subject(
@@ -258,3 +264,22 @@ async def test_what_waits_goes_with_what_is_abandoned(store: Store, tmp_path: Pa
     await store.execute("update inbox set state = 'new' where event_id = 'e1'")
     assert forget(tmp_path, GONE, even_waiting=True).waiting == 1
     assert await rows(store, "select state, body from inbox where event_id = 'e1'") == [("done", None)]
+
+
+async def test_log_that_still_holds_it_is_told_of(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
+    monkeypatch.setattr(forgetting, "_BUSY_SECONDS", 0.1)
+    (tmp_path / "ledgers").mkdir()
+    upkeep, found = Upkeep(tmp_path / "ledgers"), Found(GONE, frozenset())
+    try:
+        with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as reader:
+            reader.execute("begin")
+            reader.execute("select 1 from sessions").fetchall()
+            with pytest.raises(StorageUnavailable, match="same command again"):
+                forget_all(upkeep, tmp_path / "clarify.db", found)
+        assert forget_all(upkeep, tmp_path / "clarify.db", found).in_flight == 0
+    finally:
+        upkeep.close()
+    assert (tmp_path / "clarify.db-wal").stat().st_size == 0
