@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from core.clock import iso
 from core.reading import text_in, whole_characters
@@ -67,15 +67,15 @@ class Confirmation:
 
 def read_confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation | None:
     """What the event asks; None, and a problem named (never its contents), where nobody could decide on it."""
-    action, allowed = text_in(obj.get("action")), _allowed(obj.get("allowed_replies"))
+    action, allowed = _visible(obj.get("action")), _allowed(obj.get("allowed_replies"))
     if action is None or not allowed:
         problems.append("action missing" if action is None else "neither accept nor reject is allowed")
         return None
-    consequence, default = text_in(obj.get("consequence")), obj.get("default_decision")
+    consequence, default = _visible(obj.get("consequence")), _decision(obj.get("default_decision"))
     irreversible, extra = obj.get("irreversible"), obj.get("extra_context")
     if consequence is None:
         problems.append("consequence missing")
-    if default not in DECISIONS:
+    if default is None:
         problems.append("default_decision missing or unknown")
     if not isinstance(irreversible, bool | None):
         problems.append("irreversible is neither true nor false")
@@ -85,7 +85,7 @@ def read_confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmati
         risk_level=_word(obj, "risk_level", _RISKS, problems),
         irreversible=_truth(irreversible),
         reversibility=_word(obj, "reversibility", _REVERSIBILITY, problems),
-        default_decision=cast("Decision", default) if default in DECISIONS else None,
+        default_decision=default,
         allowed=allowed,
         extra_context=_kept_object(extra) if isinstance(extra, Mapping) else {},
     )
@@ -128,6 +128,18 @@ def _allowed(value: object) -> tuple[Decision, ...]:
     if not isinstance(value, list) or not value:
         return DECISIONS
     return tuple(decision for decision in DECISIONS if decision in value)
+
+
+def _visible(value: object) -> str | None:
+    """A string in which there is something to see: not only blanks, controls and what steers the direction."""
+    said = text_in(value)
+    return said if said and any(char.isprintable() and char != " " for char in said) else None
+
+
+def _decision(value: object) -> Decision | None:
+    """As meant, in any case: what silence does must not be missed for its spelling."""
+    said = (text_in(value) or "").strip().casefold()
+    return next((decision for decision in DECISIONS if decision == said), None)
 
 
 def _word(obj: Mapping[str, Any], key: str, known: frozenset[str], problems: list[str]) -> str | None:

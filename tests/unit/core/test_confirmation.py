@@ -99,6 +99,7 @@ def test_event_by_the_schema_is_a_question_that_takes_accept_or_reject() -> None
             "action missing",
         ),  # nobody accepts what was not said
         ({"action": "  "}, "action missing"),
+        ({"action": "\u202e\u200b \x00"}, "action missing"),  # nobody would see it
         ({"action": ["rm", "-rf"]}, "action missing"),
         ({"reply_token": GONE}, "reply_token missing"),
         ({"allowed_replies": ["approve", "deny"]}, "neither accept nor reject is allowed"),
@@ -118,6 +119,13 @@ def test_broken_event_asks_nothing_and_says_why(changes: dict[str, Any], problem
         ({"default_decision": GONE}, "default_decision", None, "default_decision missing or unknown"),
         ({"default_decision": "maybe"}, "default_decision", None, "default_decision missing or unknown"),
         ({"default_decision": ["reject"]}, "default_decision", None, "default_decision missing or unknown"),
+        (
+            {"default_decision": " Accept"},
+            "default_decision",
+            "accept",
+            "default_decision accepts an irreversible action",
+        ),
+        ({"consequence": "\u200b"}, "consequence", None, "consequence missing"),
         ({"risk_level": "HIGH"}, "risk_level", "high", None),
         ({"risk_level": "severe"}, "risk_level", "severe", "risk_level has an unknown value"),
         ({"risk_level": 3}, "risk_level", "unreadable", "risk_level has an unknown value"),
