@@ -14,9 +14,11 @@ from core.confirmation import UNTOLD, Confirmation, Decision
 
 ACCEPT, REJECT = "Accept", "Reject"
 CANCEL, ASK_AGAIN = "Cancel", "Accept this?"
+MEANT, MEANT_THIS = "It does", "Does your reply decide this?"
 LABELS: dict[Decision, str] = {"accept": ACCEPT, "reject": REJECT}
 _NO_LIMIT = 10**9
 _WORD = 60
+_BRIEF = 250  # of a dialog of which there may be ten in a message
 _UNDO = {
     "irreversible": "Irreversible: it cannot be undone",
     "reversible_with_effort": "Reversible, with effort",
@@ -41,6 +43,12 @@ def risk_words(wanted: Confirmation) -> str:
     """How grave it is and whether there is a way back, in two sentences; what was not said is said to be so."""
     risk = _word(wanted.risk_level) or "the agent did not say"
     return f"Risk: {risk}. {_undo(wanted)}."
+
+
+def stakes_words(wanted: Confirmation) -> str:
+    """What must be read whole, in one line: risk, way back, what silence does, and that it must not do it."""
+    silence = f"{silence_words(wanted)}."
+    return " ".join(filter(None, (risk_words(wanted), silence, warning_words(wanted))))
 
 
 def warning_words(wanted: Confirmation) -> str:
@@ -99,9 +107,18 @@ def decisions(record: Clarification, number: int, wanted: Confirmation) -> list[
 
 def dialog(wanted: Confirmation) -> Dialog:
     """The second question before Accept counts; it names the action, or its beginning, and the stakes in full."""
+    return Dialog(ASK_AGAIN, _named(wanted, CONFIRM_TEXT), ACCEPT, CANCEL)
+
+
+def reply_dialog(wanted: Confirmation) -> Dialog:
+    """The same before a reply counts whose author has just said that this is what it decides."""
+    return Dialog(MEANT_THIS, _named(wanted, _BRIEF), MEANT, CANCEL)
+
+
+def _named(wanted: Confirmation, limit: int) -> str:
     stakes = risk_words(wanted)
-    action = inert.clip(inert.line(wanted.action), CONFIRM_TEXT - inert.size(stakes) - 1)
-    return Dialog(ASK_AGAIN, f"{action}\n{stakes}", ACCEPT, CANCEL)
+    action = inert.clip(inert.line(wanted.action), limit - inert.size(stakes) - 1)
+    return f"{action}\n{stakes}"
 
 
 def _undo(wanted: Confirmation) -> str:

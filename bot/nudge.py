@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot import inert
+from bot import consent, inert
 from bot.blockkit import SECTION
 from bot.parts import Words, pieces
 from bot.rounds import NAME_LIMIT, Round, default_words, round_of, sentence, words
@@ -47,8 +47,10 @@ def nudge(record: Clarification, answerers: Sequence[str]) -> Nudge:
     default = default_words(shown.asked, _DEFAULT)
     hint = _hint(shown)
     called = _called(answerers)
+    stakes = _stakes(shown)
     spoken = [
         f"{shown.agent} still waits for an answer ({inert.clip(record.id, 40)}): {question}",
+        stakes,
         sentence(inert.utc_dates(until.text)),
         sentence(default) if default else "",
         hint,
@@ -58,7 +60,7 @@ def nudge(record: Clarification, answerers: Sequence[str]) -> Nudge:
         text=f"{called} {text}" if called else text,
         heading=heading,
         call=(Words(called, live=True),) if called else (),
-        sections=pieces(question, SECTION),
+        sections=(*pieces(question, SECTION), *pieces(stakes, SECTION)),
         facts=(until, Words(default)) if default else (until,),
         hint=(Words(hint),),
     )
@@ -101,6 +103,12 @@ def _called(answerers: Sequence[str]) -> str:
 
 def _until(expires: datetime | None, words_before: str = "Answer by") -> Words:
     return Words(f"{words_before} {inert.date(expires)}", live=True) if expires else Words("No time limit")
+
+
+def _stakes(shown: Round) -> str:
+    """How grave a confirmation is; what silence does is told of every question."""
+    wanted = shown.asked.confirmation
+    return " ".join((consent.risk_words(wanted), consent.warning_words(wanted))).strip() if wanted else ""
 
 
 def _hint(shown: Round) -> str:

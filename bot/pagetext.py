@@ -5,7 +5,7 @@ Each stands alone. Pure.
 
 from __future__ import annotations
 
-from bot import inert
+from bot import consent, inert
 from bot.pagesheet import (
     Matter,
     Sheet,
@@ -74,7 +74,7 @@ def outside_words(sheet: Sheet) -> tuple[str, str]:
 
 def _matter_outside(sheet: Sheet, matter: Matter) -> str:
     """All to decide it; of long parts the beginning, so that none pushes another out."""
-    ends = _ends(matter, sheet)
+    ends = "\n".join(filter(None, (_stakes(matter), _ends(matter, sheet))))
     parts = [part for part in (_question(matter), _context(matter), why_words(matter)) if part]
     budget = _OUTSIDE - inert.size(ends) - len(parts) - 1 - inert.size(_IN_SLACK)
     rooms = inert.shares([inert.size(part) for part in parts], budget)
@@ -152,7 +152,13 @@ def _ends(matter: Matter, sheet: Sheet) -> str:
     if record is None or record.asked.expires_at is None:
         return ""
     until = f"Answer by {inert.utc(record.asked.expires_at)} ({left_words(record.asked.expires_at, sheet.sent_at)})."
-    return f"{until} {sentence(default_words(record.asked, 300))}".strip()
+    default = "" if record.asked.confirmation else default_words(record.asked, 300)
+    return f"{until} {sentence(default)}" if default else until
+
+
+def _stakes(matter: Matter) -> str:
+    wanted = matter.record.asked.confirmation if matter.record is not None else None
+    return consent.stakes_words(wanted) if wanted else ""
 
 
 def _rest(sheet: Sheet) -> list[str]:

@@ -53,11 +53,12 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A menu; `options` are (text, value)."""
+    """A menu; `options` are (text, value). `dialog` is asked of whatever is chosen."""
 
     placeholder: str
     action_id: str
     options: tuple[tuple[str, str], ...]
+    dialog: Dialog | None = None
 
 
 @dataclass(slots=True)

@@ -78,14 +78,7 @@ def _head(shown: Round) -> str:
 def _stakes(shown: Round) -> str:
     """How grave a confirmation is, and what silence does; empty of a question."""
     wanted = shown.asked.confirmation
-    if wanted is None:
-        return ""
-    said = (
-        consent.risk_words(wanted),
-        sentence(consent.silence_words(wanted)),
-        consent.warning_words(wanted),
-    )
-    return " ".join(filter(None, said))
+    return consent.stakes_words(wanted) if wanted else ""
 
 
 def _says(shown: Round) -> str:

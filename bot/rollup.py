@@ -6,18 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot import inert
+from bot import consent, inert
 from bot.blockkit import OPTION
 from bot.codec import Press, action_id
-from bot.parts import ANSWER, NEXT, PREVIOUS, SHOW_ALL, Button, Select, Words, button
+from bot.parts import ANSWER, NEXT, PREVIOUS, SHOW_ALL, Button, Dialog, Select, Words, button
 from bot.rounds import NAME_LIMIT, Round, round_of
 from core.clarification import Clarification
+from core.confirmation import Confirmation
 
 PAGE_SIZE = 20
 ROLLUP_ROWS = 5
 WHICH = "Which question is this an answer to?"
 _ROW, _LISTED = 300, 200
 _WHICH_BUTTONS, _WHICH_MOST = 10, 100
+_GRAVE = Dialog(
+    consent.MEANT_THIS,
+    "Some of these are of high risk or cannot be undone. Read what you chose in full on its card first.",
+    consent.MEANT,
+    consent.CANCEL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +131,25 @@ def which(records: Sequence[Clarification], text_id: str) -> Which:
     room = max(20, min(_LISTED, 3000 // max(1, len(shown)) - 30))
     labels = [f"{n}. {_said(each, _ROW)}" for n, each in enumerate(shown, 1)]
     lines = "\n".join(
-        f"{n}. {inert.line(each.record.id)}: {_said(each, room)}" for n, each in enumerate(shown, 1)
+        f"{n}. {inert.line(each.record.id)}: {_said_gravely(each, room)}" for n, each in enumerate(shown, 1)
     )
     few = len(shown) <= _WHICH_BUTTONS
     values = [Press("which", each.record.id, each.number, text_id).pack() for each in shown]
+    grave = [_asks_twice(each) for each in shown]
     buttons = tuple(
-        Button(inert.clip(label, 30), action_id("which", n), value, inert.clip(label, OPTION))
-        for n, (label, value) in enumerate(zip(labels, values, strict=True))
+        Button(
+            inert.clip(label, 30),
+            action_id("which", n),
+            value,
+            inert.clip(label, OPTION),
+            dialog=consent.reply_dialog(wanted) if wanted else None,
+        )
+        for n, (label, value, wanted) in enumerate(zip(labels, values, grave, strict=True))
     )
     width = min(OPTION, 6000 // max(1, len(shown)))
     options = tuple((inert.clip(label, width), value) for label, value in zip(labels, values, strict=True))
-    menu = (Select("Choose a question", action_id("which"), options),)
+    again = _GRAVE if any(grave) else None
+    menu = (Select("Choose a question", action_id("which"), options, again),)
     return Which(
         text=inert.fallback(f"{WHICH}\n{lines}"),
         lines=lines if few else "",
@@ -146,6 +161,19 @@ def which(records: Sequence[Clarification], text_id: str) -> Which:
 def _row(shown: Round, n: int) -> Row:
     label = button(shown.record, shown.number, "answer", ANSWER, n=n, spoken=f"Answer {shown.record.id}")
     return Row(f"{inert.clip(inert.line(shown.record.id), 40)}: {_said(shown, _ROW)}", label)
+
+
+def _asks_twice(shown: Round) -> Confirmation | None:
+    """What must not be decided by one press."""
+    wanted = shown.asked.confirmation
+    return wanted if wanted is not None and wanted.asks_twice else None
+
+
+def _said_gravely(shown: Round, limit: int) -> str:
+    """The question, after how grave it is where consent is asked."""
+    wanted = shown.asked.confirmation
+    said = f"{consent.risk_words(wanted)} {inert.line(shown.question)}" if wanted else ""
+    return inert.clip(said, limit) if said else _said(shown, limit)
 
 
 def _said(shown: Round, limit: int) -> str:

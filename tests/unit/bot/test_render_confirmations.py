@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bot import consent, inert, phrases
 from bot.codec import Press
 from bot.pagesheet import Matter, Sheet
+from bot.pagetext import outside_words
 from bot.render import Message, Renderer
 from bot.rounds import Verbosity
 from bot.submission import SubmissionErrors, read_submission
@@ -46,7 +47,7 @@ def consent_of(**fields: Any) -> Clarification:
 @st.composite
 def consents(draw: st.DrawFn) -> Clarification:
     """Any confirmation that the schema allows, and some that it does not."""
-    said = words(TEXT).filter(lambda text: bool(text.strip()))
+    said = words(TEXT).filter(lambda text: any(char.isprintable() and char != " " for char in text))
     fields: dict[str, Any] = {
         "action": draw(said),
         "consequence": draw(said),
@@ -136,6 +137,41 @@ def test_card_says_the_stakes_whole_whatever_is_cut(record: Clarification, verbo
 @given(consents())
 def test_page_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
     judged(record, RENDERER.page_card(page(record)))
+
+
+@many
+@given(consents())
+def test_pager_outside_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
+    title, text = outside_words(page(record))
+    assert inert.size(title) <= 120
+    assert inert.size(text) <= 3100
+    for part in unmistakable(record):
+        assert part in text
+
+
+@many
+@given(consents(), st.integers(1, 12))
+def test_reply_that_may_decide_one_of_several_is_asked_back_with_the_stakes(
+    record: Clarification, count: int
+) -> None:
+    records = [record.model_copy(update={"id": f"CLR-42-{n:03}"}) for n in range(count)]
+    message = RENDERER.which_question(records, "0123456789abcdef")
+    judge_message(message)
+    wanted = wanted_of(record)
+    controls = [item for item in walk(message.blocks) if "action_id" in item]
+    assert all(("confirm" in item) is wanted.asks_twice for item in controls)
+    if count <= 10 and wanted.asks_twice:
+        for item in controls:
+            assert consent.risk_words(wanted) in item["confirm"]["text"]["text"]
+
+
+def test_several_that_wait_are_told_apart_with_their_stakes() -> None:
+    message = RENDERER.which_question([consent_of(action="Wipe " * 200), record_of()], "t1")
+    for words_ in (message.text, shown(message.blocks)):
+        assert "Risk: high. Irreversible: it cannot be undone. Confirm: Wipe" in words_
+    first, second = (item for item in walk(message.blocks) if "action_id" in item)
+    assert first["confirm"]["title"]["text"] == "Does your reply decide this?"
+    assert "confirm" not in second
 
 
 @many
@@ -259,9 +295,14 @@ def test_settled_card_says_who_decided_what_and_why() -> None:
 
 
 def test_nudge_says_what_waits_and_how_to_decide() -> None:
-    said = RENDERER.nudge(nudged(consent_of(), NOW, SLA), []).text
-    for part in ("Confirm: Transfer $500.", "the agent does not go ahead", "accept or reject"):
-        assert part in said
+    message = RENDERER.nudge(nudged(consent_of(), NOW, SLA), [])
+    parts = ("Confirm: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")
+    for part in parts:
+        assert part in message.text
+        assert part in shown(message.blocks)
+    warned = RENDERER.nudge(consent_of(action="Wipe " * 200, default_decision="accept"), [])
+    for words_ in (warned.text, shown(warned.blocks)):
+        assert "Warning: if nobody answers, this is carried out" in words_
 
 
 def test_modal_offers_both_decisions_and_chooses_none() -> None:
