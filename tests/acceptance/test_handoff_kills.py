@@ -1,0 +1,133 @@
+"""SIGKILL at each step of "handed over, page, card, Take, acknowledgement, card and page updated" (P1, P2, P4)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bot.workspace.controls import ControlError
+from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
+from bot.workspace.state import Message
+from tests.acceptance.matters import LONG
+from tests.acceptance.test_kills_at_every_step import NEVER, a_world, doomed
+from tests.acceptance.world import World, has_controls, said
+
+SIDE_BY_SIDE = 4
+EVERY = int(os.environ.get("CLARIFY_EVERY", "3"))  # of the steps; 1 is all of them, for a longer run
+
+
+class Handover:
+    """What one agent hands over, until somebody has it and saw no error."""
+
+    def __init__(self, world: World, at: int) -> None:
+        self._world = world
+        self._name = f"reason-{at}-ends"
+        self._session = f"sess_{at}"
+        self.told = False
+
+    async def play(self) -> None:
+        event = {
+            "type": "aaep:agent.handoff.requested",
+            "event_id": f"evt_{self._name}",
+            "session_id": self._session,
+            "urgency": "critical",
+            "reason": self._name,
+            "target_kind": "human",
+            "packaged_context": {"open": "everything"},
+        }
+        await self._world.agent.ask(event)
+        await self._world.until(self._is_offered, LONG)
+        while not self.told:
+            await self._press()
+        await self._world.until(self._is_over, LONG)
+
+    async def _press(self) -> None:
+        """Take it, as people do: again where an error was shown, and the bot is there again."""
+        world, link = self._world, self._world.workspace.link
+        await world.until(lambda: link.connections, LONG)
+        present = {connection.id for connection in link.connections}
+        (card,) = self.cards()
+        if not has_controls(card):
+            self.told = True  # the press that ended in an error was taken after all
+            return
+        try:
+            outcome = await world.workspace.click(FOLAKE, AGENTS, card.ts, label="Take")
+        except ControlError:
+            return  # its controls went in this moment
+        self.told = outcome.ok
+        if not outcome.ok:
+            await world.until(partial(self._may_try_again, present), LONG)
+
+    def _may_try_again(self, seen: set[str]) -> bool:
+        there = {connection.id for connection in self._world.workspace.link.connections}
+        return bool(there - seen) or not any(map(has_controls, self.cards()))
+
+    def cards(self) -> list[Message]:
+        there = self._world.workspace.messages(AGENTS)
+        return [each for each in there if self._name in each.text and "Session:" in said(each)]
+
+    def pages(self) -> list[Message]:
+        there = self._world.workspace.direct(ONCALL)
+        return [each for each in there if self._name in said(each)]
+
+    def _is_offered(self) -> bool:
+        return any(map(has_controls, self.cards())) and any(map(has_controls, self.pages()))
+
+    def _is_over(self) -> bool:
+        every = [*self.cards(), *self.pages()]
+        return all(f"Taken by <@{FOLAKE}>" in said(each) and "Take it" not in each.text for each in every)
+
+    def check(self) -> None:
+        """One card and one page, both of them say who has it, and nothing on them can be pressed."""
+        (card,), (page,) = self.cards(), self.pages()
+        assert self._is_over()
+        for message in (card, page):
+            assert "clarify.page.take" not in said(message)
+            assert '"Take"' not in said(message)
+        sql = """select l.user from incident_log l join incidents i on i.id = l.incident
+                 where i.key like ? and l.what = 'taken' and i.closed_at is not null"""
+        assert [row[0] for row in self._world.rows(sql, f"%{self._name}")] == [FOLAKE]
+
+
+async def killed(folder: Path, at: int) -> bool:
+    """One handoff whose process dies at step `at`, and another process that goes on; False: it was over before."""
+    await asyncio.to_thread(folder.mkdir)
+    async with a_world(folder, "standard") as world:
+        handed = Handover(world, at)
+        async with doomed(world, at) as life:
+            await life.ready()
+            await world.get_acquainted()
+            life.arm()
+            work = asyncio.create_task(handed.play())
+            died = await life.died_before(work)
+        if died:
+            async with doomed(world, NEVER) as next_life:
+                assert not await next_life.died_before(work)
+        handed.check()
+        return died
+
+
+async def sweep(folder: Path, first: int, stride: int) -> int:
+    """Kill at steps `first`, `first + stride`, …; returns how many kills there were until none was left to make."""
+    await asyncio.to_thread(folder.mkdir)
+    kills = 0
+    for at in range(first, NEVER, stride):
+        if not await killed(folder / str(at), at):
+            break
+        kills += 1
+    return kills
+
+
+@pytest.mark.timeout(400)
+async def test_kill_at_every_step_of_a_handoff_that_is_taken(tmp_path: Path) -> None:
+    """Each in a world of its own: pages of one policy that follow each other closely wait to become one."""
+    async with asyncio.TaskGroup() as group:
+        sweeps = [
+            group.create_task(sweep(tmp_path / str(number), number, SIDE_BY_SIDE * EVERY))
+            for number in range(1, SIDE_BY_SIDE + 1)
+        ]
+    assert sum(each.result() for each in sweeps) >= 12
