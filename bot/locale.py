@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pydantic.alias_generators import to_camel
+
 from bot.inert import isolate
 from core.aaep import Event
 from core.clarification import Clarification
@@ -24,6 +26,7 @@ _KEPT = (
     "action",
     "consequence",
 )
+_IN_FILE = frozenset(map(to_camel, _KEPT))  # what is kept of earlier rounds is as the ledger has it
 
 
 def reads_rtl(hints: object) -> bool:
@@ -60,7 +63,7 @@ def directed(record: Clarification) -> Clarification:
     )
     told = {key: _directed(getattr(asked, key)) for key in (*_KEPT, "extra_context")}
     earlier = tuple(
-        {key: _directed(value) if key in _KEPT else value for key, value in past.items()}
+        {key: _directed(value) if key in _IN_FILE else value for key, value in past.items()}
         for past in asked.earlier
     )
     thread = tuple(

@@ -21,9 +21,9 @@ from bot.render import Message, Renderer
 from bot.toollines import ToolLine
 from core.aaep import Event, parse_event
 from core.clarification import Answer, Clarification, Decider, Entry
-from core.transitions import abandoned, answered
+from core.transitions import abandoned, answered, followed_up
 from tests.unit.bot.judges import walk
-from tests.unit.bot.strategies import NOW, record_of
+from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 
 RENDERER = Renderer()
 # With what would turn round the words behind it: an override, an embedding, isolates that nobody ends or began.
@@ -248,3 +248,20 @@ def test_words_of_a_question_read_the_way_its_event_says() -> None:
     assert expected in texts(RENDERER.answer_modal(record))
     assert expected in RENDERER.card(done(record)).text
     assert record.question == "API של הלקוח?"
+
+
+def test_earlier_rounds_too_read_the_way_their_event_says() -> None:
+    """What is kept of them has the ledger's names for its fields."""
+    fields: dict[str, Any] = {"default_response": "API של הלקוח", "summary_detailed": "URL של הלקוח"}
+    record = done(record_of(question="API של הלקוח?", **fields))
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
+    again = followed_up(
+        record,
+        ask_of({**event("awaiting.clarification").raw, "question": SAID, "reply_token": "rpl_2"}),
+        NOW,
+        SLA,
+    )
+    again = again.model_copy(update={"aaep": again.asked.model_copy(update={"rtl": True})})
+    whole = "\n".join(texts(RENDERER.full_view(again, round=1)))
+    for said in ("API של הלקוח?", *fields.values()):
+        assert f"\u2067{said}\u2069" in whole
