@@ -248,8 +248,15 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
             sayings.put(record.id, record.question)
         for record in waiting if told else ():
             first = (told[next(iter(keys))] for keys in sayings.alike(record.question))
-            if (match := next((e for e in first if _answered_at(e) <= record.asked_last), None)) is not None:
+            before = (e for e in first if _answered_at(e) <= record.asked_last and _may_repeat(record, e))
+            if (match := next(before, None)) is not None:
                 yield record, match
+
+
+def _may_repeat(record: Clarification, earlier: Clarification) -> bool:
+    """Consent is asked for each action, however alike two are: only the same words again go round in circles."""
+    are_questions = record.asked.confirmation is None and earlier.asked.confirmation is None
+    return are_questions or record.question == earlier.question
 
 
 def _was_told(record: Clarification) -> bool:

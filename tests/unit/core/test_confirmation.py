@@ -20,8 +20,9 @@ from core.clarification import Answer, Ask, Clarification, Decider
 from core.confirmation import Confirmation, Decision, confirmation_reply
 from core.errors import AnswerRejected
 from core.matters import is_known, is_same_matter
+from core.monitor import repetitions
 from core.summary import escalation_words
-from core.transitions import answered, new_entry
+from core.transitions import answered, new_entry, reply_settled
 from tests.unit.core.records import ADE, NOW, ask, record
 
 SCHEMA = json.loads(
@@ -404,3 +405,23 @@ def test_decision_after_the_deadline_changes_nothing_of_what_is_asked() -> None:
     late = NOW + timedelta(days=1)
     done = answered(open_record(), Answer("accept", "Accept"), Decider("user:ade", "shell"), late)
     assert done.asked.confirmation == WANTED
+
+
+def dropping(table: str, rows: int = 40_000) -> Confirmation:
+    return Confirmation(
+        f"Drop the table “{table}” of production.", f"All {rows} rows are gone for ever.", "high"
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "is_stuck"),
+    [(dropping("items"), False), (dropping("orders"), True), (dropping("orders", 2), False)],
+)
+def test_consent_to_a_like_action_is_no_repetition_and_to_the_same_one_is(
+    second: Confirmation, *, is_stuck: bool
+) -> None:
+    """An agent has to ask for each of them: only the same words again say that it goes round in circles."""
+    first = answered(open_record(dropping("orders")), Answer("accept", "Accept"), ADE, NOW)
+    first = reply_settled(first, "delivered", None)
+    again = open_record(second).model_copy(update={"id": "CLR-42-002"})
+    assert [each.clarification for each in repetitions([first, again])] == ["CLR-42-002"] * is_stuck
