@@ -43,6 +43,17 @@ def request(
     )
 
 
+def test_callers_without_a_token_are_not_let_in_by_a_proxy_that_says_nothing() -> None:
+    """nginx, unless told otherwise, names nobody, and the host that it passes on to; it speaks HTTP/1.0."""
+    asked = request()
+    assert Callers({}).producer(asked) == "local"
+    asked.scope["http_version"] = "1.0"
+    for callers in (Callers({}), Callers(ONE_BARE)):
+        with pytest.raises(HTTPException) as caught:
+            callers.producer(asked)
+        assert caught.value.status_code in {401, 403}
+
+
 def refused(callers: Callers, asked: Request) -> tuple[int, str]:
     """Status and code of the refusal."""
     with pytest.raises(HTTPException) as caught:
