@@ -24,10 +24,22 @@ def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
                     (array, index, "name"), f'"{name}" is taken by an earlier one; expected unique names'
                 )
             seen.add(str(name))
+    yield from _hooks_apart(document)
     yield from _roles_apart(document)
     yield from _on_call_references(document)
     yield from _unreachable_routes(document)
     yield from _missing_fallback(document)
+
+
+def _hooks_apart(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """One address has one secret and one queue. It is not repeated: it may be a secret itself."""
+    seen: dict[object, int] = {}
+    for index, table in tables(document, "webhooks"):
+        earlier = seen.setdefault(str(table.get("url")), index)
+        if earlier != index and "url" in table:
+            yield Problem(
+                ("webhooks", index, "url"), f"the same as that of webhooks[{earlier}]; expected each once"
+            )
 
 
 def _roles_apart(document: Mapping[str, Any]) -> Iterator[Problem]:

@@ -200,6 +200,10 @@ def test_settings_show_no_secrets() -> None:
         ('[[webhooks]]\nurl = "x"\nsecret_env = "PLANNER_TOKEN"', "webhooks[0].url: expected a URL that starts with http"),
         ('[[webhooks]]\nurl = "http://a/b?c=d"', "webhooks[0].secret_env: required"),
         ('[[webhooks]]\nurl = "http://a/b"\nsecret_env = "PLANNER_TOKEN"\nevents = ["asked"]', "webhooks[0].events[0]: expected"),
+        (
+            '[[webhooks]]\nurl = "http://a/b"\nsecret_env = "PLANNER_TOKEN"\n' * 2,
+            "webhooks[1].url: the same as that of webhooks[0]",
+        ),
         ("[responders.architect]\nlimit = 3", "clarify.toml:2: responders.architect.limit: unknown key; expected one of command, http, people, timeout, token_env"),
         ("[responders.architect]\ntimeout = '3s'", "clarify.toml:1: responders.architect: expected exactly one of command, http, people; got none"),
         ('[responders.architect]\npeople = "general"', 'clarify.toml:2: responders.architect.people: "general" is none of a channel'),
