@@ -63,7 +63,7 @@ class Erasing:
         async with asyncio.TaskGroup() as group:
             # A task begins at the next wait; the bell is watched by then, so no ring is missed.
             group.create_task(self._work(), name="erasing")
-            async for _ in awatch(bell(self._storage), step=20, debounce=200):
+            async for _ in awatch(bell(self._storage), watch_filter=None, step=20, debounce=200):
                 self._rung.set()
 
     async def _work(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import partial
@@ -54,7 +55,7 @@ class Retention:
 
     async def _archive(self) -> None:
         now, moved = self._clock.now(), 0
-        for issue in list(self._ledger.issues()):
+        for issue in await asyncio.to_thread(lambda: list(self._ledger.issues())):
             try:
                 moved += await self._shelve(issue, now)
             except ClarifyError as error:
