@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from bot.slack import haste
@@ -13,6 +14,12 @@ from bot.slack import haste
 # would rewrite every test.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# An example takes as long as the machine lets it.
+hypothesis.settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy machine")
 
 # A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
 _STORAGE_THREAD = "_connection_worker_thread"

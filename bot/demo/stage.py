@@ -79,6 +79,9 @@ def configuration(producer_url: str) -> str:
 mode = "socket"
 fallback_channel = "{FALLBACK}"
 
+[http]
+listen = "127.0.0.1:0"
+
 [monitor]
 sla = "{SLA}"
 

@@ -239,7 +239,7 @@ class Acting:
         """What this person saw fail."""
         return [shown for shown in self.context.shown if shown.user == user]
 
-    async def wait_for(self, predicate: Callable[[], T], timeout: float = 20.0) -> T:
+    async def wait_for(self, predicate: Callable[[], T], timeout: float = 60.0) -> T:
         """The predicate's first truthy value; it is asked again at every change of the workspace.
 
         Raises:

@@ -115,7 +115,7 @@ class Life:
         assert code == -signal.SIGKILL, self.last_words()
         await self.world.until(lambda: not self.world.workspace.link.connections)
 
-    async def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 20.0) -> int:
+    async def stop(self, number: signal.Signals = signal.SIGTERM, timeout: float = 60.0) -> int:
         self.process.send_signal(number)
         async with asyncio.timeout(timeout):
             return await self.process.wait()

@@ -253,7 +253,7 @@ async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path, upkeep: 
 async def _read(life: Life, reader: Reader, token: str) -> tuple[str, dict[str, Any]]:
     """The id and the message of the reply for a token, sent now."""
     sending = asyncio.create_task(life.push().send(answer(life.clock, token)))
-    await asyncio.wait_for(reader.more.wait(), 10)
+    await asyncio.wait_for(reader.more.wait(), 60)
     ((name, message),) = frames(await reader.next())
     await reader.wrote()
     reader.close()

@@ -17,7 +17,10 @@ from tests.acceptance.world import World, has_controls
 async def test_second_instance_on_the_same_storage_ends_with_1_and_says_why(world: World) -> None:
     async with Life.of(world) as first:
         second = await Life.begin(world)
-        assert await asyncio.wait_for(second.process.wait(), 20) == 1
+        try:
+            assert await asyncio.wait_for(second.process.wait(), 60) == 1
+        finally:
+            second.kill()
         lines = world.log.read_text().splitlines()
         assert any("is in use by another clarify-bot; one instance per storage" in line for line in lines)
         assert "Traceback" not in world.log.read_text()
@@ -39,7 +42,7 @@ async def test_refused_token_ends_it_with_2_and_names_it(world: World, name: str
     token = "xoxb-revoked-secret" if "BOT" in name else "xapp-revoked-secret"
     life = await Life.begin(world, instead={name: token})
     try:
-        assert await asyncio.wait_for(life.process.wait(), 30) == 2
+        assert await asyncio.wait_for(life.process.wait(), 60) == 2
     finally:
         await life.end()
     told = next(line for line in world.log.read_text().splitlines() if line.startswith("clarify: "))

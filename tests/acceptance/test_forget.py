@@ -50,6 +50,7 @@ async def a_course_of_things(stage: Scene, bot: Bot) -> str:
         "session.errored", session="sess_gone", error_message=f"{SECRET} broke", category="internal"
     )
     await stage.message(f"{SECRET} broke")
+    await bot.intake.drained()
     await stage.until(lambda: bot.delivery.lanes.length == 0)
     return clarification
 

@@ -72,7 +72,7 @@ class Doomed:
         """Stop it in order; False if its step came after all, while it stopped."""
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.end
         assert self.process.exitcode in {0, -signal.SIGKILL}, self._last_words()
         return bool(self.process.exitcode == 0)

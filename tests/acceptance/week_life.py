@@ -20,6 +20,7 @@ import structlog
 import bot.assembly
 import bot.delivery.delivery
 import bot.delivery.store
+import bot.foundation
 from bot.assembly import Assembly
 from bot.delivery.store import Store
 from bot.render import Message, Renderer
@@ -77,12 +78,12 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         assert current.life is not None
         return current.life
 
-    patch.setattr(bot.assembly, "Renderer", lambda: renderer)
-    patch.setattr(bot.assembly, "web_client", lambda _: Web(outer))
+    patch.setattr(bot.foundation, "Renderer", lambda: renderer)
+    patch.setattr(bot.foundation, "web_client", lambda _: Web(outer))
     patch.setattr(bot.assembly, "Gateway", lambda _: SlackGateway(outer, life().effect))
     patch.setattr(bot.assembly, "Outside", lambda _: Pagers(outer, life().effect))
-    patch.setattr(bot.assembly, "People", lambda _: Directory(outer))
-    for module in (bot.assembly, bot.delivery.delivery):
+    patch.setattr(bot.foundation, "People", lambda _: Directory(outer))
+    for module in (bot.assembly, bot.foundation, bot.delivery.delivery):
         patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.delivery.store, "_Connection", InlineConnection)
     patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running

@@ -136,7 +136,7 @@ class Scene:
         finally:
             stop.set()
             await bot.stop()
-            await asyncio.wait_for(watch, 10)
+            await asyncio.wait_for(watch, 60)
 
     def slack_waits(self, seconds: float = 3.0) -> None:
         """How long for an acknowledgement; where there will be none, a test needs not wait as long as otherwise."""
@@ -151,14 +151,14 @@ class Scene:
             if (m.metadata or {}).get("event_type") == "clarify_card"
         ]
 
-    async def card(self, text: str, channel: str = AGENTS, timeout: float = 30.0) -> Message:
+    async def card(self, text: str, channel: str = AGENTS, timeout: float = 60.0) -> Message:
         """The card that says `text`, once it is there."""
         found: Message = await self.until(
             lambda: next((m for m in self.cards(channel) if text in said(m)), None), timeout
         )
         return found
 
-    async def until(self, predicate: Callable[[], Any], timeout: float = 30.0) -> Any:
+    async def until(self, predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
         return await self.workspace.wait_for(predicate, timeout)
 
     async def ask(self, token: str = TOKEN, **fields: Any) -> Message:
@@ -173,32 +173,32 @@ class Scene:
             {"type": f"aaep:agent.{kind}", "session_id": session, "summary_normal": kind} | fields
         )
 
-    async def reply(self, token: str = TOKEN, timeout: float = 30.0) -> dict[str, Any]:
+    async def reply(self, token: str = TOKEN, timeout: float = 60.0) -> dict[str, Any]:
         """The reply that the producer accepted for `token`."""
         return await self.producer.wait_for_reply(token, timeout=timeout)
 
-    async def whisper(self, user: str, text: str, timeout: float = 30.0) -> Ephemeral:
+    async def whisper(self, user: str, text: str, timeout: float = 60.0) -> Ephemeral:
         """What only `user` sees and that says `text`, once it is there."""
         found: Ephemeral = await self.until(
             lambda: next((e for e in self.workspace.ephemerals(user) if text in e.text), None), timeout
         )
         return found
 
-    async def message(self, text: str, channel: str = AGENTS, timeout: float = 30.0) -> Message:
+    async def message(self, text: str, channel: str = AGENTS, timeout: float = 60.0) -> Message:
         """Any message of a channel that says `text`."""
         found: Message = await self.until(
             lambda: next((m for m in self.workspace.messages(channel) if text in said(m)), None), timeout
         )
         return found
 
-    async def page(self, text: str, user: str = ONCALL, timeout: float = 30.0) -> Message:
+    async def page(self, text: str, user: str = ONCALL, timeout: float = 60.0) -> Message:
         """The direct message to the one on call that says `text`."""
         found: Message = await self.until(
             lambda: next((m for m in self.workspace.direct(user) if text in said(m)), None), timeout
         )
         return found
 
-    async def now_says(self, card: Message, text: str, timeout: float = 30.0) -> Message:
+    async def now_says(self, card: Message, text: str, timeout: float = 60.0) -> Message:
         """A card as it is once it says `text`; the card is the same message."""
         found: Message = await self.until(
             lambda: next(
@@ -209,7 +209,7 @@ class Scene:
         )
         return found
 
-    async def heard(self, kind: str, timeout: float = 30.0) -> None:
+    async def heard(self, kind: str, timeout: float = 60.0) -> None:
         """Returns once the bot acknowledged an envelope of type `kind`."""
         await self.until(
             lambda: any(ack.payload_type == kind and ack.ok for ack in self.workspace.acks), timeout
@@ -220,7 +220,7 @@ class Scene:
         link = self.workspace.link
         await self.until(lambda: any(not c.leaving and not c.socket.closed for c in link.connections))
 
-    async def modal(self, user: str, timeout: float = 30.0) -> View:
+    async def modal(self, user: str, timeout: float = 60.0) -> View:
         """The modal that is on top of what `user` sees, once there is one."""
         found: View = await self.until(lambda: next(iter(self.workspace.views(user)[-1:]), None), timeout)
         return found
@@ -255,7 +255,7 @@ def controls(message: Message | View) -> list[str]:
     ]
 
 
-async def eventually(predicate: Callable[[], Any], timeout: float = 30.0) -> Any:
+async def eventually(predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
     """The first truthy value of what no change of the workspace tells of."""
     async with asyncio.timeout(timeout):
         while not (value := predicate()):  # noqa: ASYNC110 - files and the bot's inside tell nobody

@@ -84,7 +84,7 @@ class Process:
                 self.lines.append(line.decode())
                 self._more.notify_all()
 
-    async def logged(self, text: str, timeout: float = 20.0) -> str:
+    async def logged(self, text: str, timeout: float = 60.0) -> str:
         """The first line of the log that holds `text`, once it is there."""
         async with asyncio.timeout(timeout), self._more:
             await self._more.wait_for(lambda: any(text in line for line in self.lines))
@@ -120,7 +120,7 @@ async def bot_process(stage: Scene, text: str | None = None, **variables: str) -
         yield process
         if process.process.returncode is None:
             process.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.process.wait() == 0, process.lines
     finally:
         if process.process.returncode is None:

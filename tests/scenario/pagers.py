@@ -22,7 +22,7 @@ from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.scenario.harness import HurriedClock, Scene, config, controls, eventually, said
 
-LONG = 30.0  # seconds of patience: the machine is not ours alone
+LONG = 60.0  # seconds of patience: the machine is not ours alone
 Json = dict[str, Any]
 FIRST, SECOND = "CLR-100001-001", "CLR-100002-001"  # of the first two sessions without an issue
 ALL = ["Take", "Hand to…", "Snooze", "Not mine"]

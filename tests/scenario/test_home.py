@@ -22,7 +22,7 @@ from tests.scenario.typist import (
     words,
 )
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SECTIONS = ["My inbox", "What I took", "Agents", "Ready queue", "On call", "Recent answers"]
 NEXT_OF_INBOX = "home.page.2"
 

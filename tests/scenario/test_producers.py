@@ -32,7 +32,10 @@ async def test_p2_duplicate_event_and_token_make_one_card(stage: Scene) -> None:
     [
         ({"reply_token": None, "question": "Who hears me?"}, "Who hears me?"),
         ({"type": "aaep:agent.volcano.erupted", "summary_normal": "Lava!"}, "Lava!"),
-        ({"type": "aaep:agent.awaiting.confirmation", "action": "Delete it all"}, "Delete it all"),
+        (
+            {"type": "aaep:agent.awaiting.confirmation", "action": "Delete it all", "reply_token": None},
+            "Delete it all",
+        ),
     ],
     ids=["no token", "unknown type", "confirmation"],
 )
@@ -44,7 +47,9 @@ async def test_p1_critical_event_that_no_card_can_show_is_shown_generically(
             {key: value for key, value in (question("rpl_1") | broken).items() if value is not None}
         )
         notice = await stage.message(shown)
-        assert not [label for label in controls(notice) if label in {"Yes", "No", "Answer…"}]
+        assert not [
+            label for label in controls(notice) if label in {"Yes", "No", "Accept", "Reject", "Answer…"}
+        ]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from bot.web.server import HttpServer, build_app
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.scenario.harness import Scene, config, question, said
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 URL = "http://127.0.0.1:1"
 
 

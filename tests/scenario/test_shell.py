@@ -19,7 +19,7 @@ from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from tests.scenario.harness import Scene, config, controls, eventually
 from tests.scenario.prompts import ASK, Project, ended
 
-SOON = 30.0
+SOON = 60.0
 
 
 @pytest.fixture

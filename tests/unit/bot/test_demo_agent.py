@@ -108,7 +108,7 @@ async def play(answers: Answers, *, fails: bool = False) -> list[dict[str, Any]]
     numbers = count(1)
     async with DemoProducer("release-captain") as producer, subscriber(producer, answers) as seen:
         session = Session(producer, "sess_1", no_pause, lambda: str(next(numbers)))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await release(session, 1, fails=fails)
             await seen.until(lambda: len(seen.events) == session.sequence)
     return seen.events
@@ -210,7 +210,7 @@ async def test_agent_starts_over_with_a_new_session() -> None:
     numbers = count(1)
     async with DemoProducer() as producer, subscriber(producer, lambda _event: False) as seen:
         living = asyncio.create_task(live(producer, new_id=lambda: str(next(numbers)), pause=no_pause))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await seen.until(lambda: len({event["session_id"] for event in seen.events}) == 3)
         living.cancel()
         await asyncio.gather(living, return_exceptions=True)

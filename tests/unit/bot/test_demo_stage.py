@@ -68,7 +68,7 @@ async def stopped(task: asyncio.Task[None]) -> None:
 async def test_demo_tells_the_page_and_stops_in_order(tmp_path: Path) -> None:
     said = Said()
     task = asyncio.create_task(play(port=0, folder=tmp_path / "new" / "folder", say=said, command=child))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await said.joined.wait()
         await stopped(task)
     words = "\n".join(said.lines)
@@ -82,7 +82,7 @@ async def test_demo_removes_a_temporary_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     said = Said()
     task = asyncio.create_task(play(port=0, folder=None, say=said, command=child))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await said.joined.wait()
         (name,) = names_in(tmp_path)
         assert name.startswith("clarify-demo-")

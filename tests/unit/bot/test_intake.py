@@ -77,7 +77,7 @@ class World:
         await self.intake.put(incoming(event, **how))
 
     async def worked_off(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.intake.drained()
 
     def workflow(self, text: str) -> None:

@@ -23,7 +23,7 @@ from tests.unit.core.other_hand import OtherHand
 from tests.unit.core.witness import Witness
 
 SLA = timedelta(minutes=30)
-PATIENCE = 20.0  # seconds; whoever waits for as long waits for somebody who is dead
+PATIENCE = 60.0  # seconds; whoever waits for as long waits for somebody who is dead
 _TURNS = 6
 WORKFLOW = """
 [[steps]]

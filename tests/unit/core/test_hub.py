@@ -40,9 +40,9 @@ from tests.unit.core.records import NOW, SLA, ask
 ID = "CLR-42-001"
 ARCHITECT = Decider("agent:architect", "python")
 PERSON = Decider("user:os/ade@host", "shell")
-PATIENT = 30.0
+PATIENT = 60.0
 QUICK = 0.3  # how long a test waits for a lock that it must not get. Seconds.
-LONG = 20.0  # how long for what is bound to come
+LONG = 60.0  # how long for what is bound to come
 WORKFLOW = """
 [[steps]]
 agent = "engineer"

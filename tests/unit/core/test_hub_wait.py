@@ -27,7 +27,7 @@ ARCHITECT = Decider("agent:architect", "python")
 PERSON = Decider("user:os/ade@host", "shell")
 REQUEST = Request(42, "engineer", "architect", "storage", "Which database?")
 WORKFLOW = '[[steps]]\nagent = "engineer"\ncan_clarify = ["architect"]\n'
-LONG = 20.0  # seconds for what is bound to come
+LONG = 60.0  # seconds for what is bound to come
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ async def test_cancelled_caller_decision_is_finished_and_told(ledger: FileLedger
     task = asyncio.create_task(ledger.transact(7, add, written=told.set))
     await asyncio.sleep(0)
     task.cancel()
-    await asyncio.wait_for(told.wait(), 5)
+    await asyncio.wait_for(told.wait(), 60)
     assert [item["id"] for item in await ledger.read(7)] == ["CLR-7-001"]
 
 

@@ -163,7 +163,7 @@ async def test_certain_failure_leaves_no_doubt(world: World) -> None:
     world.producer.script = [SURE]
     await world.answer()
     world.replies.put(ID, world.written)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             row = await world.store.read_one("select attempts, uncertain from replies")
             if row is not None and not row["uncertain"]:

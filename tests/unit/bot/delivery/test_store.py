@@ -173,7 +173,7 @@ asyncio.run(Store.open(Path(sys.argv[1])))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, str(path), cwd=ROOT, stderr=subprocess.PIPE
     )
-    _, said = await asyncio.wait_for(process.communicate(), 20)  # a connection's thread would keep it alive
+    _, said = await asyncio.wait_for(process.communicate(), 60)  # a connection's thread would keep it alive
     assert words in said.decode()
     with pytest.raises(StorageError, match=words):
         await Store.open(path)

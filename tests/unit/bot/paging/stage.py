@@ -355,7 +355,7 @@ class World:
     async def quiet(self) -> None:
         """Returns when nothing moves any more but the clock."""
         calm, before = 0, None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while calm < 12:
                 await asyncio.sleep(0.002)
                 now = (len(self.slack.posts), self.delivery.lanes.length, await self._written())

@@ -124,7 +124,7 @@ class ManualClock:
 
 async def until(condition: Callable[[], object], tick: Callable[[], None] | None = None) -> None:
     """Returns once `condition()` holds, ticking meanwhile; fails after 10 s."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             if tick:
                 tick()

@@ -217,7 +217,7 @@ async def test_hub_goes_down_with_a_task_that_dies() -> None:
             on_connected=lambda _name: None,
         )
         await hub.start()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(TaskDiedError, match="producer planner: read"):
                 await hub.failed()
         await hub.stop(())

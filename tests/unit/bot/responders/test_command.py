@@ -261,7 +261,7 @@ async def test_command_many_at_once_leave_nothing_open(tmp_path: Path, inquiry: 
     answers = await asyncio.gather(*(agent.answer(inquiry) for _ in range(8)))
     gc.collect()
     assert answers == ["True"] * 8
-    assert psutil.Process().num_fds() == before
+    assert psutil.Process().num_fds() <= before  # less, where something of before was collected meanwhile
     assert not ours()
 
 

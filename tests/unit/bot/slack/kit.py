@@ -227,7 +227,7 @@ class Bot:
         return await self.ledger.find(record.id, record.issue_number)
 
     async def until_answered(self, record: Clarification) -> Clarification:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (found := await self.find(record)).is_open:  # noqa: ASYNC110 - a file changes
                 await asyncio.sleep(0.01)
         return found

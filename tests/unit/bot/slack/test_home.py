@@ -78,13 +78,13 @@ class AtHome:
 
     async def until(self, user: str, words: str) -> View:
         """Somebody's tab, once it says `words`."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (view := self.ws.home(user)) is None or words not in shown(view.payload):  # noqa: ASYNC110 - as it comes
                 await asyncio.sleep(0.02)
         return view
 
     async def modal(self, user: str) -> View:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (views := self.ws.views(user)):  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0.02)
         return views[-1]
@@ -230,7 +230,7 @@ async def test_bot_without_home_tabs_acknowledges_that_one_was_opened(
     await start()
     await ws.open_home(ADE)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not any(ack.payload_type == "app_home_opened" and ack.ok for ack in ws.acks):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
     assert ws.home(ADE) is None

@@ -296,14 +296,14 @@ async def test_what_the_app_fails_at_is_not_acknowledged_and_not_repeated_to_any
 async def test_p4_end_of_the_connection_does_not_tear_a_click_in_two(url: RequestUrl, app: App) -> None:
     app.free.clear()
     request = asyncio.create_task(send(url, {"type": "block_actions"}))
-    await asyncio.wait_for(app.entered.wait(), 10)
+    await asyncio.wait_for(app.entered.wait(), 60)
     request.cancel()
     await asyncio.gather(request, return_exceptions=True)
     stopping = asyncio.create_task(url.stop())
     done, _ = await asyncio.wait({stopping}, timeout=0.05)
     assert not done  # it is still in work
     app.free.set()
-    await asyncio.wait_for(stopping, 10)
+    await asyncio.wait_for(stopping, 60)
 
 
 async def test_stop_does_not_wait_for_ever(app: App, clock: ManualClock) -> None:
@@ -312,9 +312,9 @@ async def test_stop_does_not_wait_for_ever(app: App, clock: ManualClock) -> None
     await url.start()
     app.free.clear()
     request = asyncio.create_task(send(url, EVENT))
-    await asyncio.wait_for(app.entered.wait(), 10)
+    await asyncio.wait_for(app.entered.wait(), 60)
     with structlog.testing.capture_logs() as logs:
-        await asyncio.wait_for(url.stop(), 10)
+        await asyncio.wait_for(url.stop(), 60)
     assert logs[0]["request"] == "message"
     assert (await request).status == 503
 
@@ -324,13 +324,13 @@ async def test_wait_ends_with_stop(url: RequestUrl) -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     await url.stop()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
 
 
 async def looks(url: RequestUrl, app: App) -> int:
     """How often it was looked for what was missed, once that is done."""
     if url._look is not None:
-        await asyncio.wait_for(url._look, 10)
+        await asyncio.wait_for(url._look, 60)
     return app.looks
 
 

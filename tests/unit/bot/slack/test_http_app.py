@@ -78,7 +78,7 @@ async def test_p4_event_is_kept_before_it_is_acknowledged(
 
     monkeypatch.setattr(slack.bot.memory, "take_slack_event", slowly)
     sent = asyncio.create_task(slack.event(**reply(ts)))
-    await asyncio.wait_for(kept.wait(), 10)
+    await asyncio.wait_for(kept.wait(), 60)
     done, _ = await asyncio.wait({sent}, timeout=0.05)
     assert not done
     free.set()

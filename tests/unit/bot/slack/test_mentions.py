@@ -37,7 +37,7 @@ async def say(bot: Bot, user: str, channel: str, text: str, thread_ts: str | Non
     """Say something; returns when the bot has handled it."""
     message = await bot.ws.post(user, channel, text, thread_ts=thread_ts)
     told = sum(len(each.messages) for each in bot.ws.state.channels.values() if BOT_USER in each.members)
-    await bot.ws.wait_for(lambda: _heard(bot) >= told, 10)
+    await bot.ws.wait_for(lambda: _heard(bot) >= told, 60)
     await bot.intake.idle()
     return message
 
@@ -76,7 +76,7 @@ async def test_mention_in_a_channel_is_answered_there_to_its_author(bot: Bot) ->
 async def test_mention_is_heard_once_though_it_comes_twice(bot: Bot) -> None:
     await bot.ws.post(ADE, AGENTS, "<@U0BOT> help")
 
-    await bot.ws.wait_for(lambda: {"message", "app_mention"} <= {ack.payload_type for ack in bot.ws.acks}, 10)
+    await bot.ws.wait_for(lambda: {"message", "app_mention"} <= {ack.payload_type for ack in bot.ws.acks}, 60)
     await bot.intake.idle()
 
     assert len(bot.ws.ephemerals(ADE)) == 1

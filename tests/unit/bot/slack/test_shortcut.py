@@ -17,7 +17,7 @@ async def use(bot: Bot, ts: str, user: str = ADE) -> str:
     """Choose the shortcut on a message; what the person is told."""
     before = len(bot.ws.ephemerals(user))
     assert (await bot.ws.shortcut(user, CALLBACK, ts, AGENTS)).ok
-    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(user)) > before, 10)
+    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(user)) > before, 60)
     return bot.ws.ephemerals(user)[-1].text
 
 

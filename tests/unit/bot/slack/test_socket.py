@@ -53,7 +53,7 @@ async def connected(ws: Workspace, desk: Desk) -> AsyncIterator[SlackSocket]:
         timing=QUICK,
     )
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await socket.start()
         yield socket
     finally:
@@ -68,7 +68,7 @@ def desk() -> Desk:
 
 async def until(holds: Callable[[], object]) -> None:
     """Returns when something on our side holds; the workspace's own `wait_for` looks when the workspace changes."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - plain attributes change
             await asyncio.sleep(0.005)
 
@@ -173,7 +173,7 @@ async def test_token_that_is_refused_later_is_tried_again(ws: Workspace, desk: D
 
 async def test_opening_that_hangs_is_given_up(ws: Workspace, desk: Desk) -> None:
     ws.faults.add("apps.connections.open", "delay:30", times=1)
-    async with asyncio.timeout(5), connected(ws, desk) as socket:
+    async with asyncio.timeout(60), connected(ws, desk) as socket:
         assert socket.connected
 
 

@@ -16,7 +16,7 @@ from core.errors import LockTimeout
 from tests.unit.bot.web.agents import QUESTION, Desk, desk
 
 ID = "CLR-42-001"
-LONG = 20.0  # seconds for what is bound to come
+LONG = 60.0  # seconds for what is bound to come
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from bot.web.streams import HEARTBEAT
 from tests.clocks import ManualClock, until
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 PLANNER = {"Authorization": "Bearer planner-token"}
 BUILDER = {"Authorization": "Bearer builder-token"}
 MESSAGES, EVENTS = "/aaep/v1/messages", "/aaep/v1/events"

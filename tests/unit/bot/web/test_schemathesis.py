@@ -33,7 +33,7 @@ from core.clock import SystemClock
 from core.hub import Hub, Request
 
 EXAMPLES = 8  # of each operation, and of each kind of data
-LONG = 30.0
+LONG = 60.0
 Operation = APIOperation[Any, Any, Any, Any]
 AUTHORIZED = {"Authorization": "Bearer t-planner"}
 CONFIGURATION = f"""

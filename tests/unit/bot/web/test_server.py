@@ -24,7 +24,7 @@ from bot.web.health import Check, health_routes
 from bot.web.server import HttpServer, build_app, stopping_of
 from core.errors import AgentError, BadInput, ClarifyError, LockTimeout, NotFound, ScopeViolation
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 SECRET = "sesame-opens-the-cave"
 
 

@@ -369,7 +369,7 @@ async def test_end_while_events_are_being_queued_tells_nothing_twice(
     monkeypatch.setattr(world.store, "write", never_returns)
     world.webhooks.note(summarize(record))
     world.webhooks.note(summarize(world.answered(record)))
-    await asyncio.wait_for(stored.wait(), 10)
+    await asyncio.wait_for(stored.wait(), 60)
     monkeypatch.undo()
     await world.kill()
     await world.webhooks.close()

@@ -124,9 +124,9 @@ async def test_page_marks_unread_until_seen(client: AsyncWebClient, browser: aio
 async def test_page_shows_the_recent_messages_first(ws: Workspace, browser: aiohttp.ClientSession) -> None:
     for number in range(151):
         await ws.post(ADE, AGENTS, f"message {number}.")
-    recent = await seen(browser)
+    recent = await seen(browser, "/part/channel")
     assert ("message 0." in recent, "message 150." in recent, "Show earlier" in recent) == (False, True, True)
-    assert "message 0." in await seen(browser, all="1")
+    assert "message 0." in await seen(browser, "/part/channel", all="1")
 
 
 async def test_page_shows_a_thread_beside(ws: Workspace, browser: aiohttp.ClientSession) -> None:

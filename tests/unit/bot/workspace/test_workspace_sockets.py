@@ -59,7 +59,7 @@ async def test_click_without_acknowledgement_is_an_error_and_not_retried(
     assert (outcome.ok, outcome.error) == (False, "timeout")
     assert [e.reason for e in ws.errors(ADE)] == ["timeout"]
     await ws.post(ADE, AGENTS, "time passes")
-    await ws.wait_for(lambda: [a for a in ws.acks if a.kind == "events_api" and a.attempt == 3], timeout=20)
+    await ws.wait_for(lambda: [a for a in ws.acks if a.kind == "events_api" and a.attempt == 3], timeout=60)
     assert len(bot.bodies) == 1
 
 
@@ -70,7 +70,7 @@ async def test_bolt_reconnects(ws: Workspace, start: StartBot, fault: str) -> No
     result = getattr(ws, fault)()
     if asyncio.iscoroutine(result):
         await result
-    await ws.wait_for(lambda: ws.link.connections and before not in ws.link.connections, timeout=15)
+    await ws.wait_for(lambda: ws.link.connections and before not in ws.link.connections, timeout=60)
     ts = await card(bot, actions(button()))
     assert (await ws.click(ADE, AGENTS, ts, "yes")).ok
 
