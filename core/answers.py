@@ -17,7 +17,7 @@ import re
 
 from core.aaep import Response, whole_characters
 from core.clarification import Aaep, Answer
-from core.confirmation import DECISIONS, RATIONALE_LIMIT, Decision
+from core.confirmation import RATIONALE_LIMIT, Decision
 from core.errors import AnswerRejected
 
 TEXT_LIMIT = 16_384
@@ -165,7 +165,7 @@ def _value(digits: str) -> int | float:
 
 def _decisions(asked: Aaep) -> tuple[Decision, ...]:
     """The decisions that may be made, where a confirmation is asked."""
-    return (asked.allowed_replies or DECISIONS) if "confirmation" in asked.kinds else ()
+    return asked.confirmation.allowed if asked.confirmation else ()
 
 
 def _decided(asked: Aaep, words: str) -> Answer:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from core.aaep import Choice, Kind, Response
-from core.confirmation import DECISIONS, Confirmation, Decision
+from core.confirmation import DECISIONS, UNTOLD, Confirmation, Decision
 from core.errors import BadInput
 from core.fields import Count, Moment, Record
 
@@ -130,14 +130,13 @@ class Aaep(Record):
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """The action that waits for consent, if that is what is asked."""
-        if "confirmation" not in self.kinds or self.action is None:
+        """The action that waits for consent, if that is what is asked. One that others lost can only be rejected."""
+        if "confirmation" not in self.kinds:
             return None
         extra = self.extra_context or {}
         said = (self.consequence, self.risk_level, self.irreversible, self.reversibility)
-        return Confirmation(
-            self.action, *said, self.default_decision, self.allowed_replies or DECISIONS, extra
-        )
+        allowed = ("reject",) if self.action is None else self.allowed_replies or DECISIONS
+        return Confirmation(self.action or UNTOLD, *said, self.default_decision, allowed, extra)
 
 
 class Clarification(Record):

@@ -16,8 +16,10 @@ from bot.pagetext import outside_words
 from bot.render import Message, Renderer
 from bot.rounds import Verbosity
 from bot.submission import SubmissionErrors, read_submission
+from core import answers
 from core.clarification import Answer, Clarification, Decider
 from core.confirmation import Confirmation
+from core.errors import AnswerRejected
 from core.summary import escalation_words
 from core.transitions import abandoned, answered, escalated, nudged
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
@@ -349,3 +351,17 @@ def test_submission_says_what_to_mend(values: dict[str, Any], block: str) -> Non
     with pytest.raises(SubmissionErrors) as told:
         read_submission(values, consent_of(allowed_replies=["reject"]).asked)
     assert set(told.value.errors) == {block}
+
+
+def test_action_that_is_lost_can_only_be_rejected() -> None:
+    """Another program may write the ledger anew and leave out fields that it does not know."""
+    record = consent_of()
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"action": None})})
+    message = RENDERER.card(record)
+    judged(record, message)
+    assert "Action: (the agent did not say)" in shown(message.blocks)
+    assert labels(message.blocks) == ["Reject", "Answer…"]
+    judge_view(RENDERER.answer_modal(record))
+    assert answers.from_text(record.asked, "reject").response == "reject"
+    with pytest.raises(AnswerRejected, match="Reply with reject;"):
+        answers.from_text(record.asked, "accept")
