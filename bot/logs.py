@@ -96,16 +96,21 @@ def where_it_was_raised(exc_info: ExcInfo) -> str:
 
     Only our own exceptions keep their text, which by their rule holds no content.
     """
+    return "\n".join(_raised(exc_info[1])[:_MOST_LINES])
+
+
+def _raised(error: BaseException | None) -> list[str]:
     lines: list[str] = []
-    error: BaseException | None = exc_info[1]
     while error is not None and len(lines) < _MOST_LINES:
         lines += [
             f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in extract_tb(error.__traceback__)
         ]
         ours = type(error).__module__.partition(".")[0] in {"bot", "core"}
         lines.append(f"{type(error).__qualname__}{f': {error}' if ours else ''}")
+        for each in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+            lines += _raised(each)  # a group says nothing itself
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n".join(lines)
+    return lines
 
 
 def keeps_payloads_out(record: logging.LogRecord) -> bool:

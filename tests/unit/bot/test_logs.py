@@ -152,3 +152,23 @@ def test_traceback_of_a_library_keeps_its_input_out(capsys: pytest.CaptureFixtur
     assert "what the agent asked" not in told
     assert "ValidationError" in told
     assert "test_logs.py" in told
+
+
+def test_traceback_of_a_group_says_what_broke_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Parts of the bot run as groups of tasks: of one that died the group alone says nothing."""
+    configure_logging(json=True)
+
+    def breaks() -> None:
+        raise KeyError("what was asked")
+
+    try:
+        try:
+            breaks()
+        except KeyError as error:
+            raise ExceptionGroup("of tasks", [error]) from None
+    except ExceptionGroup:
+        structlog.get_logger("t").exception("died")
+    told = json.loads(capsys.readouterr().err)["exception"]
+    assert "in breaks" in told
+    assert told.endswith("KeyError")
+    assert "what was asked" not in told
