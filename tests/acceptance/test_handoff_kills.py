@@ -17,7 +17,7 @@ from tests.acceptance.test_kills_at_every_step import NEVER, a_world, doomed
 from tests.acceptance.world import World, has_controls, said
 
 SIDE_BY_SIDE = 4
-EVERY = int(os.environ.get("CLARIFY_EVERY", "3"))  # of the steps; 1 is all of them, for a longer run
+EVERY = int(os.environ.get("CLARIFY_EVERY", "6"))  # of the steps; 1 is all of them, for a longer run
 
 
 class Handover:
@@ -130,4 +130,4 @@ async def test_kill_at_every_step_of_a_handoff_that_is_taken(tmp_path: Path) -> 
             group.create_task(sweep(tmp_path / str(number), number, SIDE_BY_SIDE * EVERY))
             for number in range(1, SIDE_BY_SIDE + 1)
         ]
-    assert sum(each.result() for each in sweeps) >= 12
+    assert sum(each.result() for each in sweeps) >= 8
