@@ -28,9 +28,7 @@ class Outbox:
 
         def work(db: sqlite3.Connection) -> tuple[datetime, int]:
             db.execute("insert into webhook_since values (1, ?) on conflict do nothing", (now.timestamp(),))
-            horizon = (now - KEPT).timestamp()
-            db.execute("update webhook_since set since = ? where since < ?", (horizon, horizon))
-            db.execute("delete from webhook_known where over = 1 and noted_at < ?", (horizon,))
+            _forget_old(db, now)
             marks = ", ".join("?" * len(endpoints))
             ids = [each.id for each in endpoints]
             dropped = db.execute(f"delete from webhook_outbox where endpoint not in ({marks})", ids)  # noqa: S608
@@ -41,6 +39,8 @@ class Outbox:
     async def note(self, looks: Sequence[Look], endpoints: Collection[Endpoint], ids: Sequence[str]) -> int:
         """Queue what these looks, in their order, have to tell; how many messages. Looking again tells nothing.
 
+        As `begin`, it forgets what was told of those that have been over for long.
+
         Args:
             looks: at clarifications.
             endpoints: who is told.
@@ -49,6 +49,8 @@ class Outbox:
         fresh = iter(ids)
 
         def work(db: sqlite3.Connection) -> int:
+            if looks:
+                _forget_old(db, looks[-1].at)
             since = _since(db)
             return sum(
                 _queue(db, News(next(fresh), event), look, endpoints)
@@ -94,6 +96,13 @@ class Outbox:
             "select count(*) as n from webhook_outbox where endpoint = ?", endpoint.id
         )
         return 0 if row is None else int(row["n"])
+
+
+def _forget_old(db: sqlite3.Connection, now: datetime) -> None:
+    """What is over for long is history from then on, or it would be told as if it were new."""
+    horizon = (now - KEPT).timestamp()
+    db.execute("update webhook_since set since = ? where since < ?", (horizon, horizon))
+    db.execute("delete from webhook_known where over = 1 and noted_at < ?", (horizon,))
 
 
 def _since(db: sqlite3.Connection) -> datetime:

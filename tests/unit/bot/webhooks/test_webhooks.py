@@ -353,6 +353,23 @@ async def test_clean_end_queues_what_was_noted(world: World, receiver: Receiver)
     assert list((await world.webhooks.waiting()).values()) == [1]
 
 
+async def test_what_is_over_for_long_is_not_known_for_ever(world: World, receiver: Receiver) -> None:
+    await world.start()
+    old = done(world, await world.answer(await world.ask()))
+    await world.put(old)
+    still_open = await world.ask(43)
+    await world.quiet()
+    await world.clock.advance(timedelta(days=31).total_seconds())
+    await world.ask(44)
+    await world.quiet()
+    known = await world.store.read("select clarification from webhook_known order by 1")
+    assert [row["clarification"] for row in known] == [still_open.id, "CLR-44-001"]
+    told = len(receiver.got)
+    await world.put(old)  # as one is whose words are forgotten
+    await world.quiet()
+    assert len(receiver.got) == told
+
+
 async def test_end_while_events_are_being_queued_tells_nothing_twice(
     world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
