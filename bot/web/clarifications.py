@@ -103,6 +103,7 @@ class _Desk:
         )
         record = await self._hub.request(question, _key(who, key))
         _check_key(record, body.question, key)
+        _check_key_is_of(record, body, key)
         return record
 
     async def follow_up(self, wanted: str, body: FollowUp, who: str, key: str | None) -> Clarification:
@@ -197,6 +198,15 @@ def _check_key(record: Clarification, question: str, key: str | None) -> None:
     asked = [entry.body for entry in record.thread if entry.type == "question"]
     if key is not None and question not in asked:
         why = "This key came with another question before."
+        raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")
+
+
+def _check_key_is_of(record: Clarification, body: Question, key: str | None) -> None:
+    """The same words about another matter are another question; without a topic it has its first words as one."""
+    wanted = [(body.from_, record.from_), (body.to, record.to)]
+    wanted += [(body.topic, record.topic)] if body.topic.strip() else []
+    if key is not None and any(agent_key(new) != agent_key(old) for new, old in wanted):
+        why = "This key came with the same words before, but for another topic, or from or to another agent."
         raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")
 
 

@@ -149,6 +149,22 @@ async def test_key_makes_asking_twice_one_question(world: Desk) -> None:
     assert len(await world.ledger.read(42)) == 3
 
 
+async def test_key_with_the_same_words_about_another_matter_is_refused_not_swallowed(world: Desk) -> None:
+    await world.ask({"Idempotency-Key": "k1"})
+    spelled = await world.ask({"Idempotency-Key": "k1"}, topic="  Storage ")
+    elsewhere = await world.ask({"Idempotency-Key": "k1"}, topic="archive")
+    someone = await world.ask({"Idempotency-Key": "k1"}, to="human")
+    first = await world.ask({"Idempotency-Key": "k2"}, topic="")
+    nameless = await world.ask({"Idempotency-Key": "k2"}, topic=" ")
+
+    assert spelled.status_code == 201
+    assert [(each.status_code, each.json()["error"]) for each in (elsewhere, someone)] == [
+        (409, "KEY_REUSED")
+    ] * 2
+    assert (first.status_code, nameless.status_code) == (201, 201)
+    assert first.json()["id"] == nameless.json()["id"]
+
+
 async def test_key_counts_for_rounds_and_after_them(world: Desk) -> None:
     path, key = f"/clarifications/{ID}/follow-up", {"Idempotency-Key": "k2"}
     await world.ask({"Idempotency-Key": "k1"})
