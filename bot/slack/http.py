@@ -126,6 +126,8 @@ class RequestUrl:
             return Answer.trouble(400, "BAD_INPUT", "neither a JSON object nor a form that Slack sends")
         if delivery.payload.get("type") == "url_verification":
             return Answer(200, str(delivery.payload.get("challenge") or ""))
+        if delivery.payload.get("ssl_check") == "1":  # signed this time
+            return Answer(200)
         return await self._admitted(delivery)
 
     async def _admitted(self, delivery: Delivery) -> Answer:

@@ -213,6 +213,8 @@ async def test_look_at_the_certificate_needs_no_signature_and_reaches_nobody(
 ) -> None:
     assert (await url.take({"content-type": FORM}, b"ssl_check=1&token=abc")).status == 200
     assert (await url.take({"content-type": FORM}, b"ssl_check=1&command=%2Fclarify&text=x")).status == 200
+    signed = b"ssl_check=1&token=abc"
+    assert (await url.take(headers(signed, content_type=FORM), signed)).status == 200
     forged = headers(b"ssl_check=1", content_type=FORM) | {SIGNATURE: "v0=" + "0" * 64}
     assert (await url.take(forged, b"ssl_check=1")).status == 401
     assert not app.seen
