@@ -85,4 +85,5 @@ def _sources(bot: Assembly, release: str) -> Sources:
         slack_connected=lambda: bot.door.connected,
         seconds=time.monotonic,
         queues={"delivery": lambda: bot.delivery.lanes.length, "replies": lambda: bot.replies.length},
+        webhooks=bot.webhooks.waiting if bot.webhooks is not None else None,
     )

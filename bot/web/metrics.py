@@ -41,7 +41,8 @@ class Sources:
     """Where the figures come from.
 
     `index`: what needs something. `producers`: see `Producers.status`. `waiting`: of the inbox, raises
-    StorageUnavailable. `queues`: name → how many wait there. `seconds`: a monotonic clock.
+    StorageUnavailable; so does `webhooks`, events queued by endpoint. `queues`: name → how many wait there.
+    `seconds`: a monotonic clock.
     """
 
     version: str
@@ -52,6 +53,7 @@ class Sources:
     slack_connected: Callable[[], bool]
     seconds: Callable[[], float]
     queues: Mapping[str, Callable[[], int]] = field(default_factory=dict)
+    webhooks: Callable[[], Awaitable[Mapping[str, int]]] | None = None
 
 
 def metrics_routes(sources: Sources) -> APIRouter:
@@ -65,10 +67,10 @@ def metrics_routes(sources: Sources) -> APIRouter:
     )
     async def metrics() -> Response:
         """In Prometheus' text format; counters start at 0 with the process."""
-        waiting = await _waiting(sources)
+        waiting, lengths = await _waiting(sources)
         lag = await _lag(sources.seconds)
         registry = CollectorRegistry()
-        registry.register(_Collected([*_figures(sources), *_lags(sources, lag, waiting)]))
+        registry.register(_Collected([*_figures(sources), *_lags(sources, lag, waiting, lengths)]))
         ProcessCollector(registry=registry)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -83,12 +85,17 @@ class _Collected(Collector):
         yield from self._families
 
 
-async def _waiting(sources: Sources) -> Waiting | None:
+async def _waiting(sources: Sources) -> tuple[Waiting | None, dict[str, int]]:
+    """What waits in the inbox, None if that is not known; and the lengths of the queues that are known."""
+    lengths = {name: length() for name, length in sources.queues.items()}
     try:
-        return await sources.waiting()
+        waiting = await sources.waiting()
+        queued = await sources.webhooks() if sources.webhooks is not None else {}
     except StorageUnavailable as error:
         _log.warning("figures without the inbox", reason=str(error))
-        return None
+        return None, lengths
+    lengths |= {f"webhook {host}": count for host, count in queued.items()}
+    return waiting, lengths | {"inbox": waiting.count}
 
 
 async def _lag(seconds: Callable[[], float]) -> float:
@@ -126,13 +133,13 @@ def _figures(sources: Sources) -> Iterator[Metric]:
     yield from _producers(sources.producers())
 
 
-def _lags(sources: Sources, lag: float, waiting: Waiting | None) -> Iterator[Metric]:
+def _lags(
+    sources: Sources, lag: float, waiting: Waiting | None, lengths: Mapping[str, int]
+) -> Iterator[Metric]:
     yield _gauge("clarify_event_loop_lag_seconds", "One turn of the event loop", lag)
     yield _gauge("clarify_slack_connected", "1 while Slack can reach us", sources.slack_connected())
     yield _gauge("clarify_storage_readable", "1 while the storage can be read", waiting is not None)
-    lengths = {name: length() for name, length in sources.queues.items()}
     if waiting is not None:
-        lengths["inbox"] = waiting.count
         oldest = waiting.oldest.total_seconds()
         yield _gauge(
             "clarify_inbox_oldest_seconds", "How long the oldest event has waited to be worked off", oldest

@@ -29,6 +29,9 @@ Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 PLANNER = {"connected": True, "backlog": 3, "offset_seconds": -0.5, "events": 7, "oversize": 1}
 
 
+QUEUES = ("inbox", "delivery", "replies", "webhook hooks.example.com")
+
+
 class World:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -37,6 +40,9 @@ class World:
         self.producers: dict[str, dict[str, Any]] = {}
         self.slack = True
         self.ticks = iter(range(1000))
+
+    async def webhooks(self) -> dict[str, int]:
+        return {"hooks.example.com": 2}
 
     async def scrape(self) -> httpx.Response:
         sources = Sources(
@@ -48,6 +54,7 @@ class World:
             slack_connected=lambda: self.slack,
             seconds=lambda: float(next(self.ticks)),
             queues={"delivery": lambda: 4, "replies": lambda: 0},
+            webhooks=self.webhooks,
         )
         app = build_app([metrics_routes(sources)], version="1")
         async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
@@ -127,9 +134,9 @@ async def test_lags_and_queues_say_how_far_behind_it_is(world: World) -> None:
     assert figures[of("clarify_inbox_oldest_seconds")] == 12.0
     assert figures[of("clarify_event_loop_lag_seconds")] == 1.0
     assert figures[of("clarify_slack_connected")] == 0
-    assert {name: figures[of("clarify_queue_length", queue=name)] for name in ("inbox", "delivery", "replies")} == {
-        "inbox": 1, "delivery": 4, "replies": 0,
-    }  # fmt: skip
+    assert {name: figures[of("clarify_queue_length", queue=name)] for name in QUEUES} == dict(
+        zip(QUEUES, (1, 4, 0, 2), strict=True)
+    )
     await world.inbox.done([item.id for item in await world.inbox.waiting(0)])
     figures = await world.figures()
     assert (
