@@ -28,7 +28,7 @@ from bot.settings.table import (
     Table,
     UserId,
 )
-from bot.settings.values import at_least_a_day, glob, is_loopback, listen_address, role, url_host
+from bot.settings.values import glob, is_loopback, listen_address, role, url_host
 from bot.settings.webhooks import WebhookSettings
 from core.deadlock import HUMAN, agent_key
 
@@ -120,10 +120,10 @@ class LedgerSettings(Table):
 
 
 class StorageSettings(Table):
-    """`keep`: how long rows of what is over stay; None: for ever. Duplicates are known by them: never under a day."""
+    """`keep`: how long rows of what is over stay; None: for ever. Duplicates are known by them."""
 
     path: ConfigPath = Path("clarify.db")
-    keep: Annotated[Duration, AfterValidator(at_least_a_day)] | None = None
+    keep: Duration | None = None
 
 
 class PacingSettings(Table):

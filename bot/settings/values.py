@@ -112,12 +112,6 @@ def notify_target(value: str) -> str:
     return value
 
 
-def at_least_a_day(value: timedelta) -> timedelta:
-    if value < timedelta(days=1):
-        raise ValueError("expected a day or more: what comes again meanwhile is known by it")
-    return value
-
-
 def http_url(value: str) -> str:
     """Return the URL without a trailing slash. Its text is not repeated: it may hold a password."""
     try:

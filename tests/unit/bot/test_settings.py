@@ -198,7 +198,6 @@ def test_settings_show_no_secrets() -> None:
         ('[identities]\nann = "user:ann"', 'clarify.toml:2: identities.ann: "ann" is no user id'),
         ('[identities]\nU1 = ""', "clarify.toml:2: identities.U1: expected at least 1 character"),
         ('[[webhooks]]\nurl = "x"\nsecret_env = "PLANNER_TOKEN"', "webhooks[0].url: expected a URL that starts with http"),
-        ('[storage]\nkeep = "3h"', "clarify.toml:2: storage.keep: expected a day or more"),
         ('[[webhooks]]\nurl = "http://a/b?c=d"', "webhooks[0].secret_env: required"),
         ('[[webhooks]]\nurl = "http://a/b"\nsecret_env = "PLANNER_TOKEN"\nevents = ["asked"]', "webhooks[0].events[0]: expected"),
         (
