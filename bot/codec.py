@@ -25,7 +25,6 @@ LINK_ACTION = f"{PREFIX}.link"  # a button that opens a web page: Slack tells us
 ANSWER_CALLBACK = f"{PREFIX}.answer"
 VIEW_CALLBACK = f"{PREFIX}.view"
 LIST_CALLBACK = f"{PREFIX}.list"
-_ACTION = re.compile(r"clarify\.([a-z]+)(?:\.\d+)?")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -98,9 +97,3 @@ class Press:
 def action_id(verb: Verb, n: int | None = None) -> str:
     """The action_id of a control; `n` tells apart several of one verb in a message."""
     return f"{PREFIX}.{verb}" if n is None else f"{PREFIX}.{verb}.{n}"
-
-
-def verb_of(action: str) -> Verb | None:
-    """The verb of an action_id of ours, or None."""
-    match = _ACTION.fullmatch(action)
-    return cast("Verb", match[1]) if match and match[1] in get_args(Verb) else None

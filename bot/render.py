@@ -116,10 +116,6 @@ class Renderer:
         shown = round_of(directed(record), round)
         return self._view("full_modal", page=full_page(shown, page), callback_id=codec.VIEW_CALLBACK)
 
-    def loading_modal(self) -> dict[str, Any]:
-        """What is opened within the trigger's 3 seconds, to be filled later."""
-        return self.message_modal("One moment", "Loading…")
-
     def message_modal(self, title: str, text: str) -> dict[str, Any]:
         """A modal that says something."""
         sections = pieces(words(text), SECTION)[: blockkit.VIEW_BLOCKS]

@@ -187,7 +187,6 @@ def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
 
 def test_small_modals() -> None:
     for view in (
-        RENDERER.loading_modal(),
         RENDERER.message_modal("A title much longer than Slack allows", "x" * 9000),
         RENDERER.message_modal("", "\u202e"),
     ):
