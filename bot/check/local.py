@@ -20,6 +20,8 @@ def probe(settings: Settings) -> Iterator[Finding]:
     yield _folder("ledger.directory", settings.ledger.directory)
     yield _storage(settings.storage.path)
     yield from _pagers(settings)
+    for index, webhook in enumerate(settings.webhooks):
+        yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
     if settings.monitor.heartbeat_env is not None:
         yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
 

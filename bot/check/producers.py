@@ -29,7 +29,7 @@ async def probe(settings: Settings) -> AsyncIterator[Finding]:
     """Yield what is right and wrong with each producer."""
     for producer in settings.producers:
         if producer.url is None:
-            yield right(_subject(producer), "pushes to us: nothing to connect to")
+            yield _pushing(producer, settings)
             continue
         token = settings.producer_token(producer)
         async with open_client(None if token is None else token.get_secret_value()) as client:
@@ -41,6 +41,20 @@ async def probe(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
         if skew := findings.clock(f"{_subject(producer)} clock", date, datetime.now(UTC)):
             yield skew
+
+
+def _pushing(producer: ProducerSettings, settings: Settings) -> Finding:
+    """One that connects to us is known by its token alone."""
+    token = settings.producer_token(producer)
+    if token is not None:
+        for other in settings.producers:
+            if other is not producer and other.pushes and settings.producer_token(other) == token:
+                return wrong(
+                    _subject(producer),
+                    f"its token is that of {other.name}, too: each could read the other's replies",
+                    "give every producer that pushes a token of its own",
+                )
+    return right(_subject(producer), "pushes to us: nothing to connect to")
 
 
 async def _subscribe(
