@@ -23,6 +23,7 @@ NEEDED_SCOPES = frozenset(
     }
 )
 EMAIL_SCOPE = "users:read.email"
+PICTURE_SCOPE = "files:write"  # the bot works without it
 ALLOWED_SKEW = timedelta(
     seconds=30
 )  # a Date header is exact to a second; half a minute is a clock that drifts
@@ -61,10 +62,16 @@ def scopes(header: str | None, *, email: bool) -> Finding:
     """Compare the `x-oauth-scopes` header of a response with what the bot needs."""
     subject = "SLACK_BOT_TOKEN scopes"
     needed = NEEDED_SCOPES | ({EMAIL_SCOPE} if email else frozenset())
-    missing = sorted(needed - {scope.strip() for scope in (header or "").split(",")})
+    given = {scope.strip() for scope in (header or "").split(",")}
+    missing = sorted(needed - given)
     if missing:
         mend = "add them (OAuth & Permissions, or paste manifest.yml anew) and reinstall the app"
         return wrong(subject, f"missing: {', '.join(missing)}", mend)
+    if PICTURE_SCOPE not in given:
+        text = f"all {len(needed)} that are needed, but not {PICTURE_SCOPE}: “digest png” can send no picture"
+        return Finding(
+            ok=True, subject=subject, text=text, mend=f"for pictures add {PICTURE_SCOPE} and reinstall"
+        )
     return right(subject, f"all {len(needed)} that are needed")
 
 

@@ -34,7 +34,7 @@ class Boards(Protocol):
 class Digests(Protocol):
     """Figures over the ledgers."""
 
-    async def show(self, command: Digest, person: Person) -> Listing: ...
+    async def show(self, command: Digest, person: Person, place: Place) -> Listing: ...
 
 
 class Renders(Protocol):
@@ -100,7 +100,7 @@ class CommandDesk:
             case Board():
                 answer = await self._boards.show(command, person, page)
             case Digest():
-                answer = await self._digests.show(command, person)
+                answer = await self._digests.show(command, person, place)
             case Help():
                 answer = said(words.help_text(command.topic), heading="Help", live=False)
             case Hint():

@@ -1,20 +1,22 @@
-"""`digest`: figures over the ledgers, of what the person could see."""
+"""`digest`: figures over the ledgers, of what the person could see; also drawn, where that is asked for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bot import inert, listing
 from bot.audience import Audience, audience_of
 from bot.commands.access import Access, Circle
 from bot.commands.durations import spoken
 from bot.commands.grammar import Digest
+from bot.commands.pictures import COMES, Drawing
 from bot.commands.ports import Ledgers
 from bot.desk import Person
 from bot.listing import Listing
+from bot.ports import Place
 from core.clarification import Clarification
 from core.clock import Clock
 from core.digest import Count, DigestBuilder
@@ -29,19 +31,29 @@ _AT_ONCE = 4  # more threads make it no faster, and hold up the event loop sever
 _NAME = 80
 
 
+class Draws(Protocol):
+    """`bot.commands.pictures.DigestPictures`."""
+
+    def send(self, drawing: Drawing, person: Person, place: Place) -> None: ...
+
+
 class LedgerDigests:
-    def __init__(self, records: Ledgers, access: Access, clock: Clock) -> None:
+    """`pictures` draws and sends in the background."""
+
+    def __init__(self, records: Ledgers, access: Access, clock: Clock, pictures: Draws) -> None:
         self._records = records
         self._access = access
         self._clock = clock
+        self._pictures = pictures
 
-    async def show(self, command: Digest, person: Person) -> Listing:
+    async def show(self, command: Digest, person: Person, place: Place) -> Listing:
         """The figures of what was asked within the span.
 
         Raises:
             SlackError: Slack does not tell what the person may see.
         """
-        builder = DigestBuilder(self._clock.now() - command.span)
+        until = self._clock.now()
+        builder = DigestBuilder(until - command.span)
         known: dict[Audience, bool] = {}
         unread = 0
         issues = await asyncio.to_thread(lambda: list(self._records.issues()))
@@ -52,7 +64,12 @@ class LedgerDigests:
                     if await self._may_see(record, person, known):
                         builder.add(record)
         heading = f"Digest of the last {spoken(command.span)}"
-        return listing.said("\n".join(_lines(builder.result(), unread)), heading=heading)
+        figures = builder.result()
+        lines = _lines(figures, unread)
+        if command.png:
+            self._pictures.send(Drawing(figures, command.span, until, unread), person, place)
+            lines.append(COMES)
+        return listing.said("\n".join(lines), heading=heading)
 
     async def _read(self, issue: int) -> list[Clarification] | None:
         try:

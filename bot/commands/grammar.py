@@ -19,19 +19,7 @@ ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
 DutyVerb = Literal["who", "take", "hand"]
 BoardKind = Literal["agents", "ready"]
 WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
-VERBS = (
-    "answer",
-    "resolve",
-    "escalate",
-    "abandon",
-    "stale",
-    "mine",
-    "oncall",
-    "agents",
-    "ready",
-    "digest",
-    "help",
-)
+VERBS = (*get_args(ChangeVerb), "stale", "mine", "oncall", *get_args(BoardKind), "digest", "help")
 TOPICS = ("lists", *VERBS)
 _NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
 _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
@@ -89,7 +77,10 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
+    """Figures; `png`: also as a picture."""
+
     span: timedelta = WEEK
+    png: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +227,17 @@ def _odd_duty(token: str, verb: DutyVerb) -> Hint:
 
 
 def _digest(rest: str) -> Command | Hint:
-    if not rest:
-        return Digest()
-    span = span_of("".join(_bare(token) for token in rest.split()))
+    tokens = [_bare(token) for token in rest.split()]
+    typed = [token for token in tokens if token.casefold() != "png"]
+    png = len(typed) < len(tokens)
+    if not typed:
+        return Digest(png=png)
+    span = span_of("".join(typed))
     if span is None or span > LONGEST_DIGEST:
-        return Hint(f"“{_short(rest)}” is no span of time up to a year. For example: “/clarify digest 7d”.")
-    return Digest(span)
+        wrong = _short(" ".join(typed) if png else rest)
+        example = "/clarify digest 7d png" if png else "/clarify digest 7d"
+        return Hint(f"“{wrong}” is no span of time up to a year. For example: “{example}”.")
+    return Digest(span, png)
 
 
 def _help(rest: str) -> Command | Hint:

@@ -21,7 +21,7 @@ GRAMMAR = (
     ("oncall [who|take|hand]", "who is on call; take it over, or hand it to somebody"),
     ("agents", "the agents, and who waits for whom"),
     ("ready", "the sessions that can go on, and what blocks the others"),
-    ("digest [7d]", "figures of the last days"),
+    ("digest [7d] [png]", "figures of the last days; with png also as a picture"),
     ("help [topic]", "this, or more on one word"),
 )
 HELP = {
@@ -48,7 +48,8 @@ HELP = {
     "ready": "“ready” shows the sessions that can go on, and for the others the clarifications that block them. "
     "Example: “/clarify ready”.",
     "digest": "“digest 7d” sums up: how many were asked, resolved, escalated and abandoned, how long answers took, "
-    "rounds, topics, who asks and who answers most. Without a time the last 7 days. Example: “/clarify digest 30d”.",
+    "rounds, topics, who asks and who answers most. Without a time the last 7 days. With “png” a picture of the same "
+    "figures comes to your direct messages with clarify. Example: “/clarify digest 30d png”.",
     "help": "“help” shows all words, “help answer” more on one of them. All work as “/clarify …”, after “@clarify” in a "
     "channel, and as a direct message to clarify. Example: “/clarify help oncall”.",
 }

@@ -12,7 +12,9 @@ from bot.commands.desk import CommandDesk
 from bot.commands.digests import LedgerDigests
 from bot.commands.lists import Lists
 from bot.commands.oncall import OnCallDesk
+from bot.commands.pictures import DigestPictures
 from bot.commands.shortcut import UseAsAnswer
+from bot.delivery.pictures import Pictures
 from bot.desk import Desk
 from bot.replies import ThreadReplies
 from bot.slack import mrkdwn
@@ -37,7 +39,7 @@ class Parts:
         self.gate = gate
         self.access = Access(gate, HurriedRoster(ports.roster), ports.paging, ports.settings)
         self.desk = self._desk()
-        self.commands = self._commands(bot_user)
+        self.commands = self._commands(later, bot_user)
         self.shortcut = UseAsAnswer(
             desk=self.desk,
             records=ports.ledger,
@@ -77,7 +79,7 @@ class Parts:
             refresh=ports.refresh,
         )
 
-    def _commands(self, bot_user: str) -> CommandDesk:
+    def _commands(self, later: Later, bot_user: str) -> CommandDesk:
         ports, access, clock = self._ports, self.access, self._ports.clock
         lists = Lists(
             index=ports.index,
@@ -100,9 +102,18 @@ class Parts:
                 clock=clock,
             ),
             boards=AgentBoards(ports.index, access, ports.sessions),
-            digests=LedgerDigests(ports.ledger, access, clock),
+            digests=LedgerDigests(ports.ledger, access, clock, self._digest_pictures(later)),
             renderer=ports.renderer,
             refresh=ports.refresh,
+        )
+
+    def _digest_pictures(self, later: Later) -> DigestPictures:
+        ports = self._ports
+        return DigestPictures(
+            pictures=Pictures(ports.web),
+            teller=ports.teller,
+            later=later,
+            name_of=ports.people.known_name,
         )
 
     def _changes(self, lists: Lists, clock: Clock, bot_user: str) -> Changes:

@@ -35,6 +35,7 @@ from .page import Page
 from .people import People
 from .responses import Responses
 from .seed import seeded
+from .shelf import Shelf
 
 HOST = "127.0.0.1"
 
@@ -132,6 +133,7 @@ class Workspace(Acting):
         app.router.add_post("/response/{key}", responses.handle)
         self.context.traffic.add_routes(app)  # before /control/{action}
         Control(self).add_routes(app)
+        Shelf(self.context).add_routes(app)
         Page(self).add_routes(app)
         return app
 

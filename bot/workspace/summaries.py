@@ -13,8 +13,10 @@ MOST = 140
 
 def about_call(args: Mapping[str, Any], state: State) -> str:
     """What a Web API call is about: where, and its beginning."""
-    place = _place(str(args.get("channel") or args.get("user_id") or args.get("user") or ""), state)
-    words = str(args.get("text") or "") or _title_of(args.get("view"))
+    named = (args.get(name) for name in ("channel", "channel_id", "user_id", "user"))
+    place = _place(str(next(filter(None, named), "")), state)
+    said = args.get("text") or args.get("initial_comment") or args.get("filename")
+    words = str(said or "") or _title_of(args.get("view"))
     return clipped(" · ".join(part for part in (place, words) if part))
 
 

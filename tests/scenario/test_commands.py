@@ -46,7 +46,7 @@ FORMS = (
     "oncall",
     "agents",
     "ready",
-    "digest [7d]",
+    "digest [7d] [png]",
     "help [topic]",
 )
 

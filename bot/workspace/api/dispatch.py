@@ -14,12 +14,13 @@ from bot.workspace.context import Call
 from bot.workspace.faults import Fault
 from bot.workspace.state import Json
 
-from . import chat, conversations, people, views
+from . import chat, conversations, files, people, views
 from .base import ApiError, Args, Caller, Method, Office
 
 METHODS: Mapping[str, Method] = {
     **chat.METHODS,
     **conversations.METHODS,
+    **files.METHODS,
     **people.METHODS,
     **views.METHODS,
 }

@@ -213,6 +213,22 @@ async def test_check_names_missing_scopes(configure: Configure, workspace: Works
     ]
 
 
+async def test_check_only_notes_that_pictures_cannot_be_sent(
+    configure: Configure, workspace: Workspace
+) -> None:
+    tokens = workspace.context.state.tokens
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"files:write"}
+    assert await wrong(configure()) == []
+    found = findings.scopes(",".join(tokens[BOT_TOKEN]), email=False)
+    assert list(findings.lines(found)) == [
+        "✓ ok     SLACK_BOT_TOKEN scopes: all 11 that are needed, but not files:write: “digest png” can send no picture",
+        "           → for pictures add files:write and reinstall",
+    ]
+    assert (
+        "files:write" not in findings.scopes(",".join(tokens[BOT_TOKEN] | {"files:write"}), email=False).text
+    )
+
+
 async def test_check_waits_when_slack_is_busy(configure: Configure, workspace: Workspace) -> None:
     workspace.context.faults.add("conversations.info", "429:0.1", 2)
     assert await wrong(configure()) == []
@@ -365,7 +381,7 @@ def test_manifest_gives_the_scopes_that_check_wants() -> None:
     manifest = (Path(__file__).parents[3] / "manifest.yml").read_text(encoding="utf-8")
     scopes = manifest.partition("    bot:\n")[2].partition("settings:")[0]
     given = {line.split("#")[0].strip(" -\n") for line in scopes.splitlines()}
-    assert given == findings.NEEDED_SCOPES | {findings.EMAIL_SCOPE}
+    assert given == findings.NEEDED_SCOPES | {findings.EMAIL_SCOPE, findings.PICTURE_SCOPE}
 
 
 def test_manifest_has_what_people_use() -> None:
