@@ -232,7 +232,9 @@ async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: Des
     path = world.ledger.path(42)
     ledger = json.loads(path.read_text())
     ledger["clarifications"][0]["topic"] = "Storage, again"
-    path.write_text(json.dumps(ledger))
+    whole = path.with_suffix(".new")
+    whole.write_text(json.dumps(ledger))
+    whole.replace(path)  # nobody reads half of it
 
     body = (await asyncio.wait_for(task, LONG)).json()
     assert (body["topic"], body["revision"]) == ("Storage, again", revision)
