@@ -11,6 +11,7 @@ import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
+from tests.files import replace_text
 from tests.scenario.harness import controls
 from tests.scenario.other_parties import marker
 from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, WORDS, Night, asked_and_paged, night, pager, step
@@ -203,7 +204,7 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
         ledger = json.loads(path.read_text())
         for record in ledger["clarifications"]:
             record["status"] = "escalated"
-        path.write_text(json.dumps(ledger))
+        replace_text(path, json.dumps(ledger))
     async with stage.bot(stage.config()):
         page = await stage.live("4 need a human", wants=["Take", "Show CLR-42-002"])
         for number in (1, 2, 3, 4):

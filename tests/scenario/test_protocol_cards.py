@@ -16,6 +16,7 @@ from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import SystemClock, iso
 from core.ledger import FileLedger
 from core.router import Router
+from tests.files import replace_text
 from tests.scenario.harness import Scene, config, controls, said
 
 ARCHITECTS = "C0ARCHITECTS"
@@ -227,7 +228,7 @@ def written(stage: Scene, **more: Any) -> None:
     }
     path = stage.folder / "ledgers" / "issue-43.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"issueNumber": 43, "clarifications": [record | more]}))
+    replace_text(path, json.dumps({"issueNumber": 43, "clarifications": [record | more]}))
 
 
 async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage: Scene) -> None:

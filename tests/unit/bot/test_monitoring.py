@@ -19,6 +19,7 @@ from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
 from tests.clocks import START, ManualClock, until
+from tests.files import replace_text
 from tests.unit.core.records import ADE, SLA, ask, record
 
 ORDER = ("architect", "engineer", "reviewer")
@@ -265,7 +266,7 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
         "blocking": True, "status": "pending", "round": 1, "maxRounds": 5, "created": stamp,
         "staleAfter": stamp, "resolvedAt": None, "thread": [question],
     }  # fmt: skip
-    running.ledger.path(7).write_text(json.dumps({"issueNumber": 7, "clarifications": [raw]}))
+    replace_text(running.ledger.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
     record = await running.ledger.find("CLR-7-001", 7)
     running.watchman.note(summarize(record))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)

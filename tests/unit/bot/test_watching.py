@@ -22,6 +22,7 @@ from core.index import Index, Summary, summarize
 from core.ledger import FileLedger, Oddity
 from core.router import Router
 from tests.clocks import START, ManualClock, until
+from tests.files import replace_text
 from tests.unit.core.records import SLA, ask
 
 
@@ -69,7 +70,7 @@ class World:
         path = self.ledger.path(42)
         raw = json.loads(path.read_text())
         change(raw["clarifications"][0])
-        path.write_text(json.dumps(raw))
+        replace_text(path, json.dumps(raw))
 
     async def status(self, clarification: str = "CLR-42-001") -> str:
         return (await self.ledger.find(clarification, parse_id(clarification)[0])).status
@@ -191,7 +192,7 @@ async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: 
     raw["clarifications"][0]["status"] = "escalated"
     raw["clarifications"][:0] = [ODD, "junk"]
     watching.told.troubles = [StorageUnavailable()]
-    watching.ledger.path(42).write_text(json.dumps(raw))
+    replace_text(watching.ledger.path(42), json.dumps(raw))
     await until(lambda: watching.clock.sleeping)
     await watching.clock.advance(2)
     await until(lambda: watching.noted == [("CLR-42-001", "escalated")])
@@ -203,7 +204,7 @@ async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: 
 
 
 async def test_watch_tells_of_records_that_could_not_be_read_at_the_start(world: World) -> None:
-    world.ledger.path(42).write_text(json.dumps({"clarifications": [ODD]}))
+    replace_text(world.ledger.path(42), json.dumps({"clarifications": [ODD]}))
     assert scan(world.ledger).summaries == []
     task = asyncio.create_task(world.watch.run())
     await until(lambda: world.told.odd)

@@ -19,6 +19,7 @@ from core.errors import Closed, LedgerUnreadable, NotFound, Superseded
 from core.hub import Hub, Request, answer_of
 from core.ledger import FileLedger
 from tests.clocks import until
+from tests.files import replace_text
 from tests.unit.core.holding import rival_holds
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +53,7 @@ def path(hub: Hub) -> Path:
 def write_as_another(hub: Hub, change: Callable[[dict[str, Any]], None]) -> None:
     raw = json.loads(path(hub).read_text())
     change(raw["clarifications"][0])
-    path(hub).write_text(json.dumps(raw))
+    replace_text(path(hub), json.dumps(raw))
 
 
 def entry(kind: str, body: str, by: str = "architect", round: int = 1) -> dict[str, Any]:  # noqa: A002

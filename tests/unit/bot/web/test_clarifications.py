@@ -13,6 +13,7 @@ import pytest
 from bot.web import clarifications
 from core.clarification import Ask
 from core.errors import LockTimeout
+from tests.files import replace_text
 from tests.unit.bot.web.agents import QUESTION, Desk, desk
 
 ID = "CLR-42-001"
@@ -232,9 +233,7 @@ async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: Des
     path = world.ledger.path(42)
     ledger = json.loads(path.read_text())
     ledger["clarifications"][0]["topic"] = "Storage, again"
-    whole = path.with_suffix(".new")
-    whole.write_text(json.dumps(ledger))
-    whole.replace(path)  # nobody reads half of it
+    replace_text(path, json.dumps(ledger))
 
     body = (await asyncio.wait_for(task, LONG)).json()
     assert (body["topic"], body["revision"]) == ("Storage, again", revision)
