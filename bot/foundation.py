@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from abc import ABC, abstractmethod
 from functools import partial
 
 from bot.audience import Audiences
@@ -30,8 +31,8 @@ from core.router import Router
 from core.workflow import Scopes
 
 
-class Foundation:
-    """Parts that need none of the others; `_changed` is told of each record that we write."""
+class Foundation(ABC):
+    """Parts that need none of the others."""
 
     def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
         self.settings = settings
@@ -67,5 +68,6 @@ class Foundation:
             told=self.telemetry.delivered,
         )
 
+    @abstractmethod
     def _changed(self, record: Clarification) -> None:
-        raise NotImplementedError
+        """We wrote a record."""
