@@ -57,7 +57,7 @@ def application(bot: Assembly) -> FastAPI:
     )
     hub = Hub(router=bot.router, ledger=bot.ledger, scopes=bot.scopes, clock=bot.clock, via="http")
     routers = [
-        health_routes(_checks(bot)),
+        health_routes(_needed(bot), _parts(bot)),
         metrics_routes(_sources(bot, release)),
         push_routes(callers=callers, producers=bot.producers, clock=bot.clock),
         clarification_routes(hub=hub, ledger=bot.ledger, callers=callers),
@@ -67,10 +67,17 @@ def application(bot: Assembly) -> FastAPI:
     return build_app(routers, version=release)
 
 
-def _checks(bot: Assembly) -> list[Check]:
+def _needed(bot: Assembly) -> list[Check]:
+    """What `/readyz` answers 503 for: without these nobody is asked anything."""
     return [
         Check("slack", lambda: None if bot.door.connected else "not connected to Slack"),
         Check("storage", bot.vitals.trouble),
+    ]
+
+
+def _parts(bot: Assembly) -> list[Check]:
+    """What `/readyz` lists as degraded, with 200. Each look says in one line what is wrong, None if nothing is."""
+    return [
         *producer_checks([each.name for each in bot.settings.producers], bot.producers.status),
     ]
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bot.web.errors import BODY_LIMIT, TooLarge, answer_to, problem
 
 _log = structlog.get_logger("clarify.http")
-_QUIET = {b"/healthz", b"/readyz", b"/metrics"}  # asked every few seconds
+_QUIET = {b"/livez", b"/healthz", b"/readyz", b"/metrics"}  # asked every few seconds
 _LONGEST_PATH = 200
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 

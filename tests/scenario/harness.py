@@ -241,6 +241,12 @@ class Scene:
         return ledger
 
 
+def url_of(bot: Bot) -> str:
+    """Where the bot's HTTP server listens."""
+    assert bot._http is not None
+    return bot._http.url
+
+
 def said(message: Message) -> str:
     """All that a message shows: its fallback text and its blocks."""
     return f"{message.text}\n{json.dumps(message.blocks, ensure_ascii=False)}"

@@ -67,7 +67,7 @@ class Health(BaseHTTPRequestHandler):
     status = 200
 
     def do_GET(self) -> None:
-        self.send_response(self.status if self.path == "/healthz" else 404)
+        self.send_response(self.status if self.path == "/livez" else 404)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:

@@ -25,15 +25,18 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def ask(checks: Sequence[Check], path: str, method: str = "GET") -> httpx.Response:
-    app = build_app([health_routes(checks)], version="1")
+async def ask(
+    checks: Sequence[Check], path: str, method: str = "GET", parts: Sequence[Check] = ()
+) -> httpx.Response:
+    app = build_app([health_routes(checks, parts)], version="1")
     async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
         return await client.request(method, path)
 
 
+@pytest.mark.parametrize("path", ["/livez", "/healthz"])
 @pytest.mark.parametrize(("method", "body"), [("GET", "ok\n"), ("HEAD", "")])
-async def test_process_is_alive_whatever_else_is_wrong(method: str, body: str) -> None:
-    answer = await ask([Check("slack", lambda: "not connected")], "/healthz", method)
+async def test_process_is_alive_whatever_else_is_wrong(method: str, body: str, path: str) -> None:
+    answer = await ask([Check("slack", lambda: "not connected")], path, method)
     assert (answer.status_code, answer.text) == (200, body)
 
 
@@ -41,7 +44,7 @@ async def test_ready_when_all_is_well() -> None:
     answer = await ask([Check("slack", lambda: None)], "/readyz")
     assert (answer.status_code, answer.json()) == (
         200,
-        {"ready": True, "checks": [{"name": "slack", "ok": True, "why": ""}]},
+        {"ready": True, "checks": [{"name": "slack", "ok": True, "why": ""}], "degraded": []},
     )
 
 
@@ -64,15 +67,38 @@ async def test_not_ready_says_all_that_is_wrong() -> None:
                 {"name": "start", "ok": True, "why": ""},
                 {"name": "storage", "ok": False, "why": "it cannot be read"},
             ],
+            "degraded": [],
         },
     )
 
 
+async def test_what_is_degraded_is_listed_and_leaves_it_ready() -> None:
+    async def away() -> str | None:
+        return "not connected"
+
+    parts = [Check("producer:a", away), Check("producer:b", lambda: None), Check("answerers", lambda: "gone")]
+    answer = await ask([Check("slack", lambda: None)], "/readyz", parts=parts)
+    assert (answer.status_code, answer.json()["ready"]) == (200, True)
+    assert answer.json()["degraded"] == [
+        {"name": "producer:a", "why": "not connected"},
+        {"name": "answerers", "why": "gone"},
+    ]
+
+
+async def test_what_is_degraded_is_listed_also_when_it_is_not_ready() -> None:
+    parts = [Check("producer:a", lambda: "not connected")]
+    answer = await ask([Check("slack", lambda: "away")], "/readyz", parts=parts)
+    assert (answer.status_code, answer.json()["ready"]) == (503, False)
+    assert answer.json()["degraded"] == [{"name": "producer:a", "why": "not connected"}]
+
+
 async def test_reason_holds_no_secrets_and_ends() -> None:
     why = "https://planner:sesame@host/x?token=sesame " + "x" * 500
-    (check,) = (await ask([Check("producer:planner", lambda: why)], "/readyz")).json()["checks"]
-    assert "sesame" not in check["why"]
-    assert len(check["why"]) <= 200
+    check = Check("producer:planner", lambda: why)
+    body = (await ask([check], "/readyz", parts=[check])).json()
+    for each in (*body["checks"], *body["degraded"]):
+        assert "sesame" not in each["why"]
+        assert len(each["why"]) <= 200
 
 
 async def test_check_that_breaks_is_not_ready_and_told_by_its_kind() -> None:
@@ -96,18 +122,18 @@ async def test_check_that_breaks_is_not_ready_and_told_by_its_kind() -> None:
         (None, "not connected: no answer yet"),
     ],
 )
-async def test_producer_is_ready_when_connected_or_when_it_comes_by_itself(
+async def test_producer_is_well_when_connected_or_when_it_comes_by_itself(
     status: dict[str, Any] | None, why: str
 ) -> None:
     found = {"planner": status} if status is not None else {}
-    (check,) = (await ask(producer_checks(["planner"], lambda: found), "/readyz")).json()["checks"]
-    assert check == {"name": "producer:planner", "ok": not why, "why": why}
+    answer = await ask([], "/readyz", parts=producer_checks(["planner"], lambda: found))
+    assert answer.json()["degraded"] == ([{"name": "producer:planner", "why": why}] if why else [])
 
 
 async def test_each_producer_has_its_own_check() -> None:
     found: dict[str, dict[str, Any]] = {"a": {"connected": True}, "b": {"connected": False}}
-    checks = (await ask(producer_checks(["a", "b"], lambda: found), "/readyz")).json()["checks"]
-    assert [(each["name"], each["ok"]) for each in checks] == [("producer:a", True), ("producer:b", False)]
+    answer = await ask([], "/readyz", parts=producer_checks(["a", "b"], lambda: found))
+    assert [each["name"] for each in answer.json()["degraded"]] == ["producer:b"]
 
 
 async def test_storage_is_really_read_but_not_for_every_look(
@@ -136,5 +162,6 @@ def clock() -> ManualClock:
 def test_errors_are_documented_as_json() -> None:
     paths = build_app([health_routes([])], version="1").openapi()["paths"]
     documented = {path: list(item["get"]["responses"]["default"]["content"]) for path, item in paths.items()}
-    assert documented == {"/healthz": ["application/json"], "/readyz": ["application/json"]}
+    assert set(documented) == {"/livez", "/healthz", "/readyz"}
+    assert all(kinds == ["application/json"] for kinds in documented.values())
     assert list(paths["/healthz"]["get"]["responses"]["200"]["content"]) == ["text/plain"]

@@ -277,9 +277,10 @@ async def test_log_has_the_path_without_query_and_body(log: list[Any]) -> None:
 async def test_log_is_quiet_about_what_is_asked_every_few_seconds(log: list[Any]) -> None:
     app = build_app([health_routes([Check("slack", lambda: "away")])], version="1")
     async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
-        for path in ("/healthz", "/readyz"):
+        for path in ("/livez", "/healthz", "/readyz"):
             await client.get(path)
     assert [(each["path"], each["log_level"]) for each in log] == [
+        ("/livez", "debug"),
         ("/healthz", "debug"),
         ("/readyz", "debug"),
     ]
