@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -26,13 +26,10 @@ _RETRY = 0.5
 _REPLY_PATIENCE = 3.0
 _AT_A_TIME = 20  # events of one session that are noted together
 _AT_ONCE = 32  # sessions worked off side by side
-# No clock is this wrong; a live event that says so has a broken timestamp, and was sent when it came.
-_PLAUSIBLE = timedelta(hours=26)
 
 
 class Clocks(Protocol):
-    def offset(self, producer: str) -> timedelta: ...
-    def deadline(self, producer: str, sent: datetime, timeout_seconds: float) -> datetime: ...
+    def sent_at(self, incoming: Incoming) -> datetime: ...
 
 
 class Intake:
@@ -131,15 +128,14 @@ class Intake:
 
     def _timing(self, incoming: Incoming) -> tuple[datetime, datetime | None]:
         """When the event was sent, and when its question expires, both on our clock."""
-        event, question = incoming.event, incoming.event.question
-        broken = incoming.live and abs(incoming.received_at - event.timestamp) > _PLAUSIBLE
-        offset = self._clocks.offset(incoming.producer) if self._clocks else timedelta(0)
-        at = incoming.received_at if broken else event.timestamp + offset
+        question = incoming.event.question
+        at = self._clocks.sent_at(incoming) if self._clocks else incoming.event.timestamp
         if question is None or question.timeout_seconds is None:
             return at, None
-        if broken or self._clocks is None:
+        try:
             return at, at + timedelta(seconds=question.timeout_seconds)
-        return at, self._clocks.deadline(incoming.producer, event.timestamp, question.timeout_seconds)
+        except OverflowError:  # a timestamp at the end of time
+            return at, datetime.max.replace(tzinfo=UTC)
 
     def _queue(self, item: Item) -> None:
         """Events of one session keep their order; sessions do not wait for each other."""

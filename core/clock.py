@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -10,6 +11,10 @@ from typing import Protocol
 class Clock(Protocol):
     def now(self) -> datetime:
         """The time of day, aware, UTC."""
+        ...
+
+    def steady(self) -> float:
+        """Seconds since some moment, by a clock that nobody sets."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -20,6 +25,12 @@ class Clock(Protocol):
 class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def steady(self) -> float:
+        # Linux's monotonic clock stands still while the machine sleeps, its time since the boot does not.
+        if hasattr(time, "CLOCK_BOOTTIME"):
+            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))

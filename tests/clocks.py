@@ -22,12 +22,16 @@ class ManualClock:
     def __init__(self, start: datetime = START, *, auto: bool = False) -> None:
         self.slept: list[float] = []
         self._now = start
+        self._began = start  # of the steady time
         self._auto = auto
         self._sleepers: list[tuple[datetime, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
 
     def now(self) -> datetime:
         return self._now
+
+    def steady(self) -> float:
+        return (self._now - self._began).total_seconds()
 
     @property
     def sleeping(self) -> int:
@@ -48,6 +52,7 @@ class ManualClock:
 
     def jump(self, to: datetime) -> None:
         """Set the time without waking anybody, as when the machine's clock is changed."""
+        self._began += to - self._now
         self._now = to
 
     async def advance(self, seconds: float) -> None:

@@ -18,15 +18,18 @@ MAX_BYTES = 64 << 20
 class Arrival:
     """One frame with when it came and how.
 
-    `live`: it was just emitted; `filtered`: the producer leaves events out; `resumable`: it sends again
+    `steady`: when it came, on the clock's steady time; `live`: it was just emitted; `late`: it was kept back, unless
+    the producer's clock was set; `filtered`: the producer leaves events out; `resumable`: it sends again
     what we did not store.
     """
 
     frame: Frame | Oversize
     received_at: datetime
+    steady: float
     live: bool
     filtered: bool = False
     resumable: bool = False
+    late: bool = False
 
     @property
     def size(self) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
 import structlog
 
 from bot.errors import TaskDiedError
-from bot.ports import Inbox, Reply, ReplyOutcome, TellTrouble, TryAgain
+from bot.ports import Inbox, Incoming, Reply, ReplyOutcome, TellTrouble, TryAgain
 from bot.producers.config import ProducerConfig
 from bot.producers.link import Around, Link
 from bot.producers.push import Push
@@ -99,17 +99,11 @@ class Producers:
         link = self._links.get(producer)
         return link.push if link else None
 
-    def deadline(self, producer: str, sent: datetime, timeout_seconds: float) -> datetime:
-        """When, by our clock, a producer stops waiting for the reply to an event of `sent`."""
-        link = self._links.get(producer)
-        return (
-            link.offset.deadline(sent, timeout_seconds) if link else sent + timedelta(seconds=timeout_seconds)
+    def sent_at(self, incoming: Incoming) -> datetime:
+        """When an event was sent, by our clock; a question's time runs from there."""
+        return self._links[incoming.producer].offset.sent_at(
+            incoming.event.timestamp, incoming.received_at, live=incoming.live
         )
-
-    def offset(self, producer: str) -> timedelta:
-        """Our clock minus a producer's, as far as known."""
-        link = self._links.get(producer)
-        return link.offset.offset if link else timedelta(0)
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Per producer: connected, dialect, since, last_error, last_heard (that pushes), offset_seconds, backlog, and its counters."""

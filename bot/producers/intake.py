@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import cast
 
 import structlog
@@ -26,8 +27,9 @@ from core.clock import Clock
 _STORAGE_CAP = 10.0
 _KINDS = 1000
 _AT_ONCE = 100  # stored in one transaction
-# What a producer posts later than this, it kept back while we were away: that says nothing of its clock.
+# What is posted later than this was kept back, or a clock was set.
 _LATE = timedelta(minutes=2)
+_AGENTS = 1000
 log = structlog.get_logger(__name__)
 
 
@@ -72,6 +74,8 @@ class Intake:
         self._waits = waits
         self._gaps = Gaps()
         self._told: set[object] = set()
+        self._away_until = clock.steady()
+        self._heard: dict[str, float] = {}
         self._log = log.bind(producer=producer)
 
     async def run(self) -> None:
@@ -88,14 +92,14 @@ class Intake:
         if events:
             await self._store(events)
 
-    async def take_one(self, frame: Frame, received: datetime) -> Event:
+    async def take_one(self, frame: Frame) -> Event:
         """The same for a producer that waits for an answer: if it is no event, it is told so, and nobody else.
 
         Raises:
             ValueError, RecursionError: it is no event.
             StorageError: nothing was stored.
         """
-        arrival = Arrival(frame, received, live=False)
+        arrival = Arrival(frame, self._clock.now(), self._clock.steady(), live=False)
         try:
             event = self._parse(arrival, frame)
         except (ValueError, RecursionError) as error:
@@ -103,11 +107,32 @@ class Intake:
             reason = _reason(error, torn=frame.torn)
             self._level((reason,))("not an event", size=frame.size, reason=reason)
             raise
-        late = abs(received - event.timestamp) > _LATE
-        incoming = self._incoming(event, replace(arrival, live=not late), frame)
+        live = not self._kept_back(event, arrival)
+        incoming = self._incoming(event, replace(arrival, live=live, late=not live), frame)
         if incoming is not None:
-            await self._store([incoming])
+            try:
+                await self._store([incoming])
+            except StorageError:
+                self._away_until = self._clock.steady()
+                raise
         return event
+
+    def _kept_back(self, event: Event, arrival: Arrival) -> bool:
+        """Whether an agent kept a posted event back while we were away.
+
+        An agent posts in order: what claims to be older than what it posted before was not kept back, its clock was
+        set. Neither was what claims to be of a time when we took everything.
+        """
+        age = self._offset.age(event.timestamp, arrival.received_at, arrival.steady)
+        sent = arrival.steady - age.total_seconds()
+        agent = event.agent_id
+        if age > _LATE and self._heard.get(agent, -math.inf) <= sent < self._away_until:
+            return True
+        self._heard.pop(agent, None)
+        self._heard[agent] = arrival.steady
+        if len(self._heard) > _AGENTS:
+            del self._heard[next(iter(self._heard))]
+        return False
 
     async def _read(self, arrival: Arrival) -> Incoming | None:
         """What is to be stored of an arrival; where that cannot be known, a human is told."""
@@ -147,7 +172,9 @@ class Intake:
                 problems=event.problems,
             )
         if event.timestamp is not arrival.received_at:
-            self._offset.observe(event.timestamp, arrival.received_at, arrival.live)
+            self._offset.observe(
+                event.timestamp, arrival.received_at, arrival.steady, live=arrival.live, late=arrival.late
+            )
         if event.sequence_number is None or arrival.filtered:
             return
         missing = self._gaps.missing(event.session_id, event.sequence_number, skimmed)

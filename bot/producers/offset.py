@@ -7,6 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 _SAMPLES = 32
 _PLAUSIBLE = timedelta(hours=26)  # a clock in the wrong time zone; beyond that, the timestamp is broken
+_JITTER = timedelta(seconds=5)  # how much longer than another one an event that was just sent may take
+_AGREEING, _APART = (
+    3,
+    timedelta(seconds=10),
+)  # so many, and so long, until late events are a clock that was set
+_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ClockOffset:
@@ -14,28 +20,75 @@ class ClockOffset:
 
     Every event arrives after it was sent, so each received − sent is an upper bound of the offset, and
     the least one is nearest. A bound that is too high would tell people a deadline that is too late.
+
+    Clocks are set. Samples are kept against our steady clock, so that a step of ours moves none of them. A
+    producer that sets its clock forward lowers the bound at once. One that sets it back looks like one whose events
+    are late: it is believed when several of them, some time apart, are late by the same.
     """
 
     def __init__(self) -> None:
         self._samples: deque[timedelta] = deque(maxlen=_SAMPLES)
+        self._late: list[tuple[timedelta, timedelta]] = []  # samples, and our steady time of each
+        self._set = timedelta(0)  # our time of day minus our steady time, when last seen
 
-    def observe(self, sent: datetime, received: datetime, live: bool) -> None:  # noqa: FBT001  as Incoming has it
-        """Note one event: its `timestamp`, our time of receipt, and whether it was just emitted.
+    def observe(
+        self, sent: datetime, received: datetime, steady: float, *, live: bool, late: bool = False
+    ) -> None:
+        """Note one event.
 
-        A replayed one says nothing, unless it comes from our future: then our clock is behind.
+        Args:
+            sent: its `timestamp`.
+            received: our time of receipt.
+            steady: the same, in seconds of a clock that nobody sets.
+            live: it was just emitted. A replayed one tells only that the offset is not more than it says.
+            late: it may have been just emitted, or kept back; only others can tell.
         """
-        difference = received - sent
-        if abs(difference) <= _PLAUSIBLE and (live or difference < timedelta(0)):
-            self._samples.append(difference)
+        elapsed = self._see(received, steady)
+        if abs(received - sent) > _PLAUSIBLE:
+            return
+        sample = _START + elapsed - sent
+        if sample + self._set < self.offset:
+            self._samples.append(sample)
+        elif late or (live and self._samples and sample > min(self._samples) + _JITTER):
+            self._note_late(sample, elapsed)
+        elif live:
+            self._samples.append(sample)
+            self._late.clear()
+
+    def age(self, sent: datetime, received: datetime, steady: float) -> timedelta:
+        """How long ago an event was sent, if its clock was not set."""
+        self._see(received, steady)
+        return received - self.sent_at(sent, received, live=False)
+
+    def _see(self, received: datetime, steady: float) -> timedelta:
+        elapsed = timedelta(seconds=steady)
+        self._set = received - _START - elapsed
+        return elapsed
+
+    def _note_late(self, sample: timedelta, elapsed: timedelta) -> None:
+        if self._late and abs(sample - self._late[0][0]) > _JITTER:
+            self._late.clear()
+        self._late.append((sample, elapsed))
+        if len(self._late) >= _AGREEING and elapsed - self._late[0][1] >= _APART:
+            self._samples.clear()
+            self._samples.extend(late for late, _ in self._late)
+            self._late.clear()
 
     @property
     def offset(self) -> timedelta:
         """The least of the last 32 samples; zero while there is none."""
-        return min(self._samples, default=timedelta(0))
+        return min(self._samples) + self._set if self._samples else timedelta(0)
 
-    def deadline(self, sent: datetime, timeout_seconds: float) -> datetime:
-        """When, by our clock, the producer stops waiting for a reply to an event of `sent`."""
+    def sent_at(self, sent: datetime, received: datetime, *, live: bool) -> datetime:
+        """When an event of `sent` was sent, by our clock.
+
+        One that was just emitted was sent when it came, whatever a clock that was set says; the offset may only
+        tell how many seconds it was on its way. The same for one whose timestamp is its receipt, having none.
+        """
+        if sent is received:
+            return received
         try:
-            return sent + timedelta(seconds=timeout_seconds) + self.offset
+            at = sent + self.offset
         except OverflowError:  # a timestamp at the end of time
-            return datetime.max.replace(tzinfo=UTC)
+            at = datetime.max.replace(tzinfo=UTC)
+        return received if live and not received - _JITTER <= at <= received else at

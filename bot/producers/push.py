@@ -83,7 +83,7 @@ class Push:
         if message is not None:
             return await self._handshake(message)
         try:
-            event = await self._intake.take_one(Frame(text, None, len(body), 0, replaced), self.last_heard)
+            event = await self._intake.take_one(Frame(text, None, len(body), 0, replaced))
         except NotAnEvent as error:
             field = "type" if text.lstrip().startswith("{") else None
             raise NotTaken(f"It is no event: {error}.", field) from None
@@ -100,7 +100,7 @@ class Push:
             StorageError: nobody could be told now.
         """
         self.last_heard = self._clock.now()
-        await self._intake.take(Arrival(Oversize(head, 0), self.last_heard, live=False))
+        await self._intake.take(Arrival(Oversize(head, 0), self.last_heard, self._clock.steady(), live=False))
 
     async def send(self, reply: Reply) -> ReplyOutcome:
         """One try: kept first, then given to whoever reads. Never raises for what the network or the storage does."""

@@ -239,6 +239,7 @@ class Subscriber:
         return Arrival(
             frame,
             self._clock.now(),
+            self._clock.steady(),
             live=live,
             filtered=subscription.filtered,
             resumable=subscription.dialect == "standard",

@@ -65,6 +65,9 @@ class WeekClock:
     def now(self) -> datetime:
         return self._beginning + timedelta(seconds=asyncio.get_running_loop().time() + self.offset)
 
+    def steady(self) -> float:
+        return asyncio.get_running_loop().time()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))
 

@@ -291,6 +291,9 @@ class HurriedClock:
         """`now` as seconds since 1970."""
         return self.now().timestamp()
 
+    def steady(self) -> float:
+        return (time.time() - self._began) * self._speed
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self._speed)
 

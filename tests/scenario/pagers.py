@@ -41,6 +41,9 @@ class LeapClock(HurriedClock):
         leapt, self._leapt = self._leapt, asyncio.Event()
         leapt.set()
 
+    def steady(self) -> float:
+        return super().steady() + self.ahead.total_seconds()
+
     async def sleep(self, seconds: float) -> None:
         until = self.now() + timedelta(seconds=seconds)
         await asyncio.sleep(0)

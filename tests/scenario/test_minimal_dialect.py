@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import Scene, config, controls, question, said
+from tests.scenario.harness import HurriedClock, Scene, config, controls, eventually, question, said, scene
 from tests.scenario.minimal_producer import Replayer, replayer
 from tests.unit.bot.producers.parties import Agent
 
@@ -114,3 +117,29 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
     types = [entry["type"] for entry in record["thread"]]
     assert types == ["question", "answer", "question", "escalation", "answer"]  # said again: stuck
     assert len(stage.ledger(100001)["clarifications"]) == 1
+
+
+async def test_replayed_old_question_is_old_also_after_a_clock_was_set(
+    tmp_path: Path, producer: Replayer
+) -> None:
+    clock = HurriedClock(1)
+    clock.ahead = timedelta(hours=-2)
+    async with scene(tmp_path, clock=clock) as stage:
+        before = (clock.now() - timedelta(hours=1)).isoformat()
+        await producer.emit(asks("rpl_1", session="sess_old", question="Long ago?"), before)
+        async with stage.bot(config(producer.url, dialect="minimal")):
+            await stage.now_says(await stage.card("Long ago?"), "Expired")
+            for token, ahead in (("rpl_2", -2), ("rpl_3", 0), ("rpl_4", -2)):
+                clock.ahead = timedelta(hours=ahead)
+                await asyncio.sleep(1.2)  # what comes in a connection's first second may be a backlog
+                await producer.emit(asks(token, question=f"Is this {token}?"), clock.now().isoformat())
+                card = await stage.card(f"Is this {token}?")
+                assert controls(card) == ["Yes", "No"], said(card)
+                connections = producer.connections
+                producer.cut()
+                await producer.emit(
+                    asks(f"{token}_old", session="sess_old", question=f"Older than {token}?"),
+                    (clock.now() - timedelta(hours=1)).isoformat(),
+                )
+                await eventually(lambda: producer.connections > connections)  # noqa: B023 - within its turn
+                await stage.now_says(await stage.card(f"Older than {token}?"), "Expired")

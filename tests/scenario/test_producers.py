@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE
+from core.clock import SystemClock
 from tests.scenario.harness import HurriedClock, Scene, config, controls, question, said, scene
 
 LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}
@@ -239,7 +240,7 @@ async def test_producer_with_a_wrong_clock_keeps_its_questions_open(tmp_path: Pa
         async with asyncio.timeout(
             10
         ):  # what comes in a connection's first second may be a backlog: it says nothing
-            while abs(bot.producers.offset("planner")) < timedelta(minutes=1):
+            while abs(bot.producers.status()["planner"]["offset_seconds"]) < 60:
                 await stage.says("session.started")
                 await asyncio.sleep(0.3)
         card = await stage.ask(timeout_seconds=300)
@@ -267,3 +268,46 @@ async def test_one_producer_in_trouble_does_not_touch_another(stage: Scene) -> N
         card = await stage.ask()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply()
+
+
+class SetClock(HurriedClock):
+    """The time of day of a machine whose clock can be set; how much time passes is another matter."""
+
+    def __init__(self, ahead: timedelta = timedelta(0)) -> None:
+        super().__init__(1)
+        self.ahead = ahead
+
+
+async def answered_in_full_time(stage: Scene, clock: HurriedClock, token: str) -> None:
+    """Ask; the card is there with its controls and its whole ten minutes, and takes an answer."""
+    words = f"Is this {token}?"
+    card = await stage.ask(token, question=words)
+    assert controls(card) == ["Yes", "No"], said(card)
+    expires = datetime.fromisoformat(stage.record(number=-1)["aaep"]["expiresAt"])
+    assert timedelta(seconds=570) < expires - clock.now() <= timedelta(seconds=600)
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    await stage.reply(token)
+
+
+@pytest.mark.parametrize("steps", [(-7200, 0, -7200), (0, -7200, 3600)], ids=["set right", "set wrong"])
+async def test_step_of_our_clock_kills_no_new_question(tmp_path: Path, steps: tuple[int, ...]) -> None:
+    clock = SetClock(timedelta(seconds=steps[0]))
+    async with scene(tmp_path, producer_clock=SystemClock()) as stage, stage.bot(clock=clock):
+        await asyncio.sleep(1.2)  # what comes in a connection's first second may be a backlog
+        for number, ahead in enumerate(steps):
+            clock.ahead = timedelta(seconds=ahead)
+            for token in (f"rpl_{number}_a", f"rpl_{number}_b"):
+                await answered_in_full_time(stage, clock, token)
+
+
+@pytest.mark.parametrize("steps", [(0, -7200, 0), (7200, -90, 5400)], ids=["set back", "back and forth"])
+async def test_step_of_the_producers_clock_kills_no_new_question(
+    tmp_path: Path, steps: tuple[int, ...]
+) -> None:
+    ours, theirs = SetClock(), SetClock()
+    async with scene(tmp_path, clock=ours, producer_clock=theirs) as stage, stage.bot():
+        await asyncio.sleep(1.2)
+        for number, ahead in enumerate(steps):
+            theirs.ahead = timedelta(seconds=ahead)
+            for token in (f"rpl_{number}_a", f"rpl_{number}_b"):
+                await answered_in_full_time(stage, ours, token)

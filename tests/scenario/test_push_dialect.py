@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ from bot.web.callers import Callers
 from bot.web.push import push_routes
 from bot.web.server import HttpServer, build_app
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.scenario.harness import Scene, config, question, said
+from tests.scenario.harness import Scene, config, controls, question, said
 
 PATIENCE = 60.0
 URL = "http://127.0.0.1:1"
@@ -174,3 +175,28 @@ async def test_confirmation_posted_is_decided_in_the_stream(stage: Scene, pushin
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Reject")
         reply = await reading
         assert (reply["type"], reply["decision"]) == ("confirmation.reply", "reject")
+
+
+@pytest.mark.parametrize("session", ["sess_one", "sess_two"])
+async def test_step_of_the_agents_clock_kills_no_new_question(
+    stage: Scene, pushing: str, session: str
+) -> None:
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        await planner.asks("rpl_1")
+        await stage.card("Shall I go on?")
+        set_back = (stage.clock.now() - timedelta(hours=2)).isoformat()
+        await planner.asks("rpl_2", session=session, question="And now?", timestamp=set_back)
+        card = await stage.card("And now?")
+        assert controls(card) == ["Yes", "No"], said(card)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await planner.reads())["reply_token"] == "rpl_2"
+
+
+async def test_question_kept_back_while_we_were_away_is_as_old_as_it_says(stage: Scene, pushing: str) -> None:
+    long_ago = (stage.clock.now() - timedelta(hours=2)).isoformat()
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        await planner.asks("rpl_1", timestamp=long_ago)
+        card = await stage.card("Shall I go on?")
+        await stage.now_says(card, "Expired")
+        await planner.asks("rpl_2", question="And now?")
+        assert controls(await stage.card("And now?")) == ["Yes", "No"]

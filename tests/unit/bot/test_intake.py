@@ -15,6 +15,8 @@ from bot.delivery.inbox import Item, SqliteInbox
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.intake import Intake
+from bot.ports import Incoming
+from bot.producers.offset import ClockOffset
 from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
 from core.index import Index, summarize
@@ -54,13 +56,14 @@ class Notifier:
 class Clocks:
     """The producer's clock is `behind` ours."""
 
-    behind = timedelta(0)
+    def __init__(self) -> None:
+        self.offset = ClockOffset()
 
-    def offset(self, producer: str) -> timedelta:
-        return self.behind
+    def set_behind(self, behind: timedelta) -> None:
+        self.offset.observe(START - behind, START, 0.0, live=True)
 
-    def deadline(self, producer: str, sent: datetime, timeout_seconds: float) -> datetime:
-        return sent + self.behind + timedelta(seconds=timeout_seconds)
+    def sent_at(self, incoming: Incoming) -> datetime:
+        return self.offset.sent_at(incoming.event.timestamp, incoming.received_at, live=incoming.live)
 
 
 @dataclass
@@ -169,7 +172,7 @@ async def test_extension_of_a_question(
 async def test_expiry_is_on_our_clock(
     world: World, sent: str, live: bool, behind: float, expires: float
 ) -> None:
-    world.clocks.behind = timedelta(seconds=behind)
+    world.clocks.set_behind(timedelta(seconds=behind))
     await world.put(raw(**IN_42, timestamp=sent), live=live)
     await world.worked_off()
     found = await world.ledger.find("CLR-42-001", ISSUE)
@@ -178,7 +181,7 @@ async def test_expiry_is_on_our_clock(
 
 @pytest.mark.parametrize("sent", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
 async def test_backlog_from_the_ends_of_time_is_taken_in(world: World, sent: str) -> None:
-    world.clocks.behind = timedelta(hours=1)
+    world.clocks.set_behind(timedelta(hours=1))
     await world.put(raw(**IN_42, timestamp=sent), live=False)
     await world.worked_off()
     assert await world.records() == [("CLR-42-001", "pending")]

@@ -107,6 +107,9 @@ class ManualClock:
     def now(self) -> datetime:
         return self.time
 
+    def steady(self) -> float:
+        return (self.time - NOW).total_seconds()
+
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,7 @@ from tests.unit.bot.producers.parties import NOW
 
 
 def arrival(size: int = 10) -> Arrival:
-    return Arrival(Frame("x", None, size, 0), NOW, live=False)
+    return Arrival(Frame("x", None, size, 0), NOW, 0.0, live=False)
 
 
 @pytest.mark.parametrize(("items", "bytes_", "size"), [(3, 10_000, 1), (100, 30, 10)])

@@ -48,7 +48,7 @@ def arrival(
 ) -> Arrival:
     text = data if isinstance(data, str) else json.dumps(data)
     values: dict[str, Any] = {"id": "evt_9", "size": len(text), "skimmed": 0, **fields}
-    return Arrival(Frame(text, **values), NOW + timedelta(seconds=3), live, filtered, resumable)
+    return Arrival(Frame(text, **values), NOW + timedelta(seconds=3), 3.0, live, filtered, resumable)
 
 
 async def test_intake_stores_an_event_with_its_cursor() -> None:
@@ -103,7 +103,7 @@ async def test_intake_pages_with_what_could_be_read() -> None:
         '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_1", "agent_id": "a", "question": "Q'
     )
     await desk.intake.take(
-        Arrival(Oversize('{"type": "x:y", "session_id": "sess_2", "question": "Q', 0), NOW, live=False)
+        Arrival(Oversize('{"type": "x:y", "session_id": "sess_2", "question": "Q', 0), NOW, 0.0, live=False)
     )
     first, second = desk.troubles
     assert (first.key, first.session_id, first.agent_id) == ("unreadable:sess_1", "sess_1", "a")
