@@ -94,6 +94,10 @@ class Intake:
         """Ledgers up to `issue` exist: questions that name no issue get numbers above."""
         await self._inbox.reserve_above(issue)
 
+    async def last_issue(self) -> int:
+        """The number that a question without an issue got last; 0: none did."""
+        return await self._inbox.last_issue()
+
     async def drained(self) -> None:
         """Returns when everything that was taken in is worked off."""
         await self._idle.wait()

@@ -83,7 +83,7 @@ class Bot(Assembly):
         self._http = await listening(self)
         if self.webhooks is not None:
             await self.webhooks.restore()
-        found = await asyncio.to_thread(scan, self.ledger)
+        found = await asyncio.to_thread(scan, self.ledger, await self.intake.last_issue())
         for summary in found.summaries:
             self.index.put(summary)
             self.watchman.note(summary)

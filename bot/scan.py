@@ -18,8 +18,12 @@ class Scan:
     highest_issue: int = 0
 
 
-def scan(ledger: FileLedger) -> Scan:
-    """Read every live ledger. Blocking. A ledger that cannot be read does not stop the others."""
+def scan(ledger: FileLedger, last_issue: int = 0) -> Scan:
+    """Read every live ledger. Blocking. A ledger that cannot be read does not stop the others.
+
+    `last_issue`: the reserved number that the storage knows to be given out last.
+    """
+    ledger.claim(last_issue)
     found = Scan(highest_issue=max((issue for issue, _ in ledger.archive.files()), default=0))
     for issue in ledger.issues():
         found.highest_issue = max(found.highest_issue, issue)

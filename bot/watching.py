@@ -22,8 +22,7 @@ from core.router import Router
 
 Noted = Callable[[Summary, Clarification], None]
 _log = structlog.get_logger("clarify.monitor")
-_FILE = re.compile(r"issue-(\d+)\.json")
-_ASIDE = re.compile(r"issue-(\d+)\.json\.unreadable-.+")
+_ASIDE = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 _RETRY = 1.0
 
 
@@ -59,7 +58,8 @@ class LedgerWatch:
             async for changes in awatch(self._ledger.directory, recursive=False, step=20, debounce=200):
                 names = {Path(path).name for _, path in changes}
                 await self._page_asides(names)
-                for issue in sorted({int(m.group(1)) for name in names if (m := _FILE.fullmatch(name))}):
+                found = [self._ledger.issue_of(name) for name in names]
+                for issue in sorted({issue for issue in found if issue is not None}):
                     # One that has to wait is looked at again by itself, and does not keep the others waiting.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
                         busy[issue] = group.create_task(self._look_again(issue), name=f"ledger {issue}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,11 +15,12 @@ from pathlib import Path
 from core.adoption import is_adoptable
 from core.book import Raw, decode, identity, parse
 from core.clarification import DONE, UNDELIVERED, Clarification
-from core.files import sync_folder
+from core.files import read_regular, sync_folder
+from core.folder import Folder
+from core.numbering import Numbers
 
 _log = logging.getLogger("clarify.ledger")
 FOLDER = "archive"
-_FILE = re.compile(r"issue-(\d{1,15})(?:[._-].*)?\.json")
 
 
 def closed_at(record: Clarification) -> datetime | None:
@@ -46,8 +46,9 @@ def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
 class Archive:
     """The folder `archive/` in the ledgers' folder. Blocking; what changes files is for who holds the issue's lock."""
 
-    def __init__(self, ledgers: Path) -> None:
+    def __init__(self, ledgers: Path, numbers: Numbers) -> None:
         self.folder = ledgers / FOLDER
+        self.shelf = Folder(self.folder, numbers, archived=True)
 
     def path(self, issue: int) -> Path:
         """Where an archived ledger is as a rule, and comes back from."""
@@ -56,15 +57,11 @@ class Archive:
     def files(self) -> Iterator[tuple[int, Path]]:
         """Every archived file with its issue; of one issue there may be several, where others began anew."""
         try:
-            entries = list(os.scandir(self.folder))
+            yield from self.shelf.ledgers()
         except FileNotFoundError:
             return
         except OSError as error:
             _log.error("the archive %s cannot be read: %s", self.folder, error.strerror)
-            return
-        for entry in entries:
-            if match := _FILE.fullmatch(entry.name):
-                yield int(match[1]), self.folder / entry.name
 
     def read(self, issue: int) -> Raw | None:
         """An archived ledger; None: there is none, or none that could come back.
@@ -73,7 +70,7 @@ class Archive:
             OSError: it is there and cannot be read.
         """
         try:
-            return decode(self.path(issue).read_bytes())
+            return decode(read_regular(self.path(issue)))
         except FileNotFoundError:
             return None
         except ValueError:

@@ -20,6 +20,7 @@ from core.errors import NotFound
 
 Raw = dict[str, Any]
 _NAME = 60
+_PLAUSIBLE = 999_999_999
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 
@@ -65,10 +66,14 @@ class Book:
 
     def next_seq(self) -> int:
         """A number for a new record: by the file's length, as others number, and never one used before."""
-        pattern = re.compile(rf"CLR-{self.issue}-(\d+)")
-        used = [int(match.group(1)) for item in self._items if (match := pattern.fullmatch(identity(item)))]
-        self.numbered = max(len(self._items), self._highest(), *used) + 1
-        return self.numbered
+        pattern = re.compile(rf"CLR-{self.issue}-([0-9]{{3,15}})")
+        used = {int(match.group(1)) for item in self._items if (match := pattern.fullmatch(identity(item)))}
+        # One that leaves no room for many more was made up by somebody: it is not gone on from.
+        number = max(len(self._items), self._highest(), *(each for each in used if each <= _PLAUSIBLE)) + 1
+        while number in used:
+            number += 1
+        self.numbered = number
+        return number
 
     @property
     def _items(self) -> list[Any]:

@@ -13,6 +13,32 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 _log = logging.getLogger("clarify.ledger")
+NOT_REGULAR = "not a regular file"
+
+
+def read_regular(path: Path) -> bytes:
+    """What a file holds. Others may have put a pipe, a device or a link in its place: that is neither waited for nor
+    followed.
+
+    Raises:
+        OSError: there is none, it is no regular file, or it cannot be read.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, NOT_REGULAR)
+        with open(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
+
+
+def is_odd(path: Path) -> bool:
+    """Whether something is there that is no regular file."""
+    try:
+        return not stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 @contextmanager

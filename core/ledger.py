@@ -7,8 +7,6 @@ are never removed, writes replace the file atomically. A file that does not pars
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -21,12 +19,12 @@ from core.archive import Archive
 from core.book import Book, Oddity, Raw, decode, digest, dump, encode, identity, oddity, parse
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.files import reason, replacing, set_aside
+from core.files import NOT_REGULAR, is_odd, read_regular, reason, replacing, set_aside
+from core.folder import FIRST_RESERVED, Folder
 from core.locks import Held, Locks
 from core.numbering import Numbers
 
 _T = TypeVar("_T")
-_FILE = re.compile(r"issue-(\d+)\.json")
 LOCK_TIMEOUT = 2.0
 __all__ = ["Book", "FileLedger", "Ledger", "Oddity", "Raw", "digest", "dump", "oddity", "parse"]
 
@@ -50,10 +48,11 @@ class FileLedger:
 
     def __init__(self, directory: Path, workers: int = 16) -> None:
         self.directory = directory
-        self.archive = Archive(directory)
         self._locks = Locks(directory)
         self._locks.private.mkdir(parents=True, exist_ok=True)
         self._numbers = Numbers(self._locks.private)
+        self.shelf = Folder(directory, self._numbers)
+        self.archive = Archive(directory, self._numbers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -125,9 +124,17 @@ class FileLedger:
 
     def issues(self) -> Iterator[int]:
         """The numbers of all live ledgers."""
-        for entry in os.scandir(self.directory):
-            if match := _FILE.fullmatch(entry.name):
-                yield int(match.group(1))
+        for issue, _ in self.shelf.ledgers():
+            yield issue
+
+    def claim(self, highest: int) -> None:
+        """Take reserved numbers up to `highest` for given out by us. Blocking."""
+        for shelf in (self.shelf, self.archive.shelf):
+            shelf.claim(highest)
+
+    def issue_of(self, name: str) -> int | None:
+        """The issue of the live ledger of that name; None: it is none."""
+        return self.shelf.issue_of(name)
 
     async def news(self, issue: int) -> list[Raw] | None:
         """The raw records, or None if the file is as this process last wrote or read it here.
@@ -179,7 +186,7 @@ class FileLedger:
             if not is_over(_records(raw)):
                 return False
             _check(held, issue, timeout)
-            self._numbers.note_all(issue, live.read_bytes())
+            self._numbers.note_all(issue, read_regular(live))
             try:
                 self.archive.put(issue, live, raw)
             except OSError as error:
@@ -190,7 +197,7 @@ class FileLedger:
     def read_now(self, issue: int) -> list[Raw]:
         """`read`, blocking."""
         try:
-            return _records(decode(self.path(issue).read_bytes()))
+            return _records(decode(read_regular(self.path(issue))))
         except FileNotFoundError:
             kept = self._archived(issue)
             if kept is None and self.path(issue).exists():
@@ -221,10 +228,12 @@ class FileLedger:
             return self._numbers.highest(issue)
 
         try:
-            content = path.read_bytes()
+            content = read_regular(path)
         except FileNotFoundError:
             return Book(issue, self._archived(issue) or _empty(issue), highest)
         except OSError as error:
+            if is_odd(path):
+                raise LedgerUnreadable(issue, path, NOT_REGULAR, set_aside(path)) from error
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
             return Book(issue, decode(content), highest)
@@ -250,6 +259,8 @@ class FileLedger:
         self, issue: int, content: bytes, before: tuple[int, int] | None, check: Callable[[], None]
     ) -> None:
         try:
+            if before is None and issue >= FIRST_RESERVED:
+                self._numbers.give_out(issue)  # first: a kill must not leave a ledger that is nobody's
             with replacing(self.path(issue), content, self._locks.private) as draft:
                 check()  # as late as can be: writing and syncing the draft took time
                 if before in {None, self._seen.get(issue)}:
@@ -275,7 +286,7 @@ def _records(raw: Raw) -> list[Raw]:
 
 def _state(path: Path) -> tuple[int, int]:
     """What changes with every write of a file, in place or not."""
-    found = path.stat()
+    found = path.lstat()
     return found.st_mtime_ns, found.st_ino
 
 

@@ -26,9 +26,11 @@ from filelock import FileLock, Timeout
 
 from core.clock import iso
 from core.errors import LedgerUnwritable, LockTimeout
+from core.files import read_regular
 
 _log = logging.getLogger("clarify.ledger")
 AGENT = "clarify-bot"
+PRIVATE = ".clarify"  # the folder beside the ledgers that is ours alone
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
 _SELDOM, _OFTEN = 0.002, 0.0005  # seconds; who is the next looks more often
@@ -57,7 +59,7 @@ class Locks:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._private = directory / ".clarify"
+        self._private = directory / PRIVATE
         self._held: set[Held] = set()
         self._guard = threading.Lock()
         self._wake = threading.Event()
@@ -213,8 +215,8 @@ def _recover(marker: Path) -> bool:
 
 def _agent(marker: Path) -> str | None:
     try:
-        content = json.loads(marker.read_text(encoding="utf-8"))
-    except (ValueError, FileNotFoundError):
+        content = json.loads(read_regular(marker))
+    except (ValueError, OSError):
         return None
     return content.get("agent") if isinstance(content, dict) else None
 

@@ -17,6 +17,7 @@ class Numbers:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._given_out: set[int] = set()
 
     def path(self, issue: int) -> Path:
         return self._folder / f"issue-{issue}.seq"
@@ -27,6 +28,20 @@ class Numbers:
             return int(self.path(issue).read_bytes())
         except (FileNotFoundError, ValueError):
             return 0
+
+    def is_given_out(self, issue: int) -> bool:
+        """Whether we ever wrote a ledger of that issue."""
+        if issue not in self._given_out and self.path(issue).exists():
+            self._given_out.add(issue)
+        return issue in self._given_out
+
+    def give_out(self, issue: int) -> None:
+        """Keep that the ledger of an issue is ours, before it is there.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
 
     def note(self, issue: int, number: int) -> None:
         """Keep a number that was given out: it stays known if the ledger is cut to nothing."""
@@ -41,5 +56,5 @@ class Numbers:
 
     def note_all(self, issue: int, content: bytes) -> None:
         """Keep the highest number that some bytes name, if it is higher than what is known."""
-        named = map(int, re.findall(rb"CLR-%d-(\d{1,12})" % issue, content))
+        named = map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content))
         self.note(issue, max(self.highest(issue), 0, *named))

@@ -5,7 +5,6 @@ Nothing is decided here about a clarification: that is `core.router`'s.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,12 +13,12 @@ from pathlib import Path
 from core.archive import Archive
 from core.book import Raw, decode, encode
 from core.errors import LedgerUnwritable, LockTimeout
-from core.files import reason, replacing, sync_folder
+from core.files import read_regular, reason, replacing, sync_folder
+from core.folder import Folder
 from core.locks import Held, Locks
 from core.numbering import Numbers
 
 PATIENCE = 10.0  # seconds for a ledger that somebody else holds: whoever waits sits at a prompt
-_LIVE = re.compile(r"issue-(\d{1,15})\.json")
 
 
 class Upkeep:
@@ -27,11 +26,12 @@ class Upkeep:
 
     def __init__(self, directory: Path, patience: float = PATIENCE) -> None:
         self.directory = directory
-        self.archive = Archive(directory)
         self._patience = patience
         self._locks = Locks(directory)
         self._locks.private.mkdir(parents=True, exist_ok=True)
         self.numbers = Numbers(self._locks.private)
+        self.shelf = Folder(directory, self.numbers)
+        self.archive = Archive(directory, self.numbers)
 
     def close(self) -> None:
         self._locks.close()
@@ -39,12 +39,16 @@ class Upkeep:
     def files(self) -> dict[int, list[Path]]:
         """All ledgers: by issue, the live file first, then what is archived of it."""
         found: dict[int, list[Path]] = {}
-        for path in sorted(self.directory.iterdir()):
-            if match := _LIVE.fullmatch(path.name):
-                found.setdefault(int(match[1]), []).append(path)
+        for issue, path in sorted(self.shelf.ledgers()):
+            found.setdefault(issue, []).append(path)
         for issue, path in sorted(self.archive.files()):
             found.setdefault(issue, []).append(path)
         return found
+
+    def claim(self, highest: int) -> None:
+        """Take reserved numbers up to `highest` for given out by us."""
+        for shelf in (self.shelf, self.archive.shelf):
+            shelf.claim(highest)
 
     def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
         """Let `change` edit what each file of an issue holds, live and archived; those that it says it did are written.
@@ -59,7 +63,7 @@ class Upkeep:
         with self.held(issue) as check:
             for path in self.files().get(issue, []):
                 try:
-                    raw = decode(path.read_bytes())
+                    raw = decode(read_regular(path))
                 except ValueError:
                     unreadable.append(path)
                     continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -13,11 +13,18 @@ from filelock import FileLock, Timeout
 from bot.check.findings import Finding, right, wrong
 from bot.settings import Settings
 from bot.settings.pagers import service_of
+from core.archive import FOLDER as ARCHIVE
+from core.folder import HIGHEST, Folder, Ignored
+from core.locks import PRIVATE
+from core.numbering import Numbers
+
+_LISTED = 20
 
 
 def probe(settings: Settings) -> Iterator[Finding]:
     yield right("configuration", f"{settings.file} is complete")
     yield _folder("ledger.directory", settings.ledger.directory)
+    yield from _ignored(settings)
     yield _storage(settings.storage.path)
     yield from _pagers(settings)
     for index, webhook in enumerate(settings.webhooks):
@@ -51,6 +58,32 @@ def _folder(key: str, folder: Path) -> Finding:
             key, f"{folder} cannot be written: {error.strerror}", "give this user the right to write there"
         )
     return right(key, f"{folder} can be written")
+
+
+def _ignored(settings: Settings) -> Iterator[Finding]:
+    """What is named like a ledger and does not count: others write there, and a question may be in it."""
+    directory, last = settings.ledger.directory, _last_issue(settings.storage.path)
+    numbers = Numbers(directory / PRIVATE)
+    found: list[Ignored] = []
+    for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
+        with suppress(OSError):  # the line about the folder says so
+            found += [each for each in folder.ignored() if not 0 < each.reserved <= last]
+    mend = "move it away, or give it the number of an issue, as a regular file; its questions are not seen"
+    for each in found[:_LISTED]:
+        yield wrong("ledger.directory", f"{each.path} is ignored: {each.why}", mend)
+    if len(found) > _LISTED:
+        more = len(found) - _LISTED
+        yield wrong("ledger.directory", f"{more} more files are ignored for the like", "move them away")
+
+
+def _last_issue(storage: Path) -> int:
+    """The reserved number that was given out last, as far as the storage tells; 0: none, or it does not."""
+    try:
+        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            row = database.execute("select value from counters where name = 'issue'").fetchone()
+    except sqlite3.Error:
+        return 0
+    return int(row[0]) if row and row[0] <= HIGHEST else 0
 
 
 def _storage(path: Path) -> Finding:

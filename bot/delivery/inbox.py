@@ -13,8 +13,9 @@ from typing import Any
 from bot.delivery.store import Store
 from bot.ports import Incoming
 from core.aaep import Event, parse_event
+from core.folder import FIRST_RESERVED, HIGHEST
 
-FIRST_RESERVED_ISSUE = 100_001
+FIRST_RESERVED_ISSUE = FIRST_RESERVED
 Timed = tuple[Incoming, datetime, datetime | None]
 
 
@@ -49,9 +50,16 @@ class SqliteInbox:
     async def reserve_above(self, issue: int) -> None:
         """Never give out numbers up to `issue`: their ledgers exist already (the storage is newer than they are)."""
         await self._store.execute(
-            "insert into counters values ('issue', ?) on conflict (name) do update set value = max(value, excluded.value)",
+            """insert into counters values ('issue', ?) on conflict (name) do update
+               set value = case when value > ? then excluded.value else max(value, excluded.value) end""",
             max(issue, FIRST_RESERVED_ISSUE - 1),
+            HIGHEST,  # beyond, earlier releases followed what others had put beside the ledgers
         )
+
+    async def last_issue(self) -> int:
+        """The reserved number that was given out last; 0: none."""
+        row = await self._store.read_one("select value from counters where name = 'issue'")
+        return row["value"] if row and row["value"] <= HIGHEST else 0
 
     async def cursor(self, producer: str) -> str | None:
         row = await self._store.read_one("select cursor from cursors where producer = ?", producer)

@@ -23,7 +23,8 @@ from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
 from core.archive import FOLDER
 from core.book import decode, parse
 from core.clarification import Clarification
-from core.files import sync_folder
+from core.files import is_odd, sync_folder
+from core.folder import HIGHEST
 from core.forgetting import FORGOTTEN
 from core.transitions import US
 from core.upkeep import Upkeep
@@ -56,7 +57,10 @@ def backup(upkeep: Upkeep, database: Path, folder: Path, *, now: datetime, relea
 
 
 def _copy(upkeep: Upkeep, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
-    version = _copy_storage(database, draft / DATABASE) if database.exists() else None
+    version = None
+    if database.exists():
+        version = _copy_storage(database, draft / DATABASE)
+        upkeep.claim(_last_issue(draft / DATABASE))
     numbers = dict(_copy_ledgers(upkeep, draft / LEDGERS))
     if version is not None:
         _reconcile(draft / DATABASE, _records(draft / LEDGERS))
@@ -97,6 +101,15 @@ def _copy_storage(database: Path, to: Path) -> int:
         raise BackupError(f"{database} could not be copied: {error}.") from error
 
 
+def _last_issue(database: Path) -> int:
+    """The reserved number that was given out last, as far as the storage knows; 0: none."""
+    with closing(sqlite3.connect(database)) as db:
+        row = db.execute(
+            "select value from counters where name = 'issue' and value <= ?", (HIGHEST,)
+        ).fetchone()
+    return int(row[0]) if row else 0
+
+
 def _copy_ledgers(upkeep: Upkeep, to: Path) -> Iterator[tuple[int, int]]:
     """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
     number given out in each.
@@ -114,7 +127,7 @@ def _copy_ledgers(upkeep: Upkeep, to: Path) -> Iterator[tuple[int, int]]:
 
 
 def _asides(directory: Path, issue: int) -> list[Path]:
-    return sorted(directory.glob(f"issue-{issue}.json.unreadable-*"))
+    return sorted(path for path in directory.glob(f"issue-{issue}.json.unreadable-*") if not is_odd(path))
 
 
 def _records(ledgers: Path) -> Iterator[Clarification]:

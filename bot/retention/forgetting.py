@@ -18,6 +18,7 @@ from bot.errors import StorageUnavailable
 from core.book import Raw, decode, identity, parse
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
+from core.files import read_regular
 from core.forgetting import forget_in, is_of_session, is_unsettled
 from core.upkeep import Upkeep
 
@@ -203,7 +204,7 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
 
 
 def _items(path: Path) -> list[Any]:
-    items: list[Any] = decode(path.read_bytes())["clarifications"]
+    items: list[Any] = decode(read_regular(path))["clarifications"]
     return items
 
 

@@ -93,6 +93,7 @@ def _steps(folder: Path) -> Iterator[dict[str, Any]]:
 def _records(folder: Path) -> Iterator[dict[str, Any]]:
     """The records of the ledgers that were written last, the latest file first, until it takes too long."""
     from core.book import decode
+    from core.files import read_regular
 
     deadline, left = time.monotonic() + _SECONDS, _BYTES
     for size, path in _newest(folder):
@@ -100,7 +101,7 @@ def _records(folder: Path) -> Iterator[dict[str, Any]]:
         if left < 0 or time.monotonic() > deadline:
             return
         try:
-            items = decode(path.read_bytes())["clarifications"]
+            items = decode(read_regular(path))["clarifications"]
         except (OSError, ValueError):
             continue  # gone, or being written
         yield from (item for item in reversed(items) if isinstance(item, dict))
@@ -110,7 +111,8 @@ def _newest(folder: Path) -> list[tuple[int, Path]]:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith("issue-") and entry.name.endswith(".json"):
+            is_named = entry.name.startswith("issue-") and entry.name.endswith(".json")
+            if is_named and entry.is_file(follow_symlinks=False):
                 state = entry.stat()
                 found.append((state.st_mtime_ns, state.st_size, folder / entry.name))
     return [(size, path) for _, size, path in heapq.nlargest(_FILES, found)]

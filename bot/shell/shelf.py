@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +10,10 @@ from pathlib import Path
 from core.book import Raw, decode, oddity
 from core.clarification import Clarification
 from core.errors import ClarifyError
+from core.files import read_regular
 from core.ledger import FileLedger, parse
 
 ARCHIVE = "archive"
-_FILE = re.compile(r"issue-(\d{1,15})(?:[._-].*)?\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ async def ledgers(
     live, problems = await asyncio.to_thread(_live, ledger)
     kept: dict[int, list[Path]] = {}
     if archived:
-        kept, more = await asyncio.to_thread(_archived, ledger.directory / ARCHIVE)
+        kept, more = await asyncio.to_thread(_archived, ledger)
         problems += more
     if problems:
         yield Ledger(0, (), problems)
@@ -81,22 +79,21 @@ def _live(ledger: FileLedger) -> tuple[set[int], list[str]]:
         return set(), [f"The folder {ledger.directory} cannot be read ({error.strerror})."]
 
 
-def _archived(folder: Path) -> tuple[dict[int, list[Path]], list[str]]:
+def _archived(ledger: FileLedger) -> tuple[dict[int, list[Path]], list[str]]:
     found: dict[int, list[Path]] = {}
     try:
-        for entry in os.scandir(folder):
-            if match := _FILE.fullmatch(entry.name):
-                found.setdefault(int(match[1]), []).append(folder / entry.name)
+        for issue, path in ledger.archive.shelf.ledgers():
+            found.setdefault(issue, []).append(path)
     except FileNotFoundError:
         return {}, []
     except OSError as error:
-        return found, [f"The folder {folder} cannot be read ({error.strerror})."]
+        return found, [f"The folder {ledger.archive.folder} cannot be read ({error.strerror})."]
     return found, []
 
 
 def _kept(path: Path) -> list[Raw]:
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         return []
     items: list[Raw] = decode(content)["clarifications"]

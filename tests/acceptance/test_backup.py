@@ -142,6 +142,7 @@ def a_ledger(upkeep: Upkeep, issue: int = 7, **more: Any) -> dict[str, Any]:
         "aaep": {"producer": "planner", "sessionId": "s1", "eventId": "e1", "replyToken": "r1"} | more,
     }
     (upkeep.directory / f"issue-{issue}.json").write_text(json.dumps({"clarifications": [record]}))
+    upkeep.numbers.note(issue, 1)  # as whoever gave the number out did
     return record
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,50 @@ async def test_p1_corrupted_ledger_is_set_aside_with_a_page_and_the_bot_lives(st
         await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
         await stage.reply("rpl_2")
     assert stage.record()["id"] == "CLR-100001-002"  # its number is not given out again
+
+
+def strange_files(folder: Path) -> set[str]:
+    """What others may put among the ledgers, all of it named like one; the names."""
+    folder.mkdir(exist_ok=True)
+    waiting = {"id": "CLR-7-001", "issueNumber": 7, "from": "x", "to": "y", "status": "pending"}
+    ledger = json.dumps({"clarifications": [waiting | {"created": "2026-05-24T14:22:00.000Z"}]})
+    numbers = ("99999999999999999999", "999999999999999", "1000000000", "500000", "100001", "007", "0")
+    files = {f"issue-{number}.json" for number in numbers}
+    for name in files:
+        (folder / name).write_text(ledger)
+    os.mkfifo(folder / "issue-88.json")
+    (folder / "issue-89.json").mkdir()
+    (folder / "issue-90.json").symlink_to(folder / "gone")
+    return files | {"issue-88.json", "issue-89.json", "issue-90.json"}
+
+
+async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_number(stage: Scene) -> None:
+    names = strange_files(stage.folder / "ledgers")
+    for token, number in (("rpl_1", 100001), ("rpl_2", 100002)):
+        async with bot_process(stage) as bot:  # SIGTERM ends it with 0
+            for name in names:
+                if not (number > 100001 and name == "issue-100001.json"):  # by then it is ours
+                    assert "is ignored" in await bot.logged(f"{name} is ignored")
+            card = await stage.ask(token, session=f"sess_{token}", question=f"May I, {token}?")
+            assert f"CLR-{number}-" in json.dumps(card.metadata)
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            assert (await stage.reply(token))["response"] is True
+
+
+async def test_strangers_file_where_a_ledger_is_to_be_is_set_aside_and_the_question_shown(
+    stage: Scene,
+) -> None:
+    async with stage.bot():
+        folder = stage.folder / "ledgers"
+        os.mkfifo(folder / "issue-88.json")
+        os.mkfifo(folder / "issue-88.json.lock")
+        os.utime(folder / "issue-88.json.lock", (0, 0))
+        card = await stage.ask(extensions={"agentx": {"issue": 88}})
+        assert "CLR-88-001" in json.dumps(card.metadata)
+        await stage.page("cannot be read")
+        assert list(folder.glob("issue-88.json.unreadable-*"))
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
 
 
 async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(stage: Scene) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -79,6 +80,20 @@ async def server(handler: Callable[[web.Request], Any]) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{site.port}"
     finally:
         await runner.cleanup()
+
+
+async def test_check_lists_what_is_no_ledger_though_it_is_named_like_one(configure: Configure) -> None:
+    settings = configure()
+    folder = settings.ledger.directory
+    (folder / "issue-99999999999999999999.json").write_text("{}")
+    (folder / "issue-100001.json").write_text("{}")
+    (folder / "archive").mkdir()
+    os.mkfifo(folder / "issue-88.json")
+    os.mkfifo(folder / "archive" / "issue-89.2.json")
+    told = [each for each in await wrong(settings) if each.startswith("ledger.directory")]
+    assert len(told) == 4
+    for name in ("issue-99999999999999999999.json", "issue-100001.json", "issue-88.json", "issue-89.2.json"):
+        assert any(f"{name} is ignored" in each for each in told)
 
 
 async def test_check_of_a_right_configuration(configure: Configure) -> None:

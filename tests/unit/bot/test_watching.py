@@ -217,7 +217,7 @@ def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) -> Non
     ledger = FileLedger(tmp_path)
     ledger.path(7).write_text("{")
     ledger.path(100_003).write_text('{"clarifications": [{"id": "junk"}]}')
-    found = scan(ledger)
+    found = scan(ledger, 100_003)
     assert ([type(trouble) for trouble in found.troubles], found.highest_issue) == (
         [LedgerUnreadable],
         100_003,

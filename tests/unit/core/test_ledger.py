@@ -218,7 +218,7 @@ async def test_numbers_stay_used_whoever_starts_the_new_file(ledger: FileLedger)
 
 async def test_unreadable_for_another_reason_is_typed_and_left(ledger: FileLedger) -> None:
     ledger.path(7).mkdir()
-    for call in (ledger.read(7), ledger.transact(7, add)):
+    for call in (ledger.read(7), ledger.news(7)):
         with pytest.raises(LedgerUnreadable, match="left where it is"):
             await call
 
@@ -254,6 +254,66 @@ async def test_issues_are_those_of_live_ledgers(ledger: FileLedger) -> None:
         (ledger.directory / name).write_text("{}")
     (ledger.directory / "archive").mkdir()
     assert list(ledger.issues()) == [7]
+
+
+async def test_only_regular_files_with_a_number_that_can_be_given_out_are_ledgers(
+    ledger: FileLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = ledger.directory
+    odd = {
+        "issue-0.json",
+        "issue-007.json",
+        "issue-1000000000.json",
+        "issue-999999999999999.json",
+        "issue-99999999999999999999.json",
+        "issue-100001.json",
+    }
+    for name in (*odd, "issue-7.json", "issue-100000.json", "issue-\N{ARABIC-INDIC DIGIT FOUR}.json"):
+        (folder / name).write_text('{"clarifications": []}')
+    os.mkfifo(folder / "issue-88.json")
+    (folder / "issue-89.json").mkdir()
+    (folder / "issue-90.json").symlink_to(folder / "issue-7.json")
+    (folder / "issue-91.json").symlink_to(folder / "gone")
+    odd |= {"issue-88.json", "issue-89.json", "issue-90.json", "issue-91.json"}
+    assert sorted(ledger.issues()) == [7, 100_000]
+    assert sorted(ledger.issues()) == [7, 100_000]
+    assert {each.path.name for each in ledger.shelf.ignored()} == odd
+    told = [line.getMessage() for line in caplog.records]
+    assert len(told) == len(odd), "each once"
+    assert [ledger.issue_of(name) for name in ("issue-7.json", "issue-12.json", "issue-88.json", "x")] == [
+        7,
+        12,
+        None,
+        None,
+    ]
+    for issue in (88, 89, 90, 91):
+        with pytest.raises(LedgerUnreadable, match="left where it is"):
+            await ledger.read(issue)
+
+
+async def test_reserved_numbers_count_from_when_we_gave_them_out(ledger: FileLedger) -> None:
+    for issue in (100_001, 100_002, 100_003):
+        write(ledger, issue=issue)
+    await ledger.transact(100_004, add)
+    assert list(ledger.issues()) == [100_004]
+    ledger.claim(100_002)
+    assert sorted(FileLedger(ledger.directory).issues()) == [100_001, 100_002, 100_004]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/etc/passwd")])
+async def test_what_is_no_file_where_a_ledger_is_to_be_is_set_aside(
+    ledger: FileLedger, make: Callable[[Path], None]
+) -> None:
+    make(ledger.path(88))
+    with pytest.raises(LedgerUnreadable, match="not a regular file") as caught:
+        await ledger.transact(88, lambda book: book.next_seq())
+    assert caught.value.aside is not None
+    assert await ledger.transact(88, lambda book: book.next_seq()) == 1
+
+
+async def test_numbers_that_others_made_up_leave_room_for_ours(ledger: FileLedger) -> None:
+    write(ledger, *({"id": f"CLR-7-{number}"} for number in ("999999999999999", "999999999", "1000000000")))
+    assert await ledger.transact(7, lambda book: book.next_seq()) == 1_000_000_001
 
 
 async def test_news_are_what_others_wrote(ledger: FileLedger) -> None:

@@ -124,6 +124,15 @@ async def test_declared_issue_is_the_sessions(inbox: SqliteInbox) -> None:
     assert await issues(inbox) == [42, 42, 43, 42]
 
 
+async def test_number_that_nobody_can_go_on_from_is_left(inbox: SqliteInbox, store: Store) -> None:
+    await store.execute("insert into counters values ('issue', 999999999999999)")
+    assert await inbox.last_issue() == 0
+    await inbox.reserve_above(100_007)
+    await put(inbox)
+    assert await issues(inbox) == [100_008]
+    assert await inbox.last_issue() == 100_008
+
+
 async def test_event_without_a_question_takes_no_number(inbox: SqliteInbox) -> None:
     await put(inbox, other("tool.completed"))
     await put(inbox)
