@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,11 @@ from .state import Json, State
 from .traffic import Traffic
 
 log = logging.getLogger(__name__)
+
+TAB: ContextVar[str] = ContextVar("tab", default="")
+"""The browser tab that acts; "" for what tests and other processes do."""
+COMPLAINTS: ContextVar[list[str] | None] = ContextVar("complaints", default=None)
+"""Where the acting request collects what its person is told of; each request has a list of its own."""
 
 EVENTS = frozenset(
     {
@@ -138,6 +144,8 @@ class Context:
     def show_error(self, user: str, text: str, reason: str) -> None:
         """Tell the acting person that it did not work."""
         self.shown.append(Shown(user, text, self.now(), reason))
+        if (complaints := COMPLAINTS.get()) is not None:
+            complaints.append(text)
         self.changes.notify(f"user:{user}")
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

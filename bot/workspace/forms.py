@@ -22,13 +22,22 @@ def field_name(control: Control) -> str:
 def pressed(blocks: list[Json], posted: Posted) -> tuple[Control, Any]:
     """The control that was used (its field's name is in `pressed`) and what it now holds.
 
+    Where the message was drawn anew in between, its blocks have other ids: what then has the same action and (a button)
+    the same value is the same control.
+
     Raises:
         ControlError: it is not there any more.
     """
-    name = posted.get("pressed", [""])[-1]
-    for control in controls(blocks):
-        if field_name(control) == name:
-            return control, _entered(control, posted.get(name, []))
+    name, value = posted.get("pressed", [""])[-1], posted.get("holds", [""])[-1]
+    there = list(controls(blocks))
+    same = [control for control in there if field_name(control) == name]
+    same += [
+        control
+        for control in there
+        if name.endswith(f":{control.action_id}") and str(control.element.get("value", "")) == value
+    ]
+    for control in same[:1]:
+        return control, _entered(control, posted.get(name, []))
     msg = "That control is not there any more."
     raise ControlError(msg)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import controls
 from .board import Board
-from .context import Context
+from .context import TAB, Context
 from .state import Json, Trigger, View
 
 
@@ -20,12 +20,13 @@ class Views:
         """A new trigger_id for `user`: good once, for `Options.trigger_lifetime`."""
         trigger_id = self._state.next_id("trigger.")
         expires = self._context.now() + self._context.options.trigger_lifetime
-        self._state.triggers[trigger_id] = Trigger(user, expires)
+        self._state.triggers[trigger_id] = Trigger(user, expires, tab=TAB.get())
         return trigger_id
 
-    def open(self, user: str, payload: Json) -> View:
-        """A new modal in place of whatever the user had open."""
+    def open(self, user: str, payload: Json, tab: str = "") -> View:
+        """A new modal in place of whatever the user had open; `tab`: the browser tab that it shows in."""
         view = self._new(user, payload)
+        view.tab = tab
         self._state.modals[user] = [view]
         self._changed(user)
         return view
@@ -35,7 +36,7 @@ class Views:
         stack = self._state.modals.setdefault(user, [])
         view = self._new(user, payload)
         if stack:
-            view.root_view_id, view.previous_view_id = stack[0].id, stack[-1].id
+            view.root_view_id, view.previous_view_id, view.tab = stack[0].id, stack[-1].id, stack[0].tab
         stack.append(view)
         self._changed(user)
         return view

@@ -8,6 +8,7 @@ comes back over the feed.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from . import controls
+from .context import COMPLAINTS, TAB
 from .controls import ControlError
 from .forms import entered_in_view, pressed
 from .scene import RECENT, Scene, Where
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from .server import Workspace
 
-PARTS = {"sidebar", "channel", "thread", "modal", "notices", "home", "traffic"}
+PARTS = {"sidebar", "channel", "thread", "modal", "home", "traffic"}
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".txt": "text/plain", ".svg": "image/svg+xml"}
 _PANEL = {"shown", "hidden"}
 _POLICY = "default-src 'self'; img-src 'self' https: data:; style-src 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -50,7 +52,6 @@ class Page:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._context = workspace.context
-        self._dismissed: dict[str, int] = {}
         self._templates = Environment(
             loader=PackageLoader("templates", "workspace"),
             autoescape=True,
@@ -109,11 +110,9 @@ class Page:
         scene = Scene(self._context, where)
         if template in {"page.html.j2", "channel.html.j2"} and scene.channel.messages:
             self._context.state.read[where.user, where.channel] = next(reversed(scene.channel.messages))
-        shown = self._workspace.errors(where.user)[self._dismissed.get(where.user, 0) :]
         html = self._templates.get_template(template).render(
             scene=scene,
             where=where,
-            notices=shown[-3:],
             version=self._context.changes.seen,
             panel=panel if panel in _PANEL else "auto",
         )
@@ -132,7 +131,8 @@ class Page:
         thread_there = thread if thread in state.channels[channel].messages else None
         at = get("at", "") or None
         everything = bool(get("all", "")) or (at is not None and not self._is_recent(channel, at))
-        return Where(user, channel, thread_there, everything, home=bool(get("home", "")), at=at)
+        home, tab = bool(get("home", "")), get("tab", "")
+        return Where(user, channel, thread_there, everything, home=home, at=at, tab=tab)
 
     def _is_recent(self, channel: str, ts: str) -> bool:
         """Whether the page shows this message without the earlier ones."""
@@ -180,7 +180,6 @@ class Page:
             "edit": self._edit,
             "delete": self._delete,
             "close": self._close,
-            "dismiss": self._dismiss,
             "direct": self._direct,
             "shortcut": self._shortcut,
             "hide": self._hide,
@@ -189,13 +188,19 @@ class Page:
         what = request.match_info["what"]
         if what not in actions:
             raise web.HTTPNotFound
+        TAB.set(where.tab)
+        complaints: list[str] = []
+        COMPLAINTS.set(complaints)
         try:
             fields.values.setdefault("text", [_prompted(request)])
             response = await asyncio.shield(actions[what](fields, where))
         except ControlError as error:
             self._context.show_error(where.user, str(error), "not possible")
             response = None
-        return response or web.Response(status=204)
+        response = response or web.Response(status=204)
+        if complaints:
+            response.headers["X-Notice"] = json.dumps(complaints[-1])  # ASCII, as headers are
+        return response
 
     async def _say(self, fields: Fields, where: Where) -> None:
         text = fields["text"].strip()
@@ -245,10 +250,6 @@ class Page:
 
     async def _close(self, fields: Fields, where: Where) -> None:
         await self._workspace.close_view(where.user, everything=bool(fields["everything"]))
-
-    async def _dismiss(self, fields: Fields, where: Where) -> None:  # noqa: ARG002 — every action has this signature
-        self._dismissed[where.user] = len(self._workspace.errors(where.user))
-        self._context.changes.notify(f"user:{where.user}")
 
     async def _direct(self, fields: Fields, where: Where) -> web.Response:  # noqa: ARG002 — every action has this signature
         channel = self._workspace.board.open_direct(where.user)

@@ -32,6 +32,7 @@ class Where:
     everything: bool = False
     home: bool = False
     at: str | None = None
+    tab: str = ""
 
     def link(self, **changes: str) -> str:
         """The page's address for the same person and channel, with other parts."""
@@ -163,8 +164,9 @@ class Scene:
         return self._rows(sorted(shown, key=lambda m: m.ts))
 
     def modal(self) -> View | None:
+        """The modal on top, in the tab that opened it."""
         views = self.state.views_of(self.where.user)
-        return views[-1] if views else None
+        return views[-1] if views and views[-1].tab in {"", self.where.tab} else None
 
     def home(self) -> View | None:
         return self.state.homes.get(self.where.user)

@@ -13,7 +13,7 @@
 | S0PLATFORM | user group @platform: U0ONCALL, U0ADE |
 | C0AGENTS, C0FALLBACK | #agents, #clarify-fallback: the bot is a member |
 | C0RANDOM | #random: the bot is not a member |
-| C0OLD | #archived: archived |
+| C0OLD | #old-questions: archived |
 
 The app has the command /clarify, the message shortcut "Use as answer" (callback id `clarify.use_as_answer`)
 and a Home tab. Everybody is present (`active`) at the start.
@@ -78,7 +78,7 @@ def seeded(clock: Callable[[], float]) -> State:
         AGENTS: Channel(AGENTS, "agents", list(everyone), created=created),
         FALLBACK: Channel(FALLBACK, "clarify-fallback", [FOLAKE, ADE, ONCALL, BOT_USER], created=created),
         RANDOM: Channel(RANDOM, "random", [u for u in people if u != EVA], created=created),
-        ARCHIVED: Channel(ARCHIVED, "archived", [FOLAKE, BOT_USER], is_archived=True, created=created),
+        ARCHIVED: Channel(ARCHIVED, "old-questions", [FOLAKE, BOT_USER], is_archived=True, created=created),
     }
     state.groups = {PLATFORM: UserGroup(PLATFORM, "platform", "Platform", [ONCALL, ADE])}
     return state

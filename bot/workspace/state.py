@@ -129,7 +129,7 @@ class View:
     previous_view_id: str | None = None
     errors: dict[str, str] = field(default_factory=dict)
     values: Json = field(default_factory=dict)
-    opened_from: str | None = None
+    tab: str = ""  # the browser tab that it opened in; "": any
 
 
 @dataclass
@@ -137,6 +137,7 @@ class Trigger:
     user: str
     expires: float
     used: bool = False
+    tab: str = ""
 
 
 @dataclass

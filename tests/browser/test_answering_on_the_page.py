@@ -7,12 +7,24 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from bot.workspace.seed import ADE, FOLAKE, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.visitor import HANDS, Hand, Visit, card
 from tests.scenario.harness import question
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
+CONSENT = {
+    "type": "aaep:agent.awaiting.confirmation",
+    "session_id": "sess_c",
+    "urgency": "critical",
+    "action": "Drop the table of orders",
+    "consequence": "All 40,000 orders are gone.",
+    "reply_token": "rpl_c",
+    "timeout_seconds": 600,
+    "default_decision": "reject",
+    "risk_level": "high",
+    "irreversible": True,
+}
 MANY = [{"value": f"c{number:02d}", "label": f"Change {number:02d}"} for number in range(1, 13)]
 
 
@@ -93,20 +105,7 @@ async def test_every_kind_of_question_is_answered(visit: Visit, way: str) -> Non
 @pytest.mark.parametrize("way", sorted(HANDS))
 async def test_confirmation_is_asked_once_more_before_it_is_accepted(visit: Visit, way: str) -> None:
     hand, page, words = HANDS[way], await visit.page(), "Drop the table of orders"
-    await visit.stage.producer.emit(
-        {
-            "type": "aaep:agent.awaiting.confirmation",
-            "session_id": "sess_c",
-            "urgency": "critical",
-            "action": words,
-            "consequence": "All 40,000 orders are gone.",
-            "reply_token": "rpl_c",
-            "timeout_seconds": 600,
-            "default_decision": "reject",
-            "risk_level": "high",
-            "irreversible": True,
-        }
-    )
+    await visit.stage.producer.emit(CONSENT)
     accept = card(page, words).get_by_role("button", name="Accept")
     again = page.locator("dialog#ask")
     await hand.press(page, accept)
@@ -119,6 +118,83 @@ async def test_confirmation_is_asked_once_more_before_it_is_accepted(visit: Visi
     await hand.press(page, accept)
     await hand.press(page, again.locator("#ask-confirm"))
     await answered(visit, page, "rpl_c", words, "accept")
+
+
+async def test_what_one_is_doing_survives_a_redrawn_card(visit: Visit) -> None:
+    """A card that is drawn anew while its confirm dialog is open, or its menu, loses neither."""
+    page, stage, words = await visit.page(), visit.stage, "Drop the table of orders"
+    await stage.producer.emit(CONSENT)
+    accept = card(page, words).get_by_role("button", name="Accept")
+    await accept.click()
+    again = page.locator("dialog#ask")
+    await expect(again).to_be_visible()
+    before = stage.workspace.messages(AGENTS)[0].blocks
+    await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 it is late")
+    await stage.workspace.wait_for(lambda: stage.workspace.messages(AGENTS)[0].blocks != before)
+    await stage.workspace.post(FOLAKE, AGENTS, "meanwhile")
+    await expect(page.locator("main article").filter(has_text="meanwhile")).to_be_attached()
+    await again.locator("#ask-confirm").click()
+    assert (await stage.reply("rpl_c"))["decision"] == "accept"
+    await expect(accept).to_have_count(0)
+
+
+async def test_press_that_comes_too_late_says_so_where_it_was_made(visit: Visit) -> None:
+    page, other, stage = await visit.page(), await visit.page(), visit.stage
+    await stage.producer.emit(CONSENT)
+    await card(page, "Drop the table").get_by_role("button", name="Accept").click()
+    await stage.workspace.click(FOLAKE, AGENTS, stage.workspace.messages(AGENTS)[0].ts, label="Reject")
+    await stage.reply("rpl_c")
+    await expect(card(other, "Drop the table")).to_have_count(0)
+    await page.locator("#ask-confirm").click()
+    notice = page.get_by_role("alert")
+    await expect(notice).to_contain_text("That control is not there any more.")
+    await expect(card(page, "Drop the table")).to_have_count(0)
+    await expect(other.get_by_role("alert")).to_be_hidden()
+
+
+async def test_notice_goes_by_itself_and_does_not_pile_up(visit: Visit) -> None:
+    page = await visit.page()
+    await page.clock.install()
+    field, notice = page.get_by_label("Message #agents"), page.get_by_role("alert")
+    for command in ("/first", "/second"):
+        await field.fill(command)
+        await page.keyboard.press("Enter")
+        await expect(notice).to_contain_text(f"{command} is not a valid command")
+    await expect(notice).not_to_contain_text("/first")
+    await page.clock.fast_forward(60_000)
+    await expect(notice).to_be_hidden()
+
+    await field.fill("/third")
+    await page.keyboard.press("Enter")
+    await notice.get_by_role("button", name="Dismiss").click()
+    await expect(notice).to_be_hidden()
+    await page.reload()
+    await expect(notice).to_be_hidden()
+
+
+async def test_press_that_cannot_be_sent_says_so(visit: Visit) -> None:
+    page = await visit.page()
+    await visit.stage.ask(question="Shall I go on?", accepted_response_kinds=["yes_no"], timeout_seconds=3000)
+    await page.route("**/do/press", lambda route: route.abort())
+    await card(page, "Shall I go on?").get_by_role("button", name="Yes", exact=True).click()
+    await expect(page.get_by_role("alert")).to_contain_text("could not be sent")
+    visit.complaints.clear()  # the browser's own word on the request that was cut off
+
+
+async def test_modal_opens_where_it_was_asked_for(visit: Visit) -> None:
+    page, other = await visit.page(), await visit.page()
+    await visit.stage.ask(
+        question="What shall we call it?", accepted_response_kinds=["freetext"], timeout_seconds=3000
+    )
+    for each in (page, other):
+        await expect(card(each, "What shall we call it?")).to_be_visible()
+    await card(page, "What shall we call it?").get_by_role("button", name="Answer").click()
+    await expect(page.locator("dialog#modal").get_by_role("textbox")).to_be_visible()
+    await visit.stage.workspace.post(FOLAKE, AGENTS, "meanwhile")
+    await expect(other.locator("main article").filter(has_text="meanwhile")).to_be_visible()
+    await expect(other.locator("dialog#modal")).to_be_hidden()
+    await page.reload()
+    await expect(page.locator("dialog#modal")).to_be_visible()
 
 
 async def test_page_to_on_call_is_taken(visit: Visit) -> None:

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card, serious
+from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card, serious, tab_to
 from tests.scenario.harness import question
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -176,3 +176,23 @@ async def test_new_messages_move_the_list_only_for_those_who_read_its_end(visit:
 
 def shown_last(page: Page, words: str) -> Locator:
     return page.locator("main article").filter(has_text=words)
+
+
+async def test_traffic_is_one_stop_for_the_tab_key_and_arrows_walk_through_it(visit: Visit) -> None:
+    await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
+    page = await visit.page(size=WIDE)
+    lines = page.locator(".wire > summary")
+    await expect(lines.nth(3)).to_be_visible()
+    await tab_to(page, lines.last)
+    before = await lines.count()
+    await page.keyboard.press("ArrowUp")
+    await expect(lines.nth(before - 2)).to_be_focused()
+    await page.keyboard.press("Home")
+    await expect(lines.first).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".wire pre").first).to_be_visible()
+    await expect(page.locator(".wire pre").first).not_to_have_text("…")
+    await page.keyboard.press("Tab")
+    assert not await page.evaluate("document.querySelector('.wires').contains(document.activeElement)")
+    await page.keyboard.press("Shift+Tab")
+    await expect(lines.first).to_be_focused()

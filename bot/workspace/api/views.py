@@ -9,7 +9,7 @@ import json
 
 from bot.workspace import rules
 from bot.workspace.payloads import view_json
-from bot.workspace.state import Json, View
+from bot.workspace.state import Json, Trigger, View
 
 from .base import ApiError, Args, Caller, Method, Office
 
@@ -18,14 +18,14 @@ MOST_VIEWS = 3
 
 async def open_(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
     payload = checked(args)
-    user = _trigger(office, args)
-    view = office.views.open(user, payload)
+    trigger = _trigger(office, args)
+    view = office.views.open(trigger.user, payload, trigger.tab)
     return {"view": view_json(office.context.state, view)}
 
 
 async def push(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
     payload = checked(args)
-    user = _trigger(office, args)
+    user = _trigger(office, args).user
     if len(office.context.state.views_of(user)) >= MOST_VIEWS:
         raise ApiError("push_limit_reached")
     return {"view": view_json(office.context.state, office.views.push(user, payload))}
@@ -76,8 +76,8 @@ def _check_hash(office: Office, args: Args, view: View | None) -> None:
         raise ApiError("hash_conflict", view=view_json(office.context.state, view))
 
 
-def _trigger(office: Office, args: Args) -> str:
-    """Whose trigger it is; good once, and for three seconds."""
+def _trigger(office: Office, args: Args) -> Trigger:
+    """The trigger that was sent; good once, and for three seconds."""
     trigger = office.context.state.triggers.get(args.text("trigger_id"))
     if trigger is None:
         raise ApiError("invalid_trigger_id")
@@ -86,7 +86,7 @@ def _trigger(office: Office, args: Args) -> str:
     if office.context.now() > trigger.expires:
         raise ApiError("expired_trigger_id")
     trigger.used = True
-    return trigger.user
+    return trigger
 
 
 def _find(office: Office, args: Args) -> View:

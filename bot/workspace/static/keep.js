@@ -4,7 +4,19 @@
 
 const sentAs = new WeakMap();
 const keyOf = (node) => node.dataset.key || sentAs.get(node);
+// What is in use stays as it is until it is let go: a card whose confirm dialog is open, an open menu of choices.
+const openMenu = CSS.supports("selector(:open)") ? "select:open" : null;
+const inUse = (node) => node.contains(keep.asking) || Boolean(openMenu && node.querySelector(openMenu));
 const remember = (node) => { sentAs.set(node, node.outerHTML); return node; };
+
+keep.asking = null; // the control whose confirm dialog is open
+keep.late = false; // something was not drawn because it was in use
+function letGo() {
+  if (keep.late) htmx.trigger(document.body, "refresh");
+  keep.late = false;
+}
+document.addEventListener("change", (event) => { if (event.target.matches("select")) letGo(); });
+document.addEventListener("focusout", (event) => { if (event.target.matches("select")) letGo(); });
 
 function keep(target, fragment) {
   const held = new Map([...target.children].map((node) => [keyOf(node), node]));
@@ -13,6 +25,7 @@ function keep(target, fragment) {
     remember(next);
     const had = held.get(keyOf(next));
     if (had && sentAs.get(had) === sentAs.get(next)) return had;
+    if (had && inUse(had)) { keep.late = true; return had; }
     fresh.push(next);
     return next;
   });

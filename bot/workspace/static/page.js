@@ -18,6 +18,45 @@ feed.onopen = () => {
   lost = false;
 };
 
+// A tab has its own modals, as in Slack; it keeps them over a reload.
+if (!sessionStorage.tab) sessionStorage.tab = Array.from(crypto.getRandomValues(new Uint32Array(2)), (part) => part.toString(36)).join("");
+body.addEventListener("htmx:configRequest", (event) => { event.detail.parameters.tab = sessionStorage.tab; });
+
+// What did not work is said once, where it was done; it goes with the next action, or after a while.
+const NOTICE_SECONDS = 12;
+let noticed = 0;
+const shownNotices = () => document.querySelectorAll(".notices:not([hidden])");
+function notice(text) {
+  hideNotices();
+  const place = (modal.open ? modal : body).querySelector(".notices");
+  place.querySelector("p").textContent = text;
+  place.hidden = false;
+  wait();
+}
+function hideNotices() {
+  clearTimeout(noticed);
+  shownNotices().forEach((place) => { place.hidden = true; });
+}
+function wait() {
+  noticed = setTimeout(() => {
+    if ([...shownNotices()].some((place) => place.matches(":hover, :focus-within"))) wait();
+    else hideNotices();
+  }, NOTICE_SECONDS * 1000);
+}
+body.addEventListener("click", (event) => { if (event.target.closest("[data-dismiss]")) hideNotices(); });
+// On the request itself: its element may be gone by the time that the answer comes.
+body.addEventListener("htmx:beforeSend", (event) => {
+  const { xhr, pathInfo } = event.detail;
+  if (!pathInfo.requestPath.startsWith("/do/")) return;
+  hideNotices();
+  xhr.addEventListener("load", () => {
+    const said = xhr.getResponseHeader("X-Notice");
+    if (said) notice(JSON.parse(said));
+    else if (xhr.status >= 400) notice(`That did not work: the workspace answered with an error (${xhr.status}).`);
+  });
+  xhr.addEventListener("error", () => notice("That could not be sent: the workspace does not answer. Try again."));
+});
+
 // What was entered in a view stays when the view is drawn anew, as far as its fields are still there.
 const fieldsOf = (view) => [...view.querySelectorAll("input[id], textarea[id], select[id]")];
 let entered = new Map();
@@ -43,6 +82,7 @@ body.addEventListener("htmx:beforeSwap", (event) => {
 body.addEventListener("htmx:afterSwap", (event) => {
   const list = event.detail.target.closest("[data-list]");
   if (list) settle(list);
+  if (list && panel.contains(list)) oneStop();
   if (event.detail.target === modal) showModal();
 });
 function settle(list) {
@@ -113,8 +153,13 @@ body.addEventListener("htmx:confirm", async (event) => {
   const { elt, issueRequest } = event.detail;
   if (!elt.dataset.ask) return;
   event.preventDefault();
-  if (await asked(JSON.parse(elt.dataset.ask))) issueRequest(true);
-  else if (elt.matches("form")) elt.reset();
+  keep.asking = elt;
+  const yes = await asked(JSON.parse(elt.dataset.ask));
+  keep.asking = null;
+  if (!yes && elt.matches("form")) elt.reset();
+  if (yes && elt.isConnected) issueRequest(true);
+  else if (yes) notice("That was not sent: what it stood on is gone.");
+  letGo();
 });
 body.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-edit]");
@@ -184,6 +229,26 @@ body.addEventListener("click", (event) => {
   if (body.dataset.menu && !event.target.closest("#side, #menu-toggle")) toggleSide(false);
 });
 
+// The panel is one stop for the Tab key; arrows go from line to line.
+const linesShown = () => [...byId("traffic").querySelectorAll(".wire > summary")].filter((line) => line.checkVisibility());
+function oneStop(line) {
+  const stops = [...byId("traffic").querySelectorAll('.wire > summary[tabindex="0"]')];
+  const wanted = line || stops.find((stop) => stop.checkVisibility()) || linesShown().at(-1);
+  for (const stop of stops) if (stop !== wanted) stop.tabIndex = -1;
+  if (wanted) wanted.tabIndex = 0;
+}
+byId("traffic").addEventListener("focusin", (event) => { if (event.target.matches(".wire > summary")) oneStop(event.target); });
+byId("traffic").addEventListener("change", () => oneStop());
+byId("traffic").addEventListener("keydown", (event) => {
+  if (!event.target.matches(".wire > summary")) return;
+  const lines = linesShown();
+  const here = lines.indexOf(event.target);
+  const next = { ArrowDown: here + 1, ArrowUp: here - 1, Home: 0, End: lines.length - 1 }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  lines[Math.min(Math.max(next, 0), lines.length - 1)].focus();
+});
+
 // The panel: shown or hidden as last chosen where there is room for it beside the chat; whole lines on demand.
 const panel = byId("traffic");
 const panelShown = () => getComputedStyle(panel).display !== "none";
@@ -195,6 +260,7 @@ function togglePanel(shown) {
   tellPanel();
   if (!shown) return byId("traffic-toggle").focus();
   htmx.trigger(body, "traffic");
+  oneStop();
   settle(panel.querySelector("[data-list]"));
 }
 byId("traffic-toggle").addEventListener("click", () => togglePanel(!panelShown()));
@@ -209,6 +275,7 @@ panel.addEventListener("toggle", async (event) => {
 }, true);
 
 document.querySelectorAll("[data-list]").forEach(settle);
+oneStop();
 // A link to a message leads to it, not to the end of the list.
 document.querySelectorAll(".found").forEach((message) => {
   message.closest("[data-list]").dataset.follow = "false";

@@ -141,7 +141,7 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
     ("toml", "expected"),
     [
         (f'[[routes]]\nchannel = "{RANDOM}"', f"routes[0].channel: the bot is not in {RANDOM} (#random)"),
-        (f'[[routes]]\nchannel = "{ARCHIVED}"', f"routes[0].channel: {ARCHIVED} (#archived) is archived"),
+        (f'[[routes]]\nchannel = "{ARCHIVED}"', f"routes[0].channel: {ARCHIVED} (#old-questions) is archived"),
         ('[[routes]]\nchannel = "C0NOWHERE"', "routes[0].channel: Slack says channel_not_found"),
         (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["U0NOBODY"]', "routes[0].answerers: Slack says user_not_found"),
         (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{GONE}"]', f"routes[0].answerers: {GONE} (Gone) is deactivated"),

@@ -222,7 +222,7 @@ async def test_people_and_groups(client: AsyncWebClient) -> None:
     assert ADE in (await client.conversations_members(channel=AGENTS))["members"]
     assert GONE not in (await client.conversations_members(channel=AGENTS))["members"]
     mine = (await client.users_conversations())["channels"]
-    assert {c["name"] for c in mine} == {"agents", "clarify-fallback", "archived"}
+    assert {c["name"] for c in mine} == {"agents", "clarify-fallback", "old-questions"}
 
 
 async def test_rate_limit_answers_429_with_retry_after() -> None:
