@@ -14,11 +14,15 @@ from bot.demo.questions import (
     Question,
     announcement,
     change_to_name,
+    clean_up,
+    handoff,
     mailing,
     name_of_release,
     part_of_customers,
+    regions,
     review,
     start,
+    warm_caches,
     where_first,
     wording,
 )
@@ -133,18 +137,24 @@ async def release(session: Session, number: int, *, fails: bool) -> None:
         return
     await session.ask(review(version))
     await deploy(session, version)
+    if await session.confirm(clean_up(version)):
+        await session.use("deployer", "Deleting old build files", "318 files deleted")
     await write_up(session, version)
     if await session.confirm(mailing(version)):
         await session.use("mailer", "Mailing the announcement", "1,204 mails handed over")
     if fails:
         await fail(session)
     else:
+        await session.tell("handoff.requested", urgency="critical", **handoff(version))
         await session.tell("session.completed", summary_normal=f"Release {version} is out", duration_ms=60000)
 
 
 async def deploy(session: Session, version: str) -> None:
     """Choose where to go and to how many, then go."""
     place = await session.ask(where_first(version))
+    if await session.ask(warm_caches()):
+        await session.use("deployer", "Warming the caches", "Caches are warm")
+    await session.use("deployer", f"Preparing {shown(await session.ask(regions()))}", "Regions are ready")
     await session.use("deployer", f"Deploying {version} to {place}", f"{version} runs on {place}")
     percent = await session.ask(part_of_customers())
     while not isinstance(percent, int | float) or not 1 <= percent <= 100:

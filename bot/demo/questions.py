@@ -21,6 +21,7 @@ class Question:
     context: str | None = None
     default: str | None = None
     default_value: str | bool | float | None = None
+    several: bool = False
     timeout_seconds: int = TIMEOUT_SECONDS
     to: str | None = None  # another agent's role; None: people
 
@@ -36,6 +37,8 @@ class Question:
         }
         if self.choices:
             fields["choices"] = [{"value": value, "label": label} for value, label in self.choices]
+        if self.several:
+            fields["multi_select"] = True
         if self.context:
             fields["context"] = self.context
         if self.default is not None:
@@ -73,6 +76,36 @@ def where_first(version: str) -> Question:
         choices=(("staging", "Staging"), ("canary", "Canary"), ("production", "Production")),
         default="staging",
         default_value="staging",
+    )
+
+
+def regions() -> Question:
+    """Several may be chosen: the labels, joined by commas, are the answer."""
+    return Question(
+        topic="regions",
+        text="Which regions shall it go to today?",
+        kinds=("multiple_choice",),
+        choices=(
+            ("eu", "Europe"),
+            ("us", "North America"),
+            ("apac", "Asia and Pacific"),
+            ("sa", "South America"),
+        ),
+        default="Europe",
+        default_value="Europe",
+        several=True,
+    )
+
+
+def warm_caches() -> Question:
+    """Ask what must be known soon; whoever answers later is told that it is too late."""
+    return Question(
+        topic="caches",
+        text="The deployment begins in a minute. Shall I warm the caches first?",
+        kinds=("yes_no",),
+        default="yes",
+        default_value=True,
+        timeout_seconds=60,
     )
 
 
@@ -194,6 +227,33 @@ def mailing(version: str) -> Action:
             "sender": {"name": "The shop", "address": "news@example.com"},
         },
     )
+
+
+def clean_up(version: str) -> Action:
+    return Action(
+        action=f"Delete the build files of the release before {version}.",
+        consequence="They can be built again at any time; that takes about ten minutes.",
+        risk_level="low",
+        irreversible=False,
+        about={"files": 318, "size": "4.2 GB"},
+    )
+
+
+def handoff(version: str) -> dict[str, Any]:
+    """Hand over to a person what the agent cannot settle."""
+    return {
+        "reason": "The payment provider asks for a person to confirm the new certificate by telephone.",
+        "target_kind": "human",
+        "target_uri": "queue://shop/platform",
+        "urgency_for_handoff": "high",
+        "packaged_context": {
+            "release": version,
+            "provider": "Example Payments",
+            "certificate": "SHA-256 4F:2A:…:9C, since an hour ago",
+            "tried": ["automatic confirmation", "mail to their support"],
+        },
+        "summary_normal": "Somebody has to call the payment provider about its new certificate.",
+    }
 
 
 def wording(text: str) -> str:

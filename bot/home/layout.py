@@ -5,6 +5,7 @@ Agents' words stand in plain text; what is live (people, moments) is the bot's o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -39,7 +40,7 @@ _NOTHING: Mapping[Section, str] = {
     "duty": "No on-call policy is configured.",
     "answers": "No answers yet.",
 }
-_QUESTION, _SAID, _ID, _USERS, _LISTED = 300, 120, 40, 20, 5
+_QUESTION, _SAID, _ID, _SESSION, _USERS, _LISTED = 300, 120, 40, 14, 20, 5
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _DEEPEST = 8
 
@@ -78,7 +79,9 @@ def home(shown: Chosen, words: Mapping[str, str]) -> Home:
     parts.append(_part("taken", shown.taken, _questions("taken", shown.taken, shown.user, words)))
     if not shown.stranger:
         parts.append(_part("agents", shown.agents, [_agent(each) for each in shown.agents.items]))
-        parts.append(_part("ready", shown.ready, [_ready(each) for each in shown.ready.items]))
+        several = Counter(each.name for each in shown.ready.items)
+        ready = [_ready(each, several[each.name] > 1) for each in shown.ready.items]
+        parts.append(_part("ready", shown.ready, ready))
     parts.append(_part("duty", shown.duty, [_duty(each) for each in shown.duty.items]))
     if not shown.stranger:
         parts.append(_part("answers", shown.answers, [_answered(each) for each in shown.answers.items]))
@@ -149,8 +152,9 @@ def _agent(line: AgentLine) -> Row:
     return Row(tuple(facts))
 
 
-def _ready(line: ReadyLine) -> Row:
-    session = inert.clip(inert.line(line.session), _ID)
+def _ready(line: ReadyLine, told_apart: bool) -> Row:  # noqa: FBT001 — one caller
+    """Name a session by its agent; by its id as well only where the agent has several: most ids are random."""
+    session = inert.clip(inert.line(line.session), _SESSION) if told_apart else ""
     named = _name(line.name) + (f", session {session}" if session else "")
     if not line.blocked_by:
         return Row((Words(f"🟢 ready: {named}"),))

@@ -121,6 +121,8 @@ async def test_agent_asks_in_every_way_and_goes_on_with_the_answers() -> None:
         ["yes_no"],
         ["freetext"],  # of another agent
         ["multiple_choice"],
+        ["yes_no"],  # soon too late
+        ["multiple_choice"],  # several
         ["numeric"],
         ["multiple_choice"],
         ["multiple_choice", "freetext"],
@@ -128,8 +130,13 @@ async def test_agent_asks_in_every_way_and_goes_on_with_the_answers() -> None:
     ]
     assert [event["extensions"]["agentx"].get("to") for event in questions[:3]] == [None, ROLE, None]
     assert len(questions[2]["choices"]) == 3
-    assert len(questions[4]["choices"]) > 5
-    assert 10_000 < len(questions[6]["question"]) <= 16384
+    assert questions[3]["timeout_seconds"] == 60
+    assert questions[4]["multi_select"] is True
+    assert len(questions[6]["choices"]) > 5
+    assert 10_000 < len(questions[8]["question"]) <= 16384
+    actions = [event["risk_level"] for event in seen if event["type"].endswith("awaiting.confirmation")]
+    assert actions == ["low", "high"]
+    assert [event["type"] for event in seen].count("aaep:agent.handoff.requested") == 1
     told = " ".join(event.get("summary_normal", "") for event in seen)
     for part in (
         "4.1 runs on canary",
@@ -190,7 +197,7 @@ async def test_agent_goes_on_with_the_default_when_nobody_answers(default: str |
 @pytest.mark.parametrize(("decision", "mails"), [("accept", 1), ("reject", 0)])
 async def test_agent_mails_only_with_consent(decision: str, mails: int) -> None:
     seen = await play(lambda event: decision if "action" in event else sensible(event))
-    (asked,) = [event for event in seen if event["type"].endswith("awaiting.confirmation")]
+    _, asked = [event for event in seen if event["type"].endswith("awaiting.confirmation")]
     assert (asked["risk_level"], asked["irreversible"], asked["default_decision"]) == ("high", True, "reject")
     invoked = [
         event for event in seen if event["type"].endswith("tool.invoked") and event["tool"] == "mailer"

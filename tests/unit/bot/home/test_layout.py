@@ -176,21 +176,36 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
                 AgentLine("architect", "clarifying", clarifications=("CLR-1-001",)),
                 AgentLine("engineer", "blocked", 1, ("architect",), START, ("CLR-1-001",)),
             ),
-            (ReadyLine("reviewer", "s2"), ReadyLine("engineer", "s1", ("CLR-1-001",))),
+            (
+                ReadyLine("reviewer", "s2"),
+                ReadyLine("engineer", "s1", ("CLR-1-001",)),
+                ReadyLine("writer", "sess_0f3c9a77e1b24d5a"),
+                ReadyLine("writer", "sess_b81"),
+            ),
         ),
         duties=(DutyLine("platform", (BEA,), "rotation"), DutyLine("night", ())),
         answers=(Answered("CLR-1-002", 1, "planner", "Port?", "8080", START, "user:slack/T/U", BEA),),
     )
     everybody = Admitted(
-        frozenset({Audience("architect"), Audience("engineer"), Audience("reviewer"), Audience("planner")})
+        frozenset(
+            {
+                Audience("architect"),
+                Audience("engineer"),
+                Audience("reviewer"),
+                Audience("planner"),
+                Audience("writer"),
+            }
+        )
     )
     said = words(view(renderer, snapshot, admitted=everybody)).splitlines()
 
     assert "architect: clarifying (CLR-1-001)" in said
     assert "\u2003└ engineer: blocked on architect (CLR-1-001)" in said
     assert any(line.startswith("since <!date^") for line in said)
-    assert "🟢 ready: reviewer, session s2" in said
-    assert "⛔ blocked: engineer, session s1; waits for CLR-1-001" in said
+    assert "🟢 ready: reviewer" in said
+    assert "⛔ blocked: engineer; waits for CLR-1-001" in said
+    assert "🟢 ready: writer, session sess_0f3c9a77…" in said
+    assert "🟢 ready: writer, session sess_b81" in said
     assert said[said.index("platform:") + 1 : said.index("platform:") + 3] == [f"<@{BEA}>", "rotation"]
     assert said[said.index("night:") + 1].startswith("nobody")
     assert "CLR-1-002 · planner: Port? → 8080" in said
