@@ -12,6 +12,7 @@ from bot.blockkit import OPTION, SECTION
 from bot.codec import Press, action_id
 from bot.parts import ANSWER, NO, VIEW_FULL, YES, Budget, Button, Select, Words, button, pieces
 from bot.rounds import (
+    HOW_TO_COMMENT,
     Round,
     Verbosity,
     closed_words,
@@ -271,6 +272,4 @@ def _closed_by(shown: Round) -> list[Words]:
 
 def _hint(shown: Round) -> str:
     hint = answers.hint(shown.asked)
-    return (
-        f"Or in this thread: {hint[0].lower()}{hint[1:]} A reply that begins with // is talk, not an answer."
-    )
+    return f"Or in this thread: {hint[0].lower()}{hint[1:]} {HOW_TO_COMMENT}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bot import inert
-from bot.rounds import Round, round_of
+from bot.rounds import HOW_TO_COMMENT, Round, round_of
 from core import answers
 from core.clarification import Aaep, Clarification
 
@@ -23,7 +23,6 @@ STALE_CARD = "This card is out of date: the question was asked again since. Plea
 UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
-TALK = "This was taken as talk, not as an answer."
 _QUOTED, _NAME, _WHY = 200, 100, 300
 
 
@@ -71,7 +70,7 @@ def accepted(record: Clarification) -> str:
 def unreadable_reply(asked: Aaep, hint: str | None = None) -> str:
     """A reply in the thread was not understood: how to answer. `hint`: the particular trouble, if known."""
     said = inert.escape(inert.clip(hint, 600)) if hint else inert.escape(answers.hint(asked))
-    return f"That could not be read as an answer. {said} Start with // to talk without answering."
+    return f"I couldn't read that as an answer. {said} {HOW_TO_COMMENT}"
 
 
 def no_open_question() -> str:

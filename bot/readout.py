@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bot import consent, inert
 from bot.rounds import (
+    HOW_TO_COMMENT,
     Round,
     closed_words,
     default_words,
@@ -34,7 +35,7 @@ def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...
     head = " ".join(filter(None, (inert.fallback(_head(shown), 500), inert.fallback(_stakes(shown), 1200))))
     body = inert.fallback(_body(shown), _NO_LIMIT)
     tail = inert.fallback(
-        "\n".join(filter(None, (_deadline(shown, _DEFAULT_LIMIT), answers.hint(shown.asked)))), 900
+        f"{_deadline(shown, _DEFAULT_LIMIT)}\n{answers.hint(shown.asked)} {HOW_TO_COMMENT}", 900
     )
     for line in instead_words(shown, _INSTEAD_LIMIT):
         tail = f"{tail}\n{inert.fallback(sentence(line), 2 * _INSTEAD_LIMIT)}"

@@ -1,14 +1,15 @@
 """Replies in a session's thread, or in a page's: which of them are answers, and what the thread is told. Knows no
 Slack formats.
 
-In a thread with one open question a reply is the answer. A reply that starts with `//` is talk. With several open
-questions its author is asked which one is meant; the text waits meanwhile.
+In a thread with one open question a reply is the answer, unless it is talk (`is_talk`). With several open questions its
+author is asked which one is meant; the text waits meanwhile.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from core.errors import AnswerRejected, ClarifyError, NotFound
 from core.ledger import parse
 
 _log = logging.getLogger("clarify.replies")
-TALK = "//"
+_TALK = re.compile(r"note\s*:|//", re.IGNORECASE)
 JUST_NOW = timedelta(minutes=5)
 _MOST_ASKED_ABOUT = 100
 
@@ -96,7 +97,7 @@ class ThreadReplies:
         Raises:
             StorageUnavailable: nothing was recorded.
         """
-        if not reply.text.strip() or reply.text.lstrip().startswith(TALK):
+        if not reply.text.strip() or is_talk(reply.text):
             return Words()
         try:
             return await self._in_thread(await self._asked_in(reply), reply)
@@ -213,6 +214,27 @@ async def asked_in(thread: Thread, records: Records, audiences: Audiences) -> li
     """
     found = [record for item in await records.read(thread.issue) if (record := parse(item)) is not None]
     return [record for record in found if audiences.is_asked_in(thread, record)]
+
+
+def is_talk(text: str) -> bool:
+    """Whether somebody comments without answering: `note: …` in any case, `(…)` as a whole, or `// …`.
+
+    Slack takes what begins with a slash for a command; where it lets `//` through, that is talk as well.
+    """
+    said = text.strip()
+    return _TALK.match(said) is not None or _is_in_parentheses(said)
+
+
+def _is_in_parentheses(text: str) -> bool:
+    """Whether the parenthesis that begins the text ends with it: `(a) or (b)` is none."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    depth = 0
+    for at, character in enumerate(text, 1):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return at == len(text)
+    return False
 
 
 def moment(ts: str) -> datetime:

@@ -20,6 +20,7 @@ Stage = Literal["open", "answered", "closed"]
 Verbosity = Literal["terse", "normal", "detailed"]
 
 NAME_LIMIT = 80
+HOW_TO_COMMENT = "Start with note: to comment without answering."
 BLANK = "(blank)"
 _REPLY_WORDS = {
     "sending": "Sending to the agent…",

@@ -2,7 +2,7 @@
 
 `@clarify stale` in a channel is answered there, to its author alone; a direct message is answered where it was said.
 A reply in the thread of a page is the answer to its question, and so is a direct message that is no command while
-exactly one page is open for its author. `//` in front makes it talk.
+exactly one page is open for its author, unless it is talk (`is_talk`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bot.commands.shortcut import UseAsAnswer
 from bot.desk import Open, Person, Records, explained
 from bot.errors import SlackError
 from bot.ports import PageThreads, Place, SlackMemory
-from bot.replies import TALK, Words, is_by, moment
+from bot.replies import Words, is_by, is_talk, moment
 from bot.slack import mrkdwn
 from bot.slack.hearing import Heard
 from core.clarification import Clarification, parse_id
@@ -89,7 +89,7 @@ class Asides:
     async def _direct(self, heard: Heard, person: Person) -> Words:
         text = mrkdwn.without(heard.text, self._bot_user)
         plain = mrkdwn.plain(text, self._name_of)
-        if not plain.strip() or plain.lstrip().startswith(TALK):
+        if not plain.strip() or is_talk(plain) or await self._speaks_to_somebody(heard):
             return Words()
         place = Place(heard.channel, heard.thread_ts or None)
         try:
@@ -100,6 +100,12 @@ class Asides:
             reaction = explained(error, "of that id")
             return Words(reaction.text, recorded=reaction.recorded)
         return _aloud(said or await self._commands.run(text, person, place), heard)
+
+    async def _speaks_to_somebody(self, heard: Heard) -> bool:
+        """Whether a reply in the thread of a page mentions somebody: talk there, as it is in a session's thread."""
+        if not heard.thread_ts or not mrkdwn.speaks_to_somebody(heard.text, self._bot_user):
+            return False
+        return bool(await self._page_threads.clarifications_at(heard.channel, heard.thread_ts))
 
     async def _answer_page(self, heard: Heard, text: str, person: Person, place: Place) -> Said | None:
         """In the thread of a page."""

@@ -36,7 +36,9 @@ async def story(stage: Scene) -> None:
         timeout_seconds=3000,
         default_response="no",
     )
-    await stage.workspace.post(ADE, AGENTS, "// checkout changed a lot, but the numbers look good", shown.ts)
+    await stage.workspace.post(
+        ADE, AGENTS, "note: checkout changed a lot, but the numbers look good", shown.ts
+    )
     await stage.workspace.click(FOLAKE, AGENTS, shown.ts, label="Yes")
     await stage.reply("rpl_1")
     await stage.says(

@@ -197,6 +197,23 @@ async def test_modal_opens_where_it_was_asked_for(visit: Visit) -> None:
     await expect(page.locator("dialog#modal")).to_be_visible()
 
 
+async def test_talk_typed_into_the_thread_answers_nothing(visit: Visit) -> None:
+    hand = HANDS["keyboard"]
+    shown = await visit.stage.ask(question="Shall I go on?", timeout_seconds=3000)
+    page = await visit.page(thread=shown.ts)
+    thread = page.get_by_role("complementary", name="Thread")
+    await expect(thread).to_contain_text("Start with note: to comment without answering.")
+    typed = ("note: yes, but let me look", "(no, not yet)", "@folake yes?")
+    for words in (*typed, "yes"):
+        await hand.fill(page, page.get_by_label("Reply", exact=True), words)
+        await hand.press(page, thread.get_by_role("button", name="Send"))
+        await expect(thread.locator("article").filter(has_text=words.lstrip("@")).last).to_be_visible()
+    await answered(visit, page, "rpl_1", "Shall I go on?", True)
+    assert len(visit.stage.producer.replies) == 1
+    assert not visit.stage.workspace.ephemerals(ADE)
+    assert not visit.stage.workspace.errors(ADE)
+
+
 async def test_page_to_on_call_is_taken(visit: Visit) -> None:
     hand, page = HANDS["keyboard"], await visit.page(ONCALL)
     shown = await visit.stage.ask(question="The gate is red. Ship anyway?", timeout_seconds=3000)

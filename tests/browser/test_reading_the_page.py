@@ -19,7 +19,7 @@ async def a_day(visit: Visit) -> str:
     stage = visit.stage
     shown = await stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
     await stage.workspace.post(
-        FOLAKE, AGENTS, "// @platform what do you think? `4.1`", shown.ts, broadcast=True
+        FOLAKE, AGENTS, "note: @platform what do you think? `4.1`", shown.ts, broadcast=True
     )
     await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 it is late")
     await stage.page(WORDS)
@@ -105,7 +105,7 @@ async def test_focus_and_an_open_menu_survive_what_others_do(visit: Visit) -> No
 
 async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit) -> None:
     shown = await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
-    await visit.stage.workspace.post(FOLAKE, AGENTS, "// Kingfisher it is", shown.ts)
+    await visit.stage.workspace.post(FOLAKE, AGENTS, "note: Kingfisher it is", shown.ts)
     page = await visit.page(thread=shown.ts)
     talk = (
         page.get_by_role("complementary", name="Thread")
@@ -115,7 +115,7 @@ async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit)
     await talk.hover()
     await talk.locator(".menu summary").click()
     await talk.get_by_role("button", name="Use as answer").click()
-    assert (await visit.stage.reply())["response"] == "// Kingfisher it is"
+    assert (await visit.stage.reply())["response"] == "note: Kingfisher it is"
 
 
 async def test_own_message_is_edited_and_deleted_in_dialogs(visit: Visit) -> None:

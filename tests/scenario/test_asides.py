@@ -158,6 +158,6 @@ async def test_direct_message_of_somebody_else_answers_no_page(stage: Scene) -> 
         await paged(stage)
         assert "is not understood" in words(await say(stage, FOLAKE, "yes"))
         assert stage.record(42)["status"] == "escalated"
-        await stage.workspace.post(ONCALL, direct(stage, ONCALL), "// yes, I see it")
+        await stage.workspace.post(ONCALL, direct(stage, ONCALL), "note: yes, I see it")
         assert "CLR-42-001" in said(await say(stage, ONCALL, "stale"))
         assert stage.record(42)["status"] == "escalated"

@@ -133,7 +133,7 @@ async def test_thread_takes_its_own_words_and_asks_the_others_back(stage: Scene)
     async with stage.bot():
         card = await confirm(stage)
         await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=card.ts)
-        hint = await stage.whisper(FOLAKE, "could not be read as an answer")
+        hint = await stage.whisper(FOLAKE, "I couldn't read that as an answer")
         assert "accept or reject" in hint.text
         assert stage.producer.replies == []
         await stage.workspace.post(FOLAKE, AGENTS, "reject: too late in the day", thread_ts=card.ts)
@@ -168,7 +168,7 @@ async def test_only_what_the_agent_takes_is_offered(stage: Scene) -> None:
         card = await confirm(stage, allowed_replies=["reject", "postpone"])
         assert controls(card) == ["Reject", "Answer…"]
         await stage.workspace.post(ADE, AGENTS, "accept", thread_ts=card.ts)
-        assert "Reply with reject" in (await stage.whisper(ADE, "could not be read")).text
+        assert "Reply with reject" in (await stage.whisper(ADE, "I couldn't read that")).text
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Reject")
         assert (await decided(stage))["decision"] == "reject"
 

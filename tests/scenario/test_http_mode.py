@@ -121,9 +121,9 @@ async def test_command_that_says_payload_is_heard(stage: Scene) -> None:
 async def test_message_is_used_as_the_answer_by_a_shortcut(stage: Scene) -> None:
     async with in_use(stage):
         card = await stage.ask(accepted_response_kinds=["freetext"])
-        said = await stage.workspace.post(FOLAKE, AGENTS, "// the blue one", card.ts)
+        said = await stage.workspace.post(FOLAKE, AGENTS, "note: the blue one", card.ts)
         assert (await stage.workspace.shortcut(ADE, USE_AS_ANSWER, said.ts, AGENTS)).ok
-        assert (await stage.reply())["response"] == "// the blue one"
+        assert (await stage.reply())["response"] == "note: the blue one"
 
 
 async def test_home_tab_is_shown_to_who_opens_it(stage: Scene) -> None:

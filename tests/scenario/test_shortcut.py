@@ -25,7 +25,7 @@ async def use(stage: Scene, message: Message, user: str = ADE) -> Ephemeral:
 
 async def talk(stage: Scene, text: str, card: Message, user: str = FOLAKE) -> Message:
     """Say something in a session's thread that is no answer by itself."""
-    return await stage.workspace.post(user, AGENTS, f"// {text}", thread_ts=card.thread_ts or card.ts)
+    return await stage.workspace.post(user, AGENTS, f"note: {text}", thread_ts=card.thread_ts or card.ts)
 
 
 async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
@@ -39,7 +39,7 @@ async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
         assert stage.record(42)["status"] in {"answered", "resolved"}
         await stage.whisper(ADE, "CLR-42-001 is answered")
         reply = await stage.reply()
-        assert reply["response"] == "// use the *blue* one & tell @ade"
+        assert reply["response"] == "note: use the *blue* one & tell @ade"
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
         assert not controls(await stage.now_says(card, f"<@{ADE}>"))
     assert len(stage.producer.replies) == 1
@@ -54,7 +54,7 @@ async def test_several_open_questions_are_asked_about_and_answered_by_button(sta
         label = next(each for each in buttons(asked) if "Which region?" in each)
         assert (await stage.workspace.press_ephemeral(ADE, asked, label)).ok
         reply = await stage.reply("rpl_2")
-        assert (reply["response"], reply["decided_by"]) == ("// after lunch", f"user:slack/T0LOCAL/{ADE}")
+        assert (reply["response"], reply["decided_by"]) == ("note: after lunch", f"user:slack/T0LOCAL/{ADE}")
         assert stage.record(number=0)["status"] == "pending"
         await stage.until(lambda: not buttons(asked))  # in its place it says what became of it
         assert "is answered" in words(asked)
@@ -100,5 +100,5 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: Scene) -> None
             assert words(await use(stage, message)) == BUSY
             assert ledger.read_text() == before
         assert "is answered" in words(await use(stage, await talk(stage, "no", card), FOLAKE))
-        assert (await stage.reply())["response"] == "// no"
+        assert (await stage.reply())["response"] == "note: no"
     assert len(stage.producer.replies) == 1

@@ -12,7 +12,7 @@ async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: Scen
     async with stage.bot():
         card = await stage.ask()
         await stage.workspace.post(ADE, AGENTS, "hm, let me think", thread_ts=card.ts)
-        hint = await stage.whisper(ADE, "could not be read as an answer")
+        hint = await stage.whisper(ADE, "I couldn't read that as an answer")
         assert "yes or no" in hint.text
         await stage.workspace.post(ADE, AGENTS, "still thinking", thread_ts=card.ts)
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
@@ -28,7 +28,7 @@ async def test_number_with_two_readings_is_asked_back(stage: Scene) -> None:
         assert stage.record()["status"] == "pending"
 
 
-@pytest.mark.parametrize("talk", ["// yes, I think so", "@folake yes?", "  // no", "yes, says <@U0FOLAKE>"])
+@pytest.mark.parametrize("talk", ["note: yes, I think so", "@folake yes?", "(no)", "yes, says <@U0FOLAKE>"])
 async def test_talk_is_no_answer(stage: Scene, talk: str) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
@@ -72,7 +72,7 @@ async def test_edit_and_deletion_of_the_answer_change_nothing_and_say_so(stage: 
         assert said.thread_ts == card.ts
         assert "go on" in said.text
         await stage.workspace.delete_message(ADE, AGENTS, mine.ts)
-        await stage.workspace.post(ADE, AGENTS, "// sorry", thread_ts=card.ts)
+        await stage.workspace.post(ADE, AGENTS, "note: sorry", thread_ts=card.ts)
     assert stage.record()["aaep"]["response"] == "go on"
     assert len(stage.producer.replies) == 1
 

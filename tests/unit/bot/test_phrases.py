@@ -80,7 +80,7 @@ def test_not_allowed_says_why_and_who_may(answerers: list[str], words: str) -> N
 def test_unreadable_reply_shows_how() -> None:
     record = record_of(accepted_response_kinds=["yes_no"])
     assert phrases.unreadable_reply(record.asked) == (
-        "That could not be read as an answer. Reply with yes or no. Start with // to talk without answering."
+        "I couldn't read that as an answer. Reply with yes or no. Start with note: to comment without answering."
     )
     assert "two ways" in phrases.unreadable_reply(record.asked, "“1,200” can be read in two ways.")
     assert "&lt;!here&gt;" in phrases.unreadable_reply(record.asked, "“<!here>”")

@@ -53,7 +53,8 @@ def test_text_read_aloud_stands_alone() -> None:
         "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
         "Context: Savings.\n"
         "Answer by 24 May 2026, 14:27 UTC. If nobody answers: the agent assumes “65”.\n"
-        "Reply with the number of a choice (1), or its label, or a number (1200 or 12.5)."
+        "Reply with the number of a choice (1), or its label, or a number (1200 or 12.5). "
+        "Start with note: to comment without answering."
     )
 
 
@@ -62,7 +63,7 @@ def test_text_too_long_begins_and_points_to_the_thread() -> None:
     message = card(kinds("yes_no", question=question, default_response="no"))
     assert message.text.startswith("retirement-planner asks (CLR-42-001): word0 word1")
     assert "…\nThis is only the beginning; the whole follows in the thread.\nAnswer by" in message.text
-    assert message.text.endswith("Reply with yes or no.")
+    assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
     assert question in "".join(message.more)
     assert "View full" in labels(message.blocks)
 

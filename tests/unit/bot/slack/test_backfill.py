@@ -32,7 +32,7 @@ async def test_reply_written_while_down_is_the_answer(built: Start) -> None:
 async def test_first_of_several_missed_replies_wins(built: Start) -> None:
     bot = await built()
     record, ts = await bot.asked()
-    for user, text in ((GIO, "yes"), (ADE, "// hm"), (FOLAKE, "no"), (ADE, "yes")):
+    for user, text in ((GIO, "yes"), (ADE, "note: hm"), (FOLAKE, "no"), (ADE, "yes")):
         await bot.ws.post(user, AGENTS, text, thread_ts=ts)
 
     assert await bot.backfill.run() == 4
@@ -109,7 +109,7 @@ async def test_long_thread_is_read_in_pages(built: Start, monkeypatch: pytest.Mo
     monkeypatch.setattr(backfill, "_PAGE", 3)
     record, ts = await bot.asked()
     for n in range(7):
-        await bot.ws.post(ADE, AGENTS, f"// talk {n}", thread_ts=ts)
+        await bot.ws.post(ADE, AGENTS, f"note: talk {n}", thread_ts=ts)
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
 
     assert await bot.backfill.run() == 8

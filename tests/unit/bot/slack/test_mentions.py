@@ -194,7 +194,8 @@ async def test_reply_to_a_page_is_the_answer(start: Start) -> None:
     page = bot.ws.direct(ADE)[-1].ts
     paging.places[page] = (record.id,)
 
-    await say(bot, ADE, channel, "// let me see", page)
+    for talk in ("note: let me see", "(let me see)", "<@U0FOLAKE> do you know?"):
+        await say(bot, ADE, channel, talk, page)
     assert (await bot.find(record)).is_open
     await say(bot, ADE, channel, "stale", page)
 

@@ -28,35 +28,35 @@ async def talk(bot: Bot, text: str, ts: str, user: str = FOLAKE) -> str:
 
 async def test_message_becomes_the_answer_of_whoever_chose_it(bot: Bot) -> None:
     record, ts = await bot.asked(kinds=("freetext",))
-    message = await talk(bot, "// use the *blue* one & ask <@U0ADE>", ts)
+    message = await talk(bot, "note: use the *blue* one & ask <@U0ADE>", ts)
 
     told = await use(bot, message)
 
     found = await bot.find(record)
-    assert str(found.asked.response).startswith("// use the *blue* one & ask @")
+    assert str(found.asked.response).startswith("note: use the *blue* one & ask @")
     assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
     assert "is answered" in told
 
 
 async def test_answer_is_in_the_ledger_when_acknowledged(bot: Bot) -> None:
     record, ts = await bot.asked(kinds=("freetext",))
-    message = await talk(bot, "// blue", ts)
+    message = await talk(bot, "note: blue", ts)
 
     assert (await bot.ws.shortcut(ADE, CALLBACK, message, AGENTS)).ok
 
-    assert (await bot.find(record)).asked.response == "// blue"
+    assert (await bot.find(record)).asked.response == "note: blue"
 
 
 async def test_several_open_questions_are_asked_about(bot: Bot) -> None:
     first, ts = await bot.asked(question="First?", kinds=("freetext",))
     second = await bot.open(question="Second?", kinds=("freetext",))
-    message = await talk(bot, "// blue", ts)
+    message = await talk(bot, "note: blue", ts)
 
     assert "Which question" in await use(bot, message)
     shown = bot.ws.ephemerals(ADE)[-1]
     assert (await bot.ws.press_ephemeral(ADE, shown, "2. Second?")).ok
 
-    assert (await bot.find(second)).asked.response == "// blue"
+    assert (await bot.find(second)).asked.response == "note: blue"
     assert (await bot.find(first)).is_open
     await bot.ws.wait_for(lambda: "is answered" in bot.ws.ephemerals(ADE)[-1].text)
     assert not bot.ws.ephemerals(ADE)[-1].blocks  # the question which one is gone
@@ -64,7 +64,7 @@ async def test_several_open_questions_are_asked_about(bot: Bot) -> None:
 
 async def test_nothing_open_is_said(bot: Bot) -> None:
     record, ts = await bot.asked()
-    message = await talk(bot, "// yes", ts)
+    message = await talk(bot, "note: yes", ts)
     await bot.ws.click(FOLAKE, AGENTS, ts, label="No")
 
     assert "No question is open in this thread" in await use(bot, message)
@@ -87,7 +87,7 @@ async def test_card_is_no_answer(bot: Bot) -> None:
 
 async def test_who_may_not_is_told_so(bot: Bot) -> None:
     record, ts = await bot.asked(kinds=("freetext",))
-    message = await talk(bot, "// yes", ts)
+    message = await talk(bot, "note: yes", ts)
 
     assert "You cannot answer this" in await use(bot, message, GIO)
     assert (await bot.find(record)).is_open
@@ -96,7 +96,7 @@ async def test_who_may_not_is_told_so(bot: Bot) -> None:
 async def test_message_that_does_not_fit_gets_a_hint(bot: Bot) -> None:
     question: dict[str, Any] = choices("Staging", "Production")
     record, ts = await bot.asked(**question)
-    message = await talk(bot, "// the moon", ts)
+    message = await talk(bot, "note: the moon", ts)
 
     assert "number of a choice" in await use(bot, message)
     assert (await bot.find(record)).is_open
@@ -107,7 +107,7 @@ async def test_busy_ledger_is_told_before_the_acknowledgement_or_there_is_none(
     bot: Bot, reached: bool
 ) -> None:
     record, ts = await bot.asked(kinds=("freetext",))
-    message = await talk(bot, "// blue", ts)
+    message = await talk(bot, "note: blue", ts)
     if not reached:
         bot.ws.context.options = replace(bot.ws.context.options, response_uses=0, ack_timeout=4.0)
 

@@ -66,7 +66,10 @@ async def test_reply_also_sent_to_the_channel_counts(bot: Bot) -> None:
     assert (await bot.find(record)).asked.response is True
 
 
-@pytest.mark.parametrize("text", ["// yes", "  //no idea", "@folake yes?"])
+@pytest.mark.parametrize(
+    "text",
+    ["note: yes", " NOTE : no", "Note:yes", "(yes)", " (hm (no)) ", "// yes", "  //no idea", "@folake yes?"],
+)
 async def test_talk_is_not_an_answer(bot: Bot, text: str) -> None:
     record, ts = await bot.asked()
 
@@ -74,6 +77,15 @@ async def test_talk_is_not_an_answer(bot: Bot, text: str) -> None:
 
     assert (await bot.find(record)).is_open
     assert not bot.told(ADE)
+
+
+@pytest.mark.parametrize("text", ["notes: blue", "(a) or (b)", "blue (the light one)", "(", "not: e"])
+async def test_what_only_looks_like_talk_is_an_answer(bot: Bot, text: str) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+
+    await reply(bot, ADE, ts, text)
+
+    assert (await bot.find(record)).asked.response == text
 
 
 async def test_mention_of_the_bot_is_left_out(bot: Bot) -> None:
@@ -176,10 +188,10 @@ async def test_deletion_of_an_answer_changes_nothing_and_says_so(bot: Bot) -> No
 
 async def test_edit_of_talk_is_not_mentioned(bot: Bot) -> None:
     _, ts = await bot.asked()
-    talk = await reply(bot, ADE, ts, "// hm")
+    talk = await reply(bot, ADE, ts, "note: hm")
     before = len(bot.ws.thread(AGENTS, ts))
 
-    await bot.ws.edit(ADE, AGENTS, talk, "// hmm")
+    await bot.ws.edit(ADE, AGENTS, talk, "note: hmm")
     await bot.ws.wait_for(lambda: bot.ws.acks[-1].payload_type == "message.message_changed")
     await bot.intake.idle()
 
