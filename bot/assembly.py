@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish
@@ -42,6 +43,7 @@ from bot.settings import ProducerSettings, Settings
 from bot.slack.calls import ask
 from bot.slack.door import SlackDoor
 from bot.slack.gate import Gate
+from bot.slack.unread import PATIENCE
 from bot.slack.wiring import Ports
 from bot.watching import LedgerWatch
 from core.clarification import Clarification, parse_id
@@ -221,6 +223,7 @@ class Assembly(Foundation):
                 memory=SqliteSlackMemory(self.store, self.messages.in_flight),
                 renderer=self.renderer,
                 index=self.index,
+                unread=self.unread,
                 teller=self.delivery,
                 refresh=self.delivery.refresh,
                 clock=self.clock,
@@ -236,6 +239,16 @@ class Assembly(Foundation):
                 known=self._known,
             )
         )
+
+    def _held(self, clarification: str) -> datetime | None:
+        if (until := self.unread.until(clarification)) is not None:
+            return until
+        deaf = self.door.deaf_since
+        known = self._summary_of(clarification)
+        if deaf is None or known is None or not self.audiences.shows(known):
+            return None
+        until = deaf + PATIENCE
+        return until if until > self.clock.now() else None
 
     def _known(self, gate: Gate) -> None:
         """Slack told who we are: from now on people can be told apart."""

@@ -171,6 +171,14 @@ class Desk:
         decider = Decider(await self._gate.decided_by(person), "slack", person.team, person.user)
         return Reaction(record=await self._router.answer(clarification_id, read, decider, at, round))
 
+    async def refusal(self, record: Clarification, person: Person, place: Place) -> Reaction | None:
+        """What somebody is told who may not answer; None if they may.
+
+        Raises:
+            SlackError: Slack does not tell who they are.
+        """
+        return await self._refused(record.id, audience_of(record), person, place)
+
     def notice(self, phrase: str) -> View:
         """A modal that says something."""
         return self._modals.message_modal("Not answered", self.plain(phrase))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from abc import ABC, abstractmethod
+from datetime import datetime
 from functools import partial
 
 from bot.audience import Audiences
@@ -19,6 +20,7 @@ from bot.sessions import Sessions
 from bot.settings import Settings
 from bot.slack.calls import permalink
 from bot.slack.people import People
+from bot.slack.unread import Unread
 from bot.slack.web import web_client
 from bot.telemetry import Telemetry
 from bot.webhooks.build import webhooks_of
@@ -42,14 +44,22 @@ class Foundation(ABC):
         self.vitals = Vitals(store, clock, seconds=time.monotonic)
         self.index = Index()
         self.ledger = FileLedger(settings.ledger.directory)
-        self.router = Router(self.ledger, clock, settings.monitor.sla, self._changed)
+        self.router = Router(
+            self.ledger,
+            clock,
+            settings.monitor.sla,
+            self._changed,
+            may_be_answered=lambda clarification: self._held(clarification) is not None,
+        )
         self.watchman = Watchman(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
             router=self.router,
             ledger=self.ledger,
             clock=clock,
+            held=self._held,
             alarm=settings.monitor.alarm,
         )
+        self.unread = Unread(clock, released=self.watchman.release)
         self.web = web_client(settings)
         self.people = People(self.web)
         self.renderer = Renderer()
@@ -71,3 +81,9 @@ class Foundation(ABC):
     @abstractmethod
     def _changed(self, record: Clarification) -> None:
         """We wrote a record."""
+
+    @abstractmethod
+    def _held(self, clarification: str) -> datetime | None:
+        """How long the end of a question waits at the latest, since it may have been answered unheard; None: it does
+        not wait.
+        """

@@ -1,7 +1,8 @@
 """The bot's life: starts every part in order, stops it in order. `bot.assembly` builds them.
 
 Order of the start (promise P10): producers and delivery at once; then, before new clicks are taken, what was missed:
-events of producers, replies in threads, timers that ran out.
+events of producers, replies in threads, timers that ran out. Clicks wait for it no longer than ten seconds; the rest is
+caught up with beside them, and no question expires before its thread was read, or minutes have passed.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from bot.scan import scan
 from bot.serving import listening
 from bot.settings import Settings
 from bot.web.server import HttpServer
-from core.clock import Clock, SystemClock
+from core.clock import Clock, SystemClock, within
 from core.errors import LedgerUnreadable
 
 _log = structlog.get_logger("clarify")
-# A producer that does not answer holds up new clicks no longer than this. Seconds.
-_CONTACT, _DRAIN = 3.0, 10.0
+# A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
+# `_CATCH_UP`: with what connecting takes that is ten. Seconds.
+_CONTACT, _CATCH_UP = 3.0, 8.0
 # While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
 _SLACK_HEAD_START = 60.0
 _HEARTBEAT_TIMEOUT = 10.0
@@ -87,6 +89,7 @@ class Bot(Assembly):
         for summary in found.summaries:
             self.index.put(summary)
             self.watchman.note(summary)
+        await self.door.expect()
         await self.intake.reserve_above(found.highest_issue)
         await self.delivery.restore()
         await self.paging.restore()
@@ -165,25 +168,21 @@ class Bot(Assembly):
     async def _open_slack(self) -> None:
         """Catch up, then take new clicks; runs until the connection's supervision ends."""
         await self.door.introduce()
-        await self.producers.first_contact(_CONTACT)
-        try:
-            async with asyncio.timeout(_DRAIN):
-                await self.intake.drained()
-        except TimeoutError:
-            _log.warning("producers' backlog is still being worked off; taking clicks all the same")
-        await self._posts_found()
-        await self.door.catch_up()
+        if not await within(self.clock, _CATCH_UP, self._catch_up()):
+            _log.warning("what was missed is still being read; taking clicks all the same")
+            self.door.look_back()
         self._caught_up.set()
         await self.watchman.catch_up()
         await self.door.open()
 
-    async def _posts_found(self) -> None:
-        """Posts of unknown outcome are looked up first: people may have replied to them."""
-        try:
-            async with asyncio.timeout(_DRAIN):
-                await self.messages.in_flight.settled()
-        except TimeoutError:
-            _log.warning("posts of unknown outcome are still being looked up")
+    async def _catch_up(self) -> None:
+        """What producers and people said while we were away."""
+        await self.producers.first_contact(_CONTACT)
+        await self.intake.drained()
+        # Posts of unknown outcome are looked up first: people may have replied to them.
+        await self.messages.in_flight.settled()
+        self.door.look_back()
+        await self.door.caught_up()
 
     async def _run_monitor(self) -> None:
         """Timers run from the moment that missed replies are in: an answer given in time comes first."""

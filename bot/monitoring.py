@@ -7,8 +7,8 @@ happened meanwhile, by whichever process, counts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import structlog
@@ -29,6 +29,7 @@ _PUT_BACK = timedelta(minutes=1)
 _AT_A_TIME = 10  # texts compared before others have their turn on the event loop
 # A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
 _LONGEST_SLEEP = 30.0
+_HELD = timedelta(seconds=15)  # what holds a question may end unheard
 _AT_ONCE = 8  # ledgers acted on side by side: one whose lock somebody holds does not hold up the others
 
 
@@ -40,7 +41,8 @@ class Reading(Protocol):
 class Watchman:
     """`note` whatever changed, `trigger` whatever passes; `run` acts on what the monitor finds.
 
-    With `alarm` false it acts on triggers only.
+    With `alarm` false it acts on triggers only. `held` tells how long a question does not expire yet, at the latest,
+    since an answer to it may not be known here; call `release` when it may be known.
     """
 
     def __init__(
@@ -50,13 +52,16 @@ class Watchman:
         router: Router,
         ledger: Reading,
         clock: Clock,
+        held: Callable[[str], datetime | None] = lambda _: None,
         alarm: bool = True,
     ) -> None:
         self._monitor = monitor
         self._router = router
         self._ledger = ledger
         self._clock = clock
+        self._held = held
         self._alarm = alarm
+        self._holding: dict[str, int] = {}  # what was due and is held, with its issue
         self._dirty: set[int] = set()
         self._left: list[Finding] = []  # stuck or deadlocked ones whose ledger could not be had
         self._wake = asyncio.Event()
@@ -74,6 +79,13 @@ class Watchman:
         due = self._monitor.next_due()
         if due is not None and due <= self._clock.now():
             self._wake.set()
+
+    def release(self) -> None:
+        """What was held may be held no longer."""
+        holding, self._holding = self._holding, {}
+        for clarification, issue in holding.items():
+            self._monitor.again(clarification, issue, self._clock.now())
+        self._wake.set()
 
     async def run(self) -> None:
         """Act on what is found, when it is; runs until cancelled."""
@@ -167,6 +179,11 @@ class Watchman:
             call = await self._router.attend(finding.clarification)
             if call is not None:
                 _log.warning("attended", id=finding.clarification, call=call.kind)
+            elif (until := self._held(finding.clarification)) is not None:
+                _log.info("its end waits until its thread was read", id=finding.clarification)
+                self._holding[finding.clarification] = finding.issue
+                at = min(until, self._clock.now() + _HELD)
+                self._monitor.again(finding.clarification, finding.issue, at)
             return
         _log.warning("found", id=finding.clarification, kind=finding.kind, others=list(finding.others))
         words = await self._words(finding, finding.kind)

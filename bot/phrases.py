@@ -23,12 +23,13 @@ STALE_CARD = "This card is out of date: the question was asked again since. Plea
 UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
+_READ_LATE = "I could read it in Slack only after the decision, so it did not count."
 _QUOTED, _NAME, _WHY = 200, 100, 300
 
 
-def already_answered(record: Clarification) -> str:
-    """Somebody was first: who, what, when."""
-    shown = round_of(record)
+def already_answered(record: Clarification, number: int | None = None) -> str:
+    """Somebody was first: who, what, when. `number`: the round that is meant; None: the last."""
+    shown = round_of(record, number)
     return f"{_id(record)} was already answered by {_who(shown)}: {_quoted(shown.answer_label)}{_when(shown.answered_at)}."
 
 
@@ -37,6 +38,9 @@ def closed(record: Clarification) -> str:
     shown = round_of(record)
     if shown.stage == "answered":
         return already_answered(record)
+    if record.is_open:
+        over = f"its time ran out{_when(record.asked.expires_at)}"
+        return f"{_id(record)} takes no new answer: {over}. Replies written before that are still being looked for."
     why = {
         "expired": _expired(record.asked),
         "cancelled": "the agent's session was cancelled",
@@ -47,6 +51,17 @@ def closed(record: Clarification) -> str:
     if why:
         return f"{_id(record)} takes no answer any more: {why}."
     return f"{_id(record)} takes no answer any more: it is {record.status}{_closed_by(shown)}."
+
+
+def found_late(label: str, decided: str) -> str:
+    """Somebody's reply was in time, and was read after the decision. `decided`: what `closed` or `already_answered` said."""
+    return f"Your reply {_quoted(label)} was written in time, but {_READ_LATE} {decided}"
+
+
+def found_late_aloud(user: str, label: str, said_at: datetime, decided: str) -> str:
+    """The same, for everybody in the thread."""
+    replied = f"{inert.mention(user)} replied {_quoted(label)} in time{_when(said_at)}"
+    return f"{replied}, but {_READ_LATE} {decided}"
 
 
 def not_allowed(why: str, answerers: Sequence[str]) -> str:

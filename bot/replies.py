@@ -19,6 +19,7 @@ from bot.audience import Audiences
 from bot.desk import Desk, Person, Reaction, Records, explained
 from bot.errors import SlackError
 from bot.ports import PageThreads, Place, SlackMemory, Thread
+from bot.rounds import Round, round_of
 from core import answers
 from core.clarification import Answer, Clarification
 from core.clock import Clock
@@ -137,11 +138,56 @@ class ThreadReplies:
             for record in mine
             if record.is_open and not (reply.missed and await self._is_older(reply, record))
         ]
-        if not waiting:
-            return await self._too_late(mine, reply)
-        if len(waiting) > 1:
-            return await self._ask_which(waiting, reply)
-        return await self._answer(waiting[0], reply)
+        decided = [record for record in mine if await self._decided_since(record, reply) is not None]
+        if len(waiting) + len(decided) > 1 and waiting:
+            return await self._ask_which([*waiting, *decided], reply)
+        if waiting:
+            return await self._answer(waiting[0], reply)
+        if decided:
+            return await self._found_late(max(decided, key=_decided_last), reply)
+        return await self._too_late(mine, reply)
+
+    async def _decided_since(self, record: Clarification, reply: Reply) -> Round | None:
+        """The round that a missed reply could have answered in time, had it been known before that was decided."""
+        if not reply.missed:
+            return None
+        shown = await self._shown_to(record, reply)
+        if shown is None or shown.stage == "open":
+            return None
+        ended = shown.answered_at or (record.resolved_at if shown.is_current else None)
+        expires = shown.asked.expires_at
+        in_time = expires is None or reply.at < expires
+        return shown if in_time and ended is not None and reply.at < ended else None
+
+    async def _shown_to(self, record: Clarification, reply: Reply) -> Round | None:
+        """The round that was shown when a reply was written."""
+        if not await self._is_older(reply, record):
+            return round_of(record)
+        for number in range(record.round - 1, 0, -1):
+            shown = await self._memory.shown_at(record.id, number, reply.channel)
+            if shown and float(shown) < float(reply.ts):
+                return round_of(record, number)
+        return None
+
+    async def _found_late(self, record: Clarification, reply: Reply) -> Words:
+        """It was written in time and found after the decision: its author is told, and the thread shows it as that."""
+        shown = await self._decided_since(record, reply)
+        if shown is None:
+            return Words()
+        try:
+            label = answers.from_text(shown.asked, reply.text).label
+        except AnswerRejected:
+            return Words()  # talk
+        if (refused := await self._desk.refusal(record, reply.person, reply.place)) is not None:
+            return _told(refused)
+        decided = (
+            phrases.closed(record) if shown.is_current else phrases.already_answered(record, shown.number)
+        )
+        return Words(
+            phrases.found_late(label, decided),
+            aloud=phrases.found_late_aloud(reply.person.user, label, reply.at, decided),
+            key=f"found-late:{reply.channel}:{reply.ts}",
+        )
 
     async def _is_older(self, reply: Reply, record: Clarification) -> bool:
         """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
@@ -263,6 +309,10 @@ def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
     if by is None or at is None or by.user != user:
         return False
     return abs(at - said_at) < timedelta(milliseconds=1)
+
+
+def _decided_last(record: Clarification) -> datetime:
+    return _closed_at(record) or record.asked_last
 
 
 def _closed_at(record: Clarification) -> datetime | None:

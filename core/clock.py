@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -39,3 +40,17 @@ class SystemClock:
 def iso(moment: datetime) -> str:
     """RFC 3339 in UTC with milliseconds and `Z`, as ledgers and AAEP write it."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]) -> bool:
+    """Whether `work` ends within `seconds` of the clock's time; it is cancelled if not. Raises what it raises."""
+    working, limit = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait({working, limit}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        for task in (working, limit):
+            task.cancel()
+        await asyncio.gather(working, limit, return_exceptions=True)

@@ -47,13 +47,18 @@ class Router(Steering):
         sla: timedelta,
         changed: Changed,
         patience: float = LOCK_TIMEOUT,
+        *,
+        may_be_answered: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`patience`: how many seconds somebody else may hold a ledger before LockTimeout."""
+        """`patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether an
+        answer to a clarification may have been given that is not known here yet; until that is known it does not expire.
+        """
         self._ledger = ledger
         self._clock = clock
         self._sla = sla
         self._changed = changed
         self._patience = patience
+        self._may_be_answered = may_be_answered
 
     async def open(self, issue: int, ask: Ask) -> Opened:
         """Write down a question. Idempotent by producer, session, reply token and words.
@@ -132,7 +137,7 @@ class Router(Steering):
         def decide(book: Book) -> Clarification | NotOpen:
             record = book.get(clarification_id)
             if has_expired(record, at):
-                return Closed(book.put(abandoned(record, "expired", self._clock.now())))
+                return self._expired(book, record)
             if round is not None and round < record.round and record.is_open:
                 return Superseded(record)
             answer = read(record) if record.is_open else Answer("", "")
@@ -161,7 +166,7 @@ class Router(Steering):
 
         def decide(book: Book) -> None:
             record, now = book.get(clarification_id), self._clock.now()
-            if has_expired(record, now):
+            if has_expired(record, now) and not self._may_be_answered(record.id):
                 book.put(abandoned(record, "expired", now))
 
         await self._transact(issue, decide)

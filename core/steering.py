@@ -35,11 +35,12 @@ class Steering(ABC):
     """The part of the router that keeps questions from ageing unseen.
 
     Every method but `attend` raises, as `Router.answer` does, NotFound, or AlreadyAnswered or Closed with the record
-    as it is; one whose time has run out is abandoned, and told as Closed. All raise what `Ledger.transact` raises.
+    as it is; one whose time has run out is abandoned, unless it may have been answered, and told as Closed. All raise what `Ledger.transact` raises.
     """
 
     _clock: Clock
     _sla: timedelta
+    _may_be_answered: Callable[[str], bool]
 
     @abstractmethod
     async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T: ...
@@ -55,6 +56,8 @@ class Steering(ABC):
         def decide(book: Book) -> Call | None:
             record, now = book.get(clarification_id), self._clock.now()
             call = due_call(record, self._sla, now)
+            if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
+                return None
             if call is not None:
                 book.put(done(record, call, now, self._sla))
             return call
@@ -152,7 +155,7 @@ class Steering(ABC):
         def decide(book: Book) -> Clarification | NotOpen:
             record, now = book.get(clarification_id), self._clock.now()
             if has_expired(record, at or now):
-                return Closed(book.put(abandoned(record, "expired", now)))
+                return self._expired(book, record)
             after = change(record)
             return after if after is record else book.put(after)
 
@@ -160,6 +163,12 @@ class Steering(ABC):
         if isinstance(outcome, NotOpen):
             raise outcome
         return outcome
+
+    def _expired(self, book: Book, record: Clarification) -> Closed:
+        """What is told of one whose time has run out; it is written down if nobody can have answered it in time."""
+        if self._may_be_answered(record.id):
+            return Closed(record)
+        return Closed(book.put(abandoned(record, "expired", self._clock.now())))
 
 
 def check_length(record: Clarification, text: str, what: str = "answer") -> None:

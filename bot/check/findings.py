@@ -118,6 +118,17 @@ def group(subject: str, group_id: str, answer: Mapping[str, Any]) -> Finding:
     return right(subject, f"user group {group_id} has {len(members)} member{'s' if len(members) > 1 else ''}")
 
 
+def history(retry_after: str | None) -> Finding:
+    """Slack let the history be read no second time. The bot works, but reads slowly what it missed."""
+    again = f" (again in {retry_after} s)" if retry_after and retry_after.isdigit() else ""
+    text = (
+        f"Slack refuses to be read twice in a row{again}: it seems to allow this app one history call a minute. "
+        "Replies written while the bot is away are found late"
+    )
+    mend = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
+    return Finding(ok=True, subject="history", text=text, mend=mend)
+
+
 _MENDS = {
     "invalid_auth": "take the token from the app's page, Install App / App-Level Tokens",
     "not_authed": "take the token from the app's page, Install App / App-Level Tokens",

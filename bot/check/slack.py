@@ -53,6 +53,8 @@ async def probe(settings: Settings) -> AsyncIterator[Finding]:
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
     async for finding in _places_and_people(settings, bot):
         yield finding
+    if (limited := await _history(settings, bot)) is not None:
+        yield limited
 
 
 async def _app_token(settings: Settings, token: SecretStr) -> Finding:
@@ -81,6 +83,20 @@ async def _places_and_people(settings: Settings, bot: AsyncWebClient) -> AsyncIt
             name[0], findings.person
         )
         yield judge(subject, name, known[name])
+
+
+async def _history(settings: Settings, bot: AsyncWebClient) -> Finding | None:
+    """Read a channel twice in a row: who is refused seems to be limited. None where there is nothing to say."""
+    place = next((route.channel for route in settings.routes), settings.slack.fallback_channel)
+    if place is None or place[0] not in "CG":
+        return None
+    for _ in range(2):
+        answer = await _call(bot, "conversations.history", {"channel": place, "limit": "1"}, tries=1)
+        if answer.body.get("error") == "ratelimited":
+            return findings.history(answer.headers.get("retry-after"))
+        if not answer.body.get("ok"):
+            return None
+    return None
 
 
 def _named(settings: Settings) -> list[tuple[str, str]]:
@@ -120,9 +136,11 @@ def _client(settings: Settings, token: SecretStr) -> AsyncWebClient:
     )
 
 
-async def _call(client: AsyncWebClient, method: str, arguments: Mapping[str, str] | None = None) -> Answer:
+async def _call(
+    client: AsyncWebClient, method: str, arguments: Mapping[str, str] | None = None, tries: int = _TRIES
+) -> Answer:
     """Call a method; waits as long as Slack asks when it is too busy, up to half a minute."""
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(tries)):
         try:
             response = await client.api_call(method, params=dict(arguments or {}))
         except SlackApiError as error:

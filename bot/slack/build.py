@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from bot.audience import Audiences
@@ -31,9 +32,20 @@ from core.clock import Clock
 
 
 class Parts:
-    """What answers people. `bot_user` and `team` are ours, as Slack names them."""
+    """What answers people. `bot_user` and `team` are ours, as Slack names them. `owed` is called when something has to
+    be looked for later.
+    """
 
-    def __init__(self, ports: Ports, gate: Gate, later: Later, bot_user: str, team: str) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        gate: Gate,
+        later: Later,
+        bot_user: str,
+        team: str,
+        *,
+        owed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._ports = ports
         self._audiences = Audiences(ports.settings)
         self.gate = gate
@@ -49,7 +61,7 @@ class Parts:
             audiences=self._audiences,
             clock=ports.clock,
         )
-        self.intake = self._intake(later, bot_user, team)
+        self.intake = self._intake(later, bot_user, team, owed)
         self.surface = Surface(
             desk=self.desk,
             commands=self.commands,
@@ -128,7 +140,7 @@ class Parts:
             to_plain=lambda text: mrkdwn.plain(text, ports.people.known_name, drop=bot_user),
         )
 
-    def _intake(self, later: Later, bot_user: str, team: str) -> Intake:
+    def _intake(self, later: Later, bot_user: str, team: str, owed: Callable[[], None]) -> Intake:
         ports = self._ports
         replies = ThreadReplies(
             desk=self.desk,
@@ -160,6 +172,7 @@ class Parts:
             bot_user=bot_user,
             home_team=team,
             name_of=ports.people.known_name,
+            owed=owed,
         )
 
     def _which(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
@@ -11,15 +11,18 @@ import structlog
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
+from bot.audience import Audiences
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
+from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, handler, who_am_i
 from bot.slack.backfill import Backfill
 from bot.slack.build import Parts, paged_now
 from bot.slack.gate import Gate
 from bot.slack.http import RequestUrl
-from bot.slack.intake import Intake
 from bot.slack.later import Later
+from bot.slack.lookback import LookBack
 from bot.slack.socket import SlackSocket
+from bot.slack.unread import OpenThreads
 from bot.slack.wiring import Ports
 
 _log = structlog.get_logger("clarify.slack")
@@ -31,6 +34,11 @@ class Line(Protocol):
 
     @property
     def connected(self) -> bool: ...
+
+    @property
+    def since(self) -> datetime:
+        """Since when `connected` is what it is."""
+        ...
 
     async def start(self) -> None:
         """Returns when clicks come in; raises SlackRefusedError where they never will."""
@@ -44,7 +52,7 @@ class Line(Protocol):
 
 
 class SlackDoor:
-    """`introduce`, `catch_up`, `open`, in this order; `close` at any time.
+    """`introduce`, `look_back`, `open`, in this order; `close` at any time. `expect` before questions can expire.
 
     `request_url`: in mode "http", what the server is to hand Slack's requests to, from the beginning.
     """
@@ -55,8 +63,15 @@ class SlackDoor:
         self._memory, self._clock, self._rng = ports.memory, ports.clock, ports.rng
         self._later = Later()
         self.ready = asyncio.Event()  # clicks are taken
-        self._intake: Intake | None = None
-        self._backfill: Backfill | None = None
+        self._threads = OpenThreads(
+            memory=ports.memory,
+            pages=ports.page_threads,
+            index=ports.index,
+            audiences=Audiences(ports.settings),
+        )
+        self._allowance = HistoryAllowance()
+        self._look_back: LookBack | None = None
+        self._looking: asyncio.Task[None] | None = None
         secret = self._settings.secrets.signing_secret
         self.request_url = (
             RequestUrl(signing_secret=secret.get_secret_value(), clock=self._clock)
@@ -69,6 +84,26 @@ class SlackDoor:
     def connected(self) -> bool:
         """Whether clicks reach us now."""
         return self._line is not None and self._line.connected
+
+    @property
+    def deaf_since(self) -> datetime | None:
+        """Since when nothing reaches us that reached us before; None: it does, or nothing did yet."""
+        if self._line is None or self._line.connected or not self.ready.is_set():
+            return None
+        return self._line.since
+
+    @property
+    def history_trouble(self) -> str | None:
+        """What keeps us from reading what was missed, if anything does."""
+        return self._allowance.trouble
+
+    async def expect(self) -> None:
+        """Before anything is asked of Slack: whatever is open may have been answered while we were away.
+
+        Raises:
+            StorageUnavailable: what is open in Slack is not known.
+        """
+        self._ports.unread.expect(await self._threads.now())
 
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
@@ -93,23 +128,34 @@ class SlackDoor:
         self._ports.known(gate)
 
     def _build(self, me: AuthorizeResult, gate: Gate) -> None:
-        parts = Parts(self._ports, gate, self._later, me.bot_user_id or "", me.team_id or "")
-        self._intake = parts.intake
+        parts = Parts(self._ports, gate, self._later, me.bot_user_id or "", me.team_id or "", owed=self._owe)
         self._ports.introduced(gate)
         app = build_app(web=self._web, me=me, surface=parts.surface)
-        self._backfill = Backfill(
+        backfill = Backfill(
             web=self._web,
             memory=self._memory,
-            pages=self._ports.page_threads,
-            intake=self._intake,
+            threads=self._threads,
+            unread=self._ports.unread,
+            allowance=self._allowance,
+            intake=parts.intake,
             clock=self._clock,
         )
-        self._line = self._joined(app, self._backfill.run)
+        self._look_back = LookBack(backfill, parts.intake, self._clock)
+        self._line = self._joined(app)
 
-    def _joined(self, app: AsyncApp, on_return: Callable[[], Awaitable[object]]) -> Line:
-        """The app at the end of its line; `on_return` looks for what was missed while that was down."""
+    def _owe(self) -> None:
+        """Something may have been missed."""
+        if self._look_back is not None:
+            self._look_back.owe()
+
+    async def _returned(self) -> None:
+        """Slack reaches us again."""
+        self._owe()
+
+    def _joined(self, app: AsyncApp) -> Line:
+        """The app at the end of its line, which tells when something may have been missed."""
         if self.request_url is not None:
-            self.request_url.use(handler(app, self._ports.passed), on_return)
+            self.request_url.use(handler(app, self._ports.passed), self._returned)
             return self.request_url
         token = self._settings.secrets.app_token
         return SlackSocket(
@@ -118,16 +164,21 @@ class SlackDoor:
             dispatch=dispatcher(app, self._ports.passed),
             clock=self._clock,
             jitter=self._rng.random,
-            on_return=on_return,
+            on_return=self._returned,
         )
 
-    async def catch_up(self) -> None:
-        """Take in what people wrote while nobody listened."""
-        if self._intake is None or self._backfill is None:
-            raise RuntimeError("catch_up() before introduce()")
-        await self._intake.resume()
-        await self._backfill.run()
-        await self._intake.idle()
+    def look_back(self) -> None:
+        """Read what people wrote while nobody listened, if that was not begun: in the background, until it is read."""
+        if self._look_back is None:
+            raise RuntimeError("look_back() before introduce()")
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_back.run(), name="what was missed")
+            self._look_back.owe()
+
+    async def caught_up(self) -> None:
+        """Returns when everything that is owed was read and handled."""
+        if self._look_back is not None:
+            await self._look_back.paid()
 
     async def open(self) -> None:
         """Take clicks and replies, until `close` or until the supervision dies."""
@@ -145,4 +196,7 @@ class SlackDoor:
         """Take nothing more; what is in work finishes and is acknowledged."""
         if self._line is not None:
             await self._line.stop()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         await self._later.drain()

@@ -15,6 +15,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -72,12 +73,18 @@ class RequestUrl:
         self._handling: set[asyncio.Task[Answer]] = set()
         self._look: asyncio.Task[None] | None = None
         self._open = False
+        self._since = clock.now()
         self._stopped = asyncio.Event()
 
     @property
     def connected(self) -> bool:
         """Whether requests reach the app. Whether they reach us, nobody here can tell."""
         return self._open
+
+    @property
+    def since(self) -> datetime:
+        """Since when `connected` is what it is."""
+        return self._since
 
     def use(self, handle: Handle, on_gap: Callable[[], Awaitable[object]]) -> None:
         """The app, once it is known who we are."""
@@ -92,7 +99,7 @@ class RequestUrl:
         if self._handle is None:
             raise RuntimeError("start() before use()")
         self._gaps.opened(self._clock.now())
-        self._open = not self._stopped.is_set()
+        self._open, self._since = not self._stopped.is_set(), self._clock.now()
 
     async def wait(self) -> None:
         """Returns after `stop`."""
@@ -100,7 +107,7 @@ class RequestUrl:
 
     async def stop(self) -> None:
         """Let nothing more through; what is in work finishes and is answered (bounded)."""
-        self._open = False
+        self._open, self._since = False, self._clock.now()
         self._stopped.set()
         if self._handling:
             _, late = await asyncio.wait(self._handling, timeout=self._drain)

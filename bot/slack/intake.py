@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bot.desk import Person
 from bot.errors import StorageUnavailable
@@ -19,10 +19,13 @@ from core.clock import Clock
 
 _log = logging.getLogger("clarify.slack.intake")
 _AGAIN_AFTER = (0.2, 1.0, 5.0, 15.0)
+Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in no thread
 
 
 class Intake:
-    """`home_team` stands in where a message does not name its author's team; `name_of` knows people's names."""
+    """`home_team` stands in where a message does not name its author's team; `name_of` knows people's names. `owed` is
+    called when something has to be looked for later.
+    """
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Intake:
         bot_user: str,
         home_team: str,
         name_of: Callable[[str], str | None] = lambda _: None,
+        owed: Callable[[], None] = lambda: None,
     ) -> None:
         self._replies = replies
         self._asides = asides
@@ -46,11 +50,12 @@ class Intake:
         self.bot_user = bot_user
         self._home_team = home_team
         self._name_of = name_of
-        self._waiting: dict[tuple[str, str], deque[Heard]] = defaultdict(deque)
-        self._busy: set[tuple[str, str]] = set()
+        self._owed = owed
+        self._waiting: dict[Thread, deque[Heard]] = defaultdict(deque)
+        self._busy: dict[Thread, asyncio.Event] = {}  # set when its replies are handled
+        self._in_work: set[str] = set()
         self._resumed: set[str] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._left: set[str] = set()
 
     async def take(self, heard: Heard) -> bool:
         """Keep what was heard and let it be handled; False if it was taken before.
@@ -76,42 +81,62 @@ class Intake:
         await self._memory.channel_renamed(old, new)
 
     async def resume(self) -> None:
-        """At the start: handle what was kept and not finished when the process ended."""
-        left = [
-            Heard.of(body) for key, body in await self._memory.pending_slack_events() if _is_ours(key, body)
-        ]
+        """Handle what was kept and is not finished: when the process ended, or the storage failed for too long.
+
+        Raises:
+            StorageUnavailable: it is not known now.
+        """
+        pending = await self._memory.pending_slack_events()
+        self._left.clear()
+        left = [Heard.of(body) for key, body in pending if _is_ours(key, body) and key not in self._in_work]
         for heard in sorted(left, key=lambda each: each.ts):
             self._resumed.add(heard.key)
             self._enqueue(heard)
 
-    async def idle(self) -> None:
-        """Returns when everything that was taken has been handled."""
-        await self._idle.wait()
+    @property
+    def left(self) -> bool:
+        """Whether something is kept that the storage did not let be handled: `resume` tries again."""
+        return bool(self._left)
+
+    async def idle(self, threads: Iterable[Thread] | None = None) -> None:
+        """Returns when what was taken until now has been handled: of these threads, or of all."""
+        for ended in [self._busy.get(each) for each in (self._busy if threads is None else threads)]:
+            if ended is not None:
+                await ended.wait()
 
     def _enqueue(self, heard: Heard) -> None:
+        if heard.key in self._in_work:
+            return
+        self._in_work.add(heard.key)
         self._waiting[heard.thread].append(heard)
-        self._idle.clear()
         if heard.thread not in self._busy:
-            self._busy.add(heard.thread)
+            self._busy[heard.thread] = asyncio.Event()
             self._later.run(self._work(heard.thread), "replies of a thread")
 
-    async def _work(self, thread: tuple[str, str]) -> None:
+    async def _work(self, thread: Thread) -> None:
         """One thread's replies, one after the other."""
         queue = self._waiting[thread]
         try:
             while queue:
                 await self._handle_or_leave(queue.popleft())
         finally:
-            self._busy.discard(thread)
-            if not self._waiting.pop(thread, None) and not self._busy:
-                self._idle.set()
+            self._waiting.pop(thread, None)
+            self._busy.pop(thread).set()
 
     async def _handle_or_leave(self, heard: Heard) -> None:
-        """One reply's trouble does not hold up the next; it stays kept for the next start."""
+        """One reply's trouble does not hold up the next; it stays kept: for when the storage is back, or the next
+        start.
+        """
         try:
             await self._handle(heard)
+        except StorageUnavailable as error:
+            _log.warning("a reply in %s is kept for later: %s (%s)", heard.channel, heard.ts, error)
+            self._left.add(heard.key)
+            self._owed()
         except Exception:  # noqa: BLE001 - whatever it is, the thread's other replies go on
             _log.exception("a reply in %s was not handled: %s", heard.channel, heard.ts)
+        finally:
+            self._in_work.discard(heard.key)
 
     async def _handle(self, heard: Heard) -> None:
         words = await self._given_up(heard) or await self._words(heard)

@@ -24,6 +24,7 @@ from bot.render import Renderer
 from bot.settings import Settings
 from bot.slack.gate import Gate
 from bot.slack.people import People
+from bot.slack.unread import Unread
 from core.agents import SessionFact
 from core.clock import Clock
 from core.index import Index
@@ -106,7 +107,7 @@ async def _no_sessions() -> Sequence[SessionFact]:
 class Ports:
     """All that `SlackDoor` takes.
 
-    `refresh`: a clarification's cards are to be shown again. `introduced` is told the gate once it is known who we
+    `unread`: which questions wait for their threads to be read. `refresh`: a clarification's cards are to be shown again. `introduced` is told the gate once it is known who we
     are: other parts ask it, too.
     """
 
@@ -118,6 +119,7 @@ class Ports:
     memory: SqliteSlackMemory
     renderer: Renderer
     index: Index
+    unread: Unread
     teller: Teller
     refresh: Callable[[str], None]
     clock: Clock

@@ -244,6 +244,19 @@ async def test_check_only_notes_that_pictures_cannot_be_sent(
     )
 
 
+async def test_check_notes_an_app_that_may_read_history_once_a_minute(
+    configure: Configure, workspace: Workspace
+) -> None:
+    settings = configure(f'[[routes]]\nchannel = "{AGENTS}"')
+    assert "history" not in [finding.subject async for finding in check_all(settings)]
+    workspace.faults.add("conversations.history", "429:60")
+    found = {finding.subject: finding async for finding in check_all(settings)}["history"]
+    assert found.ok
+    assert "one history call a minute" in found.text
+    assert "again in 60 s" in found.text
+    assert found.mend
+
+
 async def test_check_waits_when_slack_is_busy(configure: Configure, workspace: Workspace) -> None:
     workspace.context.faults.add("conversations.info", "429:0.1", 2)
     assert await wrong(configure()) == []

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from bot.monitoring import Watchman
 from core.clarification import Answer, Clarification, parse_id
+from core.errors import Closed
 from core.index import Summary, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
@@ -111,6 +112,40 @@ async def test_alarm_comes_at_half_and_three_quarters_of_a_short_time(running: W
     await running.moved(2.01, lambda: running.written[-1].asked.nudges == 1)
     await running.moved(1.01, lambda: running.written[-1].status == "escalated")
     await running.moved(1.01, lambda: running.written[-1].status == "abandoned")
+
+
+async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(tmp_path: Path) -> None:
+    clock, ledger = ManualClock(), FileLedger(tmp_path)
+    held = {"CLR-42-001": START + timedelta(minutes=9), "CLR-43-001": START + timedelta(minutes=9)}
+
+    def holds(clarification: str) -> datetime | None:
+        until = held.get(clarification)
+        return until if until is not None and until > clock.now() else None
+
+    written: list[Clarification] = []
+
+    def changed(record: Clarification) -> None:
+        written.append(record)
+        watchman.note(summarize(record))
+
+    router = Router(ledger, clock, SLA, changed, may_be_answered=lambda each: holds(each) is not None)
+    watchman = Watchman(monitor=Monitor(SLA, ORDER), router=router, ledger=ledger, clock=clock, held=holds)
+    running = _run(World(ledger, router, watchman, clock, written))
+    world = await anext(running)
+    for issue, minutes in ((42, 4), (43, 4), (44, 4)):
+        await world.open(issue, f"rpl_{issue}", expires_at=START + timedelta(minutes=minutes))
+    await world.moved(5, lambda: world.statuses("CLR-44-001")[-1] == "abandoned")
+    with pytest.raises(Closed) as late:
+        await router.answer("CLR-42-001", lambda _: Answer("y", "y"), ADE, clock.now())
+    assert late.value.record.is_open  # told that it is over, and not made so
+    assert "abandoned" not in world.statuses("CLR-42-001") + world.statuses("CLR-43-001")
+    del held["CLR-42-001"]
+    watchman.release()
+    await until(lambda: world.statuses("CLR-42-001")[-1] == "abandoned")
+    await world.clock.advance(60)
+    assert "abandoned" not in world.statuses("CLR-43-001")
+    await world.moved(4, lambda: world.statuses("CLR-43-001")[-1] == "abandoned")
+    assert await anext(running, None) is None
 
 
 async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: World) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.audience import Audiences
 from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Messages
@@ -22,6 +23,7 @@ from bot.permalinks import Permalinks
 from bot.ports import Place
 from bot.render import Renderer
 from bot.settings import Settings, parse_settings
+from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, who_am_i
 from bot.slack.backfill import Backfill
 from bot.slack.build import Parts, paged_now
@@ -30,6 +32,7 @@ from bot.slack.gate import Gate
 from bot.slack.later import Later
 from bot.slack.people import People
 from bot.slack.socket import SlackSocket, Timing
+from bot.slack.unread import OpenThreads, Unread
 from bot.slack.wiring import Ports
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
@@ -144,6 +147,8 @@ class Bot:
         self.teller = TestTeller(self.web)
         self.refreshed: list[str] = []
         self.messages = Messages(store)
+        self.released = 0
+        self.unread = Unread(self.clock, self._released)
         ports = Ports(
             settings=configured,
             web=self.web,
@@ -153,6 +158,7 @@ class Bot:
             memory=self.memory,
             renderer=self.renderer,
             index=self.index,
+            unread=self.unread,
             teller=self.teller,
             refresh=self.refreshed.append,
             clock=self.clock,
@@ -163,10 +169,18 @@ class Bot:
         self.gate = Gate(self.people, configured, TEAM, partial(paged_now, ports))
         parts = Parts(ports, self.gate, self.later, BOT_USER, TEAM)
         self.desk, self.intake, self.surface = parts.desk, parts.intake, parts.surface
+        self.allowance = HistoryAllowance()
         self.backfill = Backfill(
             web=self.web,
             memory=self.memory,
-            pages=ports.page_threads,
+            threads=OpenThreads(
+                memory=self.memory,
+                pages=ports.page_threads,
+                index=self.index,
+                audiences=Audiences(configured),
+            ),
+            unread=self.unread,
+            allowance=self.allowance,
             intake=self.intake,
             clock=self.clock,
         )
@@ -234,6 +248,9 @@ class Bot:
 
     def told(self, user: str) -> list[str]:
         return [each.text for each in self.ws.ephemerals(user)]
+
+    def _released(self) -> None:
+        self.released += 1
 
     def _changed(self, record: Clarification) -> None:
         self.index.put(summarize(record))

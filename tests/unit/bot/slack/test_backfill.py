@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from bot.slack import backfill
+from bot.slack.allowance import HistoryAllowance
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
 from core.clarification import Clarification, Decider
 from tests.unit.bot.slack.conftest import Start
@@ -115,6 +117,71 @@ async def test_long_thread_is_read_in_pages(built: Start, monkeypatch: pytest.Mo
     assert await bot.backfill.run() == 8
 
     assert (await bot.find(record)).asked.response is True
+
+
+async def test_long_thread_is_read_on_where_slack_says_to_wait(
+    built: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot = await built()
+    monkeypatch.setattr(backfill, "_PAGE", 2)
+    record, ts = await bot.asked()
+    for text in ("note: a", "note: b", "note: c", "yes"):
+        await bot.ws.post(ADE, AGENTS, text, thread_ts=ts)
+    bot.ws.faults.add(
+        "conversations.replies", "429:0.01", times=9
+    )  # more refusals than a call is repeated elsewhere
+    assert await bot.backfill.run() == 4
+    assert (await bot.find(record)).asked.response is True
+    read = [c.args.get("cursor") for c in bot.ws.calls if c.method == "conversations.replies" and not c.fault]
+    assert len(read) == len(set(read))  # no page twice
+
+
+async def test_p10_mark_does_not_pass_what_was_read_first(built: Start) -> None:
+    """Between the first thread of a channel and the last can lie minutes, in which nobody listened to the first."""
+    bot = await built()
+    _, first = await bot.asked(session_id="sess_1", expires_at=datetime.now(UTC) + timedelta(minutes=1))
+    _, second = await bot.asked(session_id="sess_2")
+    begun = datetime.now(UTC).timestamp()
+    bot.ws.faults.add("conversations.replies", "429:0.5", times=1)
+    reading = asyncio.create_task(bot.backfill.run())
+    await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
+    await bot.ws.post(ADE, AGENTS, "note: later", thread_ts=second)
+    await reading
+    mark = await bot.memory.watermark(AGENTS)
+    assert mark is not None
+    assert float(mark) <= begun + 0.4
+    assert first < second
+
+
+async def test_p10_questions_wait_until_their_thread_was_read(built: Start) -> None:
+    bot = await built()
+    record, ts = await bot.asked()
+    other, _ = await bot.asked(session_id="sess_2", question="Other?")
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    bot.ws.faults.add("conversations.replies", "429:0.3", times=1)
+    reading = asyncio.create_task(bot.backfill.run())
+    await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
+    assert bot.unread.until(record.id) is not None
+    assert bot.unread.until(other.id) is not None
+    await reading
+    assert bot.unread.until(record.id) is None
+    assert bot.unread.until(other.id) is None
+    assert bot.released == 2
+
+
+async def test_limit_of_one_call_a_minute_is_noticed_and_forgotten() -> None:
+    allowance, now = HistoryAllowance(), datetime.now(UTC)
+    for second in range(50):  # as others are refused: after many calls
+        allowance.allowed(now + timedelta(seconds=second))
+    allowance.refused(now + timedelta(seconds=50), 30)
+    assert allowance.trouble is None
+    now += timedelta(hours=1)
+    allowance.allowed(now)
+    allowance.refused(now, 60)
+    assert allowance.trouble is not None
+    for second in range(60, 64):
+        allowance.allowed(now + timedelta(seconds=second))
+    assert allowance.trouble is None
 
 
 @pytest.mark.parametrize("fault", ["429:0.01", "5xx:503", "drop"])
