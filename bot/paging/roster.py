@@ -17,15 +17,13 @@ import structlog
 
 from bot.errors import SlackError, SlackRefusedError, StorageError
 from bot.settings import OnCallSettings, RotationSettings, Settings
-from bot.slack.access import Profile
+from bot.slack.access import NO_GROUP, UNTOLD, Profile
 from core.clock import Clock
 from core.shifts import Override, in_force, turn, turn_until
 
 _log = structlog.get_logger("clarify.oncall")
 _PATIENCE = 3.0  # seconds: a page must not wait for a directory
 _SILENCE = timedelta(seconds=15)
-_NOBODY = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
-_NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
 
 
 class Directory(Protocol):
@@ -110,7 +108,7 @@ class Roster:
                 found = tuple(sorted(await self._people.group(group)))
             self._groups[group] = found
         except (SlackError, TimeoutError) as error:
-            gone = isinstance(error, SlackRefusedError) and error.code in _NO_GROUP
+            gone = isinstance(error, SlackRefusedError) and error.code in NO_GROUP
             _log.warning("a user group's members are not known", group=group, reason=self._why(error))
             found = () if gone else self._groups.get(group, ())
         return await self.active(found)
@@ -126,7 +124,7 @@ class Roster:
             async with self._limit():
                 self._active[user] = not (await self._people.profile(user)).is_deleted
         except (SlackError, TimeoutError) as error:
-            if isinstance(error, SlackRefusedError) and error.code in _NOBODY:
+            if isinstance(error, SlackRefusedError) and error.code in UNTOLD:
                 self._active[user] = False
             else:
                 _log.warning("a person's profile is not known", user=user, reason=self._why(error))

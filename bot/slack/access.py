@@ -13,10 +13,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from bot.errors import ConfigurationError, SlackRefusedError
+from bot.errors import SlackRefusedError, SlackUnreachableError
 
 Reason = Literal["deactivated", "bot", "external", "guest", "not in the channel", "not listed"]
 MEMBERS = "members"
+# What users.info says of those whom it does not tell about: hidden ones, some of other companies (Slack Connect).
+UNTOLD = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
+NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
+_MOST_ASKED = 30
 _CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
 _log = logging.getLogger("clarify.slack")
 
@@ -91,6 +95,14 @@ def _never_a_member(person: Profile, home_team: str) -> Reason | None:
     return "guest" if person.is_guest else None
 
 
+class NobodyCouldAnswer(Exception):
+    """`problems`: one line each, why."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
 class Directory(Protocol):
     """What is asked of Slack about people. Every method raises SlackError if it cannot be known."""
 
@@ -100,40 +112,41 @@ class Directory(Protocol):
 
 
 async def check_answerers(
-    answerers: Sequence[str], channel: str, directory: Directory, home_team: str, where: str
-) -> None:
-    """Whether somebody could answer; for the start.
+    answerers: Sequence[str], channel: str, directory: Directory, home_team: str
+) -> tuple[str, ...]:
+    """Whether somebody could answer; for the start. Returns what is wrong with entries that others make up for.
+
+    What Slack does not tell now counts as somebody: at a click it is asked again.
 
     Args:
         answerers: a route's list.
         channel: the route's channel.
         directory: asks Slack.
         home_team: the id of our workspace.
-        where: names the route in messages, such as `routes[0]`.
 
     Raises:
-        ConfigurationError: an id that Slack does not know, or nobody at all could answer.
-        SlackUnreachableError: it cannot be known now.
+        NobodyCouldAnswer: at all.
     """
     problems: list[str] = []
     somebody = False
     for entry in answerers:
         try:
             somebody = await _somebody_behind(entry, channel, directory, home_team) or somebody
+        except SlackUnreachableError as error:
+            _log.warning("%s: not known yet whether somebody is there: %s", _what(entry, channel), error)
+            somebody = True
         except SlackRefusedError as error:
             if entry == MEMBERS and error.code in _CHANNEL_GONE:
                 # One channel that went away must not keep all others waiting: its cards go to the fallback channel.
-                _log.warning("%s: %s cannot be used: %s", where, channel, error.code)
                 somebody = True
-                continue
-            problems.append(f"{where}.answerers: {_what(entry, channel)}: Slack says {error.code or 'no'}")
-    if not answerers or not (problems or somebody):
-        problems.append(
-            f"{where}.answerers: nobody could answer in {channel}; expected a full member of the workspace in "
-            "the channel, a user id (U…), or a user group (S…) with members"
+            problems.append(f"{_what(entry, channel)}: Slack says {error.code or 'no'}")
+    if not somebody:
+        nobody = (
+            f"nobody could answer in {channel}; expected a full member of the workspace in the channel, "
+            "a user id (U…), or a user group (S…) with members"
         )
-    if problems:
-        raise ConfigurationError(problems)
+        raise NobodyCouldAnswer(problems or [nobody])
+    return tuple(problems)
 
 
 async def _somebody_behind(entry: str, channel: str, directory: Directory, home_team: str) -> bool:
@@ -141,10 +154,20 @@ async def _somebody_behind(entry: str, channel: str, directory: Directory, home_
         return bool(await directory.group(entry))
     if entry != MEMBERS:
         return not (await directory.profile(entry)).is_deleted
-    for user in sorted(await directory.members(channel)):
-        if _never_a_member(await directory.profile(user), home_team) is None:
-            return True
-    return False
+    return await _has_full_member(channel, directory, home_team)
+
+
+async def _has_full_member(channel: str, directory: Directory, home_team: str) -> bool:
+    """Asks about one after the other, until one is found; a channel with very many others is believed to have one."""
+    members = sorted(await directory.members(channel))
+    for user in members[:_MOST_ASKED]:
+        try:
+            if is_full_member(await directory.profile(user), home_team):
+                return True
+        except SlackRefusedError as error:
+            if error.code not in UNTOLD:
+                raise
+    return len(members) > _MOST_ASKED
 
 
 def _what(entry: str, channel: str) -> str:

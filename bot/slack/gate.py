@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from bot.audience import Audience
 from bot.desk import Person, Refusal
-from bot.errors import SlackRefusedError
+from bot.errors import ConfigurationError, SlackError, SlackRefusedError
 from bot.settings import RouteSettings, Settings
 from bot.slack.access import (
     MEMBERS,
+    UNTOLD,
     Allowed,
     Denied,
+    NobodyCouldAnswer,
     Profile,
     Reason,
     check_answerers,
@@ -22,6 +27,8 @@ from bot.slack.haste import within
 from bot.slack.identity import decided_by, needs_email
 from bot.slack.people import People
 
+_LONGEST_CHECK = 5.0  # seconds: people wait for the start to end
+_log = logging.getLogger("clarify.slack")
 _WHY: Mapping[Reason, str] = {
     "deactivated": "your account is deactivated",
     "bot": "bots do not answer",
@@ -30,6 +37,15 @@ _WHY: Mapping[Reason, str] = {
     "not in the channel": "you are not in the channel",
     "not listed": "you are not among those who answer this agent",
 }
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known so far of somebody who wants to answer."""
+
+    profile: Profile
+    members: frozenset[str] = frozenset()
+    groups: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Gate:
@@ -100,26 +116,55 @@ class Gate:
             return None
 
     async def check(self) -> None:
-        """For the start: every route, and every role of people, has somebody who could answer.
+        """For the start: every route, and every role of people, has somebody who could answer, as far as Slack tells
+        at once.
 
         Raises:
             ConfigurationError: one has not.
-            SlackUnreachableError: it cannot be known now.
         """
-        for index, route in enumerate(self._settings.routes):
-            await check_answerers(
-                route.answerers, route.channel, self._people, self._home_team, f"routes[{index}]"
+        problems: list[str] = []
+        try:
+            async with asyncio.timeout(_LONGEST_CHECK):
+                for where, answerers, channel in self._lists():
+                    try:
+                        for broken in await check_answerers(
+                            answerers, channel, self._people, self._home_team
+                        ):
+                            _log.warning("%s: %s", where, broken)
+                    except NobodyCouldAnswer as error:
+                        problems += [f"{where}: {each}" for each in error.problems]
+        except TimeoutError:
+            _log.warning("Slack did not tell in time whether somebody could answer everywhere")
+        if problems:
+            raise ConfigurationError(problems)
+
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong with users and user groups that the lists of answerers name, as Slack said last."""
+        found = [
+            f"{where}: {entry} {trouble}"
+            for where, answerers, _ in self._lists()
+            for entry in answerers
+            if entry != MEMBERS and (trouble := self._people.trouble_with(entry)) is not None
+        ]
+        return tuple(found)
+
+    def _lists(self) -> list[tuple[str, tuple[str, ...], str]]:
+        """Every list of answerers: its key, what it names, the channel."""
+        lists = [
+            (f"routes[{index}].answerers", route.answerers, route.channel)
+            for index, route in enumerate(self._settings.routes)
+        ]
+        # Without a channel of its own a role names users and groups, who need none.
+        lists += [
+            (
+                f"responders.{role}.people",
+                responder.answerers,
+                responder.channel or "the channel of the agent that asks",
             )
-        for role, responder in self._settings.responders.items():
-            if responder.kind == "people":
-                # Without a channel of its own users and groups are named, who need none.
-                await check_answerers(
-                    responder.answerers,
-                    responder.channel or "the channel of the agent that asks",
-                    self._people,
-                    self._home_team,
-                    f"responders.{role}",
-                )
+            for role, responder in self._settings.responders.items()
+            if responder.kind == "people"
+        ]
+        return lists
 
     async def _refusal(self, person: Person, route: RouteSettings, where: str) -> Refusal | None:
         decision = await self._decide(person, route, where, fresh=False)
@@ -130,17 +175,64 @@ class Gate:
     async def _decide(
         self, person: Person, route: RouteSettings, channel: str, *, fresh: bool
     ) -> Allowed | Denied:
+        """By the first entry that is known to admit. One that Slack does not tell of keeps nobody out whom another
+        admits.
+
+        Raises:
+            SlackError: none does, and one of them is not known.
+        """
         if person.user in route.answerer_users:
             return Allowed(person.user)
-        at_home = not person.team or person.team == self._home_team
-        groups = {group: await self._people.group(group, fresh=fresh) for group in route.answerer_groups}
+        facts = _Facts(Profile(person.user, person.team))
+        tasks = [
+            asyncio.ensure_future(self._learn_group(facts, group, fresh=fresh))
+            for group in route.answerer_groups
+        ]
+        tasks.append(asyncio.ensure_future(self._learn_membership(facts, route, channel, fresh=fresh)))
+        unknown: SlackError | None = None
+        try:
+            for each in asyncio.as_completed(tasks):
+                try:
+                    await each
+                except SlackError as error:
+                    unknown = error
+                decision = may_answer(
+                    facts.profile,
+                    route.answerers,
+                    channel_members=facts.members,
+                    groups=facts.groups,
+                    home_team=self._home_team,
+                )
+                if isinstance(decision, Allowed):
+                    return decision
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if unknown is not None:
+            raise unknown
+        return decision
+
+    async def _learn_group(self, facts: _Facts, group: str, *, fresh: bool) -> None:
+        try:
+            facts.groups[group] = await self._people.group(group, fresh=fresh)
+        except SlackRefusedError:
+            facts.groups[group] = frozenset()  # it admits nobody: `troubles`
+
+    async def _learn_membership(
+        self, facts: _Facts, route: RouteSettings, channel: str, *, fresh: bool
+    ) -> None:
+        user, team = facts.profile.id, facts.profile.team
         # Slack need not tell us of people who are at home elsewhere, and only full members need the channel's list.
-        profile = Profile(person.user, person.team)
+        if team not in {self._home_team, ""}:
+            return
         members: frozenset[str] = frozenset()
-        if at_home:
-            profile = await self._people.profile(person.user, fresh=fresh)
-            if MEMBERS in route.answerers:
-                members = await self._people.members(channel, fresh=fresh)
-        return may_answer(
-            profile, route.answerers, channel_members=members, groups=groups, home_team=self._home_team
-        )
+        if MEMBERS in route.answerers:
+            members = await self._people.members(channel, fresh=fresh)
+        try:
+            facts.profile = await self._people.profile(user, fresh=fresh)
+        except SlackRefusedError as error:
+            if error.code not in UNTOLD:
+                raise
+            facts.profile = replace(facts.profile, is_stranger=True)
+        facts.members = members

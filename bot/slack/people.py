@@ -1,12 +1,14 @@
 """Who people are, who is in a channel, who is in a user group: asked of Slack, kept for a few minutes.
 
 Kept facts are refreshed once before somebody is refused on them (`fresh`), not more often than every
-`again` seconds per fact, since `usergroups.users.list` is tier 2 (about 20 calls a minute).
+`again` seconds per fact, since `usergroups.users.list` is tier 2 (about 20 calls a minute). That there is no such
+person or group is a fact, too. A fact that is out of date serves, but for a refusal, while Slack tells nothing newer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ from typing import Any, TypeVar
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.slack.access import Profile
+from bot.errors import SlackError, SlackRefusedError
+from bot.slack.access import NO_GROUP, UNTOLD, Profile
 from bot.slack.calls import ask
 
 _T = TypeVar("_T")
@@ -23,10 +26,18 @@ _KEEP = 300.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
 _PAGE = 1000
+_PATIENCE = (
+    0.3  # seconds, where a fact is there that only is out of date: a click has less than one for all look-ups
+)
+_NO_CHANNEL = frozenset({"channel_not_found", "not_in_channel", "is_archived"})
+_FACTS = UNTOLD | NO_GROUP | _NO_CHANNEL
+_log = logging.getLogger("clarify.slack")
 
 
 @dataclass(slots=True)
 class _Kept:
+    """`value` is a SlackRefusedError where Slack says that there is no such thing."""
+
     value: Any
     at: float
 
@@ -51,6 +62,7 @@ class People:
         self._seconds = seconds
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._refused: dict[tuple[str, str], str] = {}  # by what word, when it was asked last
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         return await self._look_up(("user", user), lambda: self._profile(user), fresh=fresh)
@@ -68,7 +80,21 @@ class People:
     def known_name(self, user: str) -> str | None:
         """A person's name if it is known already; nobody is asked."""
         kept = self._kept.get(("user", user))
-        return kept.value.name or None if kept else None
+        return kept.value.name or None if kept and isinstance(kept.value, Profile) else None
+
+    def trouble_with(self, entry: str) -> str | None:
+        """What is wrong with a user (U…) or user group (S…) that the configuration names, as Slack said when it was
+        asked last; None if nothing is, or it was not asked yet.
+        """
+        key = ("group" if entry.startswith("S") else "user", entry)
+        if (code := self._refused.get(key)) is not None:
+            return f"Slack says {code}"
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if isinstance(kept.value, Profile):
+            return "is deactivated" if kept.value.is_deleted else None
+        return None if kept.value else "has no members"
 
     def forget_user(self, user: str) -> None:
         self._kept.pop(("user", user), None)
@@ -79,26 +105,65 @@ class People:
     def forget_group(self, group: str) -> None:
         self._kept.pop(("group", group), None)
 
+    def ask_again(self, group: str) -> None:
+        """A user group that was asked about may have been disabled or enabled: look, and tell if it has."""
+        key = ("group", group)
+        if self._kept.pop(key, None) is not None or key in self._refused:
+            self._asked(key, lambda: self._group(group))
+
     async def _look_up(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool) -> _T:
         kept = self._kept.get(key)
         if kept is not None and self._seconds() - kept.at < (self._again if fresh else self._keep):
+            if isinstance(kept.value, SlackRefusedError):
+                raise SlackRefusedError(str(kept.value), code=kept.value.code)
             value: _T = kept.value
             return value
+        stands_in = not fresh and kept is not None and not isinstance(kept.value, SlackRefusedError)
+        try:
+            async with asyncio.timeout(_PATIENCE if stands_in else None):
+                # Shielded: one that gives up waiting must not end it for the others.
+                found: _T = await asyncio.shield(self._asked(key, fetch))
+        except (SlackError, TimeoutError) as error:
+            if kept is None or not stands_in or getattr(error, "code", None) in _FACTS:
+                raise
+            _log.debug("as last known, since Slack does not tell: %s", key)
+            found = kept.value
+        return found
+
+    def _asked(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]]) -> asyncio.Task[_T]:
+        """The question that is under way, or a new one."""
         asking = self._asking.get(key)
         if asking is None:
             asking = asyncio.create_task(self._fetch(key, fetch), name=f"look up {key[0]} {key[1]}")
             self._asking[key] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(key, None))
-        # Shielded: one that gives up waiting must not end it for the others.
-        found: _T = await asyncio.shield(asking)
-        return found
+
+            def done(task: asyncio.Task[Any]) -> None:
+                del self._asking[key]
+                if not task.cancelled():
+                    task.exception()  # perhaps nobody waits for it any more
+
+            asking.add_done_callback(done)
+        return asking
 
     async def _fetch(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]]) -> _T:
-        value = await fetch()
+        try:
+            value = await fetch()
+        except SlackRefusedError as error:
+            if self._refused.get(key) != error.code:
+                _log.warning("Slack does not tell of the %s %s: %s", *key, error.code)
+            self._refused[key] = error.code or "no"
+            if error.code in UNTOLD | NO_GROUP:
+                self._keep_fact(key, error)
+            raise
+        if self._refused.pop(key, None) is not None:
+            _log.info("Slack tells of the %s %s again", *key)
+        self._keep_fact(key, value)
+        return value
+
+    def _keep_fact(self, key: tuple[str, str], value: object) -> None:
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
         self._kept[key] = _Kept(value, self._seconds())
-        return value
 
     async def _profile(self, user: str) -> Profile:
         response = await ask("users.info", lambda: self._web.users_info(user=user))

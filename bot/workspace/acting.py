@@ -171,6 +171,20 @@ class Acting:
         """Give a user group other members; the app gets `subteam_members_changed`."""
         self.board.change_group(self.state.groups[group], users)
 
+    def disable_group(self, group: str, *, undo: bool = False) -> None:
+        """Disable a user group, as its owner or an admin may; the app gets `subteam_updated`."""
+        self.board.disable_group(self.state.groups[group], disabled=not undo)
+
+    def join_enterprise(self, enterprise: str, *, org_wide: bool = False) -> None:
+        """Make the workspace one of an Enterprise Grid organization; `org_wide`: the app is installed for all of it.
+
+        The people of the workspace belong to the organization, others where their `enterprise_id` says so.
+        """
+        self.state.enterprise, self.state.org_wide = enterprise, org_wide
+        for user in self.state.users.values():
+            if user.team_id == self.state.team["id"]:
+                user.enterprise_id = enterprise
+
     def emit(self, event: Json) -> None:
         """Send any event to the app, for what the workspace has no action for."""
         self.board.emit(event)

@@ -7,7 +7,7 @@ from typing import Any
 
 from .context import Context
 from .events import Events
-from .payloads import message_json, user_json
+from .payloads import group_json, message_json, user_json
 from .state import Channel, Ephemeral, Json, Message, User, UserGroup
 
 
@@ -97,6 +97,12 @@ class Board:
         body = user_json(self._state, user, email=True)
         self._events.emit({"type": "user_change", "user": body, "cache_ts": user.updated, "event_ts": ts})
         self._context.changes.notify("sidebar")
+
+    def disable_group(self, group: UserGroup, *, disabled: bool) -> None:
+        """Disable a user group, or enable it again, and tell the app (`subteam_updated`)."""
+        group.disabled = disabled
+        body = group_json(self._state, group, users=True)
+        self._events.emit({"type": "subteam_updated", "subteam": body, "event_ts": self._state.next_ts()})
 
     def change_group(self, group: UserGroup, users: list[str]) -> None:
         """Give a user group other members and tell the app (`subteam_members_changed`)."""

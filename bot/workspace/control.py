@@ -20,8 +20,10 @@
 | POST /control/set_presence | user, presence: active or away | {} |
 | POST /control/join, /leave | user, channel | {} |
 | POST /control/archive | channel, undo? | {} |
-| POST /control/change_user | user, and the fields to change | {} |
+| POST /control/change_user | user, and the fields to change: `hidden` is the error that users.info gives | {} |
 | POST /control/change_group | group, users | {} |
+| POST /control/disable_group | group, undo? | {} |
+| POST /control/join_enterprise | enterprise, org_wide? | {} |
 | POST /control/emit | event | {} |
 | POST /control/traffic | direction, and title, detail?, failure?, body? or message: see traffic.py | {} |
 | POST /control/faults | method, kind, times?, channel? | {pending} |
@@ -65,7 +67,8 @@ if TYPE_CHECKING:
 _ACTIONS = {
     "click", "select", "post", "edit", "delete_message", "submit_view", "click_in_view", "select_in_view",
     "close_view", "command", "open_home", "join", "leave", "archive", "change_user", "change_group", "emit",
-    "choose_user", "shortcut", "press_home", "press_ephemeral", "set_presence",
+    "choose_user", "shortcut", "press_home", "press_ephemeral", "set_presence", "disable_group",
+    "join_enterprise",
 }  # fmt: skip
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -86,17 +86,17 @@ class Events:
     def _wrap(self, event: Json) -> Json:
         state = self._context.state
         authorization: dict[str, Any] = {
-            "enterprise_id": None,
-            "team_id": state.team["id"],
+            "enterprise_id": state.enterprise or None,
+            "team_id": None if state.org_wide else state.team["id"],
             "user_id": state.app.bot_user,
             "is_bot": True,
-            "is_enterprise_install": False,
+            "is_enterprise_install": state.org_wide,
         }
         return {
             "token": "local-verification",
             "team_id": state.team["id"],
             "context_team_id": state.team["id"],
-            "context_enterprise_id": None,
+            "context_enterprise_id": state.enterprise or None,
             "api_app_id": state.app.id,
             "event": event,
             "type": "event_callback",

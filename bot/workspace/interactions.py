@@ -101,7 +101,7 @@ class Interactions:
             "command": command,
             "text": text,
             "api_app_id": self._state.app.id,
-            "is_enterprise_install": "false",
+            "is_enterprise_install": str(self._state.org_wide).lower(),
             "response_url": self.response_url(user, channel, None),
             "trigger_id": self._views.trigger(user),
         }
@@ -193,14 +193,16 @@ class Interactions:
         return ""
 
     def _base(self, kind: str, user: str) -> Json:
+        team = {"id": self._state.team["id"], "domain": self._state.team["domain"]}
+        enterprise = self._state.enterprise
         return {
             "type": kind,
-            "team": {"id": self._state.team["id"], "domain": self._state.team["domain"]},
+            "team": None if self._state.org_wide else team,
             "user": person_json(self._state, user),
             "api_app_id": self._state.app.id,
             "token": "local-verification",
-            "enterprise": None,
-            "is_enterprise_install": False,
+            "enterprise": {"id": enterprise, "name": enterprise} if enterprise else None,
+            "is_enterprise_install": self._state.org_wide,
         }
 
     def _action(self, control: Control, value: Json) -> Json:

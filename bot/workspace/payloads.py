@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .state import Channel, Ephemeral, File, Json, Message, State, User, View
+from .state import Channel, Ephemeral, File, Json, Message, State, User, UserGroup, View
 
 
 def message_json(state: State, message: Message, *, metadata: bool = False) -> Json:
@@ -148,6 +148,15 @@ def user_json(state: State, user: User, *, email: bool) -> Json:
         return body
     if user.team_id != state.team["id"]:
         body["is_stranger"] = user.is_stranger
+    if user.enterprise_id:
+        body["enterprise_user"] = {
+            "id": user.id,
+            "enterprise_id": user.enterprise_id,
+            "enterprise_name": user.enterprise_id,
+            "is_admin": False,
+            "is_owner": False,
+            "teams": [user.team_id],
+        }
     return body | {
         "real_name": user.real_name,
         "tz": user.tz,
@@ -217,6 +226,22 @@ def channel_json(state: State, channel: Channel, *, viewer: str) -> Json:
     }
 
 
+def group_json(state: State, group: UserGroup, *, users: bool) -> Json:
+    """A user group as `usergroups.list` gives it."""
+    body: Json = {
+        "id": group.id,
+        "team_id": state.team["id"],
+        "is_usergroup": True,
+        "name": group.name,
+        "handle": group.handle,
+        "description": "",
+        "is_external": False,
+        "date_delete": 1 if group.disabled else 0,
+        "user_count": len(group.users),
+    }
+    return body | ({"users": list(group.users)} if users else {})
+
+
 def view_json(state: State, view: View, values: Json | None = None) -> Json:
     """A view as Slack answers with it and as interactions carry it."""
     sent: dict[str, Any] = view.payload
@@ -246,4 +271,5 @@ def view_json(state: State, view: View, values: Json | None = None) -> Json:
 def person_json(state: State, user: str) -> Json:
     """The acting person as interactions carry them."""
     who = state.users[user]
-    return {"id": who.id, "username": who.name, "name": who.name, "team_id": who.team_id}
+    body = {"id": who.id, "username": who.name, "name": who.name}
+    return body | ({"team_id": who.team_id} if who.team_id else {})

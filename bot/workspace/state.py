@@ -28,6 +28,8 @@ class User:
     is_restricted: bool = False
     is_ultra_restricted: bool = False
     is_stranger: bool = False
+    enterprise_id: str = ""  # the organization (Enterprise Grid) of `team_id`
+    hidden: str = ""  # what `users.info` refuses with, where the app is told nothing of them
     tz: str = "Etc/UTC"
     updated: int = 0
     presence: str = "active"
@@ -176,7 +178,10 @@ class App:
 
 @dataclass
 class State:
-    """All of it. `tokens` maps a token to the scopes it was given."""
+    """All of it. `tokens` maps a token to the scopes it was given.
+
+    With an `enterprise` the team is one of its organization's; `org_wide`: the app is installed for all of them.
+    """
 
     app: App
     team: Json
@@ -193,6 +198,8 @@ class State:
     responses: dict[str, ResponseUrl] = field(default_factory=dict)
     chosen: dict[tuple[str, str, str], Json] = field(default_factory=dict)
     read: dict[tuple[str, str], str] = field(default_factory=dict)
+    enterprise: str = ""
+    org_wide: bool = False
     _count: int = 0
     _last_ts: int = 0
 

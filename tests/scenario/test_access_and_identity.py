@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
+from bot.workspace.state import User
 from tests.scenario.harness import Scene, config
 
 
@@ -152,3 +154,50 @@ async def test_card_in_the_fallback_channel_is_answered_by_its_members(stage: Sc
         card = await stage.card("Where am I?", FALLBACK)
         assert (await stage.workspace.click(ONCALL, FALLBACK, card.ts, label="Yes")).ok
         assert (await stage.reply())["decided_by"].endswith(ONCALL)
+
+
+@pytest.mark.parametrize("code", ["user_not_found", "user_not_visible"])
+async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer(
+    stage: Scene, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.workspace.change_user(ADE, hidden=code)
+    stage.workspace.add_user(User("U000HIDDEN", "hidden", "Hidden", "T0EXTERN", hidden=code))
+    stage.workspace.channel(AGENTS).members.append("U000HIDDEN")
+    async with stage.bot():
+        card = await stage.ask()
+        for user in (ADE, "U000HIDDEN"):
+            await stage.workspace.click(user, AGENTS, card.ts, label="Yes")
+            told = await stage.whisper(user, "You cannot answer this")
+            assert "you are not a member of this workspace" in told.text
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+    told_of = [line for line in caplog.messages if "Slack does not tell of the user U000HIDDEN" in line]
+    assert len(told_of) == 1
+
+
+async def test_start_asks_about_few_of_a_thousand_guests(stage: Scene) -> None:
+    for number in range(1000):
+        user = stage.workspace.add_user(
+            User(f"U00{number:04}", f"guest{number}", "Guest", "T0LOCAL", is_restricted=True)
+        )
+        stage.workspace.channel(AGENTS).members.append(user.id)
+    async with stage.bot():
+        assert stage.calls("users.info") < 60
+        card = await stage.ask()
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+
+
+@pytest.mark.parametrize("method", ["users.info", "conversations.members", "usergroups.users.list"])
+@pytest.mark.parametrize("fault", ["429:60", "delay:60", "refuse:internal_error"])
+async def test_start_does_not_wait_until_slack_tells_who_may_answer(
+    stage: Scene, method: str, fault: str
+) -> None:
+    stage.workspace.faults.add(method, fault, times=1000)
+    begun = time.monotonic()
+    async with stage.bot(config(stage.producer.url, answerers=("members", PLATFORM))):
+        assert time.monotonic() - begun < 15
+        stage.workspace.faults.clear()
+        card = await stage.ask()
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["response"] is True

@@ -20,12 +20,15 @@ def register(app: AsyncApp, surface: Surface) -> None:
         await ack()
 
     async def group(ack: AsyncAck, event: dict[str, Any]) -> None:
-        changed = event.get("subteam")
-        surface.people.forget_group(str(event.get("subteam_id") or (changed or {}).get("id")))
+        surface.people.forget_group(str(event.get("subteam_id")))
+        await ack()
+
+    async def group_itself(ack: AsyncAck, event: dict[str, Any]) -> None:
+        surface.people.ask_again(str((event.get("subteam") or {}).get("id")))
         await ack()
 
     for kind in ("member_joined_channel", "member_left_channel"):
         app.event(kind)(membership)
     app.event("user_change")(person)
-    for kind in ("subteam_updated", "subteam_members_changed"):
-        app.event(kind)(group)
+    app.event("subteam_members_changed")(group)
+    app.event("subteam_updated")(group_itself)

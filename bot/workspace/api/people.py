@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bot.workspace.payloads import bot_json, user_json
-from bot.workspace.state import Json, UserGroup
+from bot.workspace.payloads import bot_json, group_json, user_json
+from bot.workspace.state import Json
 
 from .base import ApiError, Args, Caller, Method, Office, page
 
@@ -15,20 +15,32 @@ async def api_test(office: Office, caller: Caller, args: Args) -> Json:  # noqa:
 
 
 async def auth_test(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    """With an org-wide installation `team_id` is the organization's."""
     state = office.context.state
     return {
         "url": state.team["url"],
         "team": state.team["name"],
         "user": state.users[caller.user].name,
-        "team_id": state.team["id"],
+        "team_id": state.enterprise if state.org_wide else state.team["id"],
         "user_id": caller.user,
         "bot_id": state.app.bot_id,
-        "is_enterprise_install": False,
+        "is_enterprise_install": state.org_wide,
+    } | ({"enterprise_id": state.enterprise} if state.enterprise else {})
+
+
+async def auth_teams(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    """The workspaces that the token is good for."""
+    team = office.context.state.team
+    return {
+        "teams": [{"id": team["id"], "name": team["name"]}],
+        "response_metadata": {"next_cursor": ""},
     }
 
 
 async def users_info(office: Office, caller: Caller, args: Args) -> Json:
     user = office.person(args.text("user"))
+    if user.hidden:
+        raise ApiError(user.hidden)
     return {"user": user_json(office.context.state, user, email="users:read.email" in caller.scopes)}
 
 
@@ -77,10 +89,16 @@ async def usergroups_list(office: Office, caller: Caller, args: Args) -> Json:  
     groups = [
         g for g in office.context.state.groups.values() if not g.disabled or args.flag("include_disabled")
     ]
-    return {"usergroups": [_group_json(office, g, users=args.flag("include_users")) for g in groups]}
+    return {
+        "usergroups": [group_json(office.context.state, g, users=args.flag("include_users")) for g in groups]
+    }
 
 
 async def usergroups_users(office: Office, caller: Caller, args: Args) -> Json:  # noqa: ARG001 — every method has this signature
+    """A token of an org-wide installation has to say of which workspace."""
+    state = office.context.state
+    if state.org_wide and args.text("team_id", "") != state.team["id"]:
+        raise ApiError("invalid_team" if "team_id" in args else "missing_argument")
     group = office.context.state.groups.get(args.text("usergroup"))
     if group is None or (group.disabled and not args.flag("include_disabled")):
         raise ApiError("no_such_subteam")
@@ -110,24 +128,10 @@ async def reactions_add(office: Office, caller: Caller, args: Args) -> Json:
     return {}
 
 
-def _group_json(office: Office, group: UserGroup, *, users: bool) -> Json:
-    body: Json = {
-        "id": group.id,
-        "team_id": office.context.state.team["id"],
-        "is_usergroup": True,
-        "name": group.name,
-        "handle": group.handle,
-        "description": "",
-        "is_external": False,
-        "date_delete": 1 if group.disabled else 0,
-        "user_count": len(group.users),
-    }
-    return body | ({"users": list(group.users)} if users else {})
-
-
 METHODS = {
     "api.test": Method(api_test, None, "special", auth=False),
     "auth.test": Method(auth_test, None, "special"),
+    "auth.teams.list": Method(auth_teams, None, "tier2"),
     "apps.connections.open": Method(connections_open, "connections:write", "tier1", app_token=True),
     "users.info": Method(users_info, "users:read", "tier4"),
     "users.getPresence": Method(get_presence, "users:read", "tier3"),

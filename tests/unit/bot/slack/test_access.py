@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
-from bot.slack.access import Allowed, Denied, Profile, Reason, check_answerers, may_answer
+from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot.slack.access import (
+    Allowed,
+    Denied,
+    NobodyCouldAnswer,
+    Profile,
+    Reason,
+    check_answerers,
+    may_answer,
+)
 
 HOME = "T1"
 ADE = Profile("U1", HOME, "ade")
@@ -50,59 +59,96 @@ def test_may_answer_by_who_and_list(
 
 
 class Directory:
-    def __init__(self, members: set[str], group: set[str], away: bool = False) -> None:
+    """U1 is a full member, U2 a guest, UB a bot; everybody else is hidden. What is in `away` is not told."""
+
+    def __init__(self, members: set[str], group: set[str], away: Sequence[str] = ()) -> None:
         self._members, self._group, self._away = members, group, away
+        self.asked = 0
 
     async def profile(self, user: str) -> Profile:
+        self.asked += 1
+        if "profile" in self._away:
+            raise SlackUnreachableError("users.info: TimeoutError")
         if user not in {"U1", "U2", "UB"}:
             raise SlackRefusedError("users.info: user_not_found", code="user_not_found")
         return Profile(user, HOME, is_bot=user == "UB", is_guest=user == "U2")
 
     async def members(self, channel: str) -> set[str]:
-        if self._away:
+        if "members" in self._away:
             raise SlackUnreachableError("conversations.members: TimeoutError")
         if channel != "C1":
             raise SlackRefusedError("conversations.members: channel_not_found", code="channel_not_found")
         return self._members
 
     async def group(self, group: str) -> set[str]:
+        if "group" in self._away:
+            raise SlackUnreachableError("usergroups.users.list: TimeoutError")
         if group != "S1":
             raise SlackRefusedError("usergroups.users.list: no_such_subteam", code="no_such_subteam")
         return self._group
 
 
+NO_USER = "the user U7: Slack says user_not_found"
+NO_GROUP = "the user group S7: Slack says no_such_subteam"
+
+
 @pytest.mark.parametrize(
     ("answerers", "channel", "members", "problem"),
     [
-        (["members"], "C1", {"UB", "U1"}, None),
         (["members"], "C1", {"UB", "U2"}, "nobody could answer in C1"),
+        (["members"], "C1", {"U7", "U2"}, "nobody could answer in C1"),
         (["members"], "C1", set(), "nobody could answer in C1"),
-        (["members"], "C2", {"U1"}, None),  # it went away: the others must be served all the same
-        (["U1"], "C1", set(), None),
-        (["U7"], "C1", {"U1"}, "the user U7: Slack says user_not_found"),
-        (["members", "U7"], "C1", {"U1"}, "the user U7: Slack says user_not_found"),
-        (["S1"], "C1", set(), None),
-        (["S7"], "C1", set(), "the user group S7: Slack says no_such_subteam"),
+        (["U7"], "C1", {"U1"}, NO_USER),
+        (["S7"], "C1", set(), NO_GROUP),
+        (["members", "S7"], "C1", {"U2"}, NO_GROUP),
         ([], "C1", {"U1"}, "nobody could answer"),
     ],
 )
-async def test_check_answerers_at_the_start(
-    answerers: list[str], channel: str, members: set[str], problem: str | None
+async def test_nobody_at_all_could_answer(
+    answerers: list[str], channel: str, members: set[str], problem: str
 ) -> None:
-    directory = Directory(members, {"U1"})
-    if problem is None:
-        await check_answerers(answerers, channel, directory, HOME, "routes[0]")
-        return
-    with pytest.raises(ConfigurationError, match="routes") as caught:
-        await check_answerers(answerers, channel, directory, HOME, "routes[0]")
+    with pytest.raises(NobodyCouldAnswer) as caught:
+        await check_answerers(answerers, channel, Directory(members, {"U1"}), HOME)
     assert problem in caught.value.problems[0]
 
 
-async def test_check_answerers_of_an_empty_group() -> None:
-    with pytest.raises(ConfigurationError, match="nobody could answer"):
-        await check_answerers(["S1"], "C1", Directory(set(), set()), HOME, "routes[0]")
+async def test_an_empty_group_is_nobody() -> None:
+    with pytest.raises(NobodyCouldAnswer, match="nobody could answer"):
+        await check_answerers(["S1"], "C1", Directory(set(), set()), HOME)
 
 
-async def test_check_answerers_while_slack_is_away_is_no_configuration_error() -> None:
-    with pytest.raises(SlackUnreachableError):
-        await check_answerers(["members"], "C1", Directory(set(), set(), away=True), HOME, "routes[0]")
+@pytest.mark.parametrize(
+    ("answerers", "channel", "members", "problems"),
+    [
+        (["members"], "C1", {"UB", "U1"}, ()),
+        (["members"], "C1", {"U0HIDDEN", "U1"}, ()),
+        (
+            ["members"],
+            "C2",
+            {"U1"},
+            ("the members of C2: Slack says channel_not_found",),
+        ),  # others are served
+        (["U1"], "C1", set(), ()),
+        (["S1"], "C1", set(), ()),
+        (["members", "U7"], "C1", {"U1"}, (NO_USER,)),
+        (["S7", "members"], "C1", {"U1"}, (NO_GROUP,)),
+        (["S7", "S1"], "C1", set(), (NO_GROUP,)),
+    ],
+)
+async def test_what_others_make_up_for_is_told(
+    answerers: list[str], channel: str, members: set[str], problems: tuple[str, ...]
+) -> None:
+    assert await check_answerers(answerers, channel, Directory(members, {"U1"}), HOME) == problems
+
+
+@pytest.mark.parametrize("away", ["members", "profile", "group"])
+async def test_what_slack_does_not_tell_now_counts_as_somebody(away: str) -> None:
+    entry = "S1" if away == "group" else "members"
+    assert await check_answerers([entry], "C1", Directory({"U1"}, {"U1"}, [away]), HOME) == ()
+
+
+async def test_few_of_very_many_are_asked_about() -> None:
+    crowd = {f"U0{number:04}" for number in range(5000)}
+    directory = Directory({*crowd, "U1"}, set())
+    assert await check_answerers(["members"], "C1", directory, HOME) == ()
+    assert directory.asked < 50
