@@ -79,6 +79,7 @@ def _parts(bot: Assembly) -> list[Check]:
     """What `/readyz` lists as degraded, with 200. Each look says in one line what is wrong, None if nothing is."""
     return [
         Check("slack history", lambda: bot.door.history_trouble),
+        Check("answerers", lambda: bot.door.unusable_answerers),
         *producer_checks([each.name for each in bot.settings.producers], bot.producers.status),
     ]
 

@@ -79,6 +79,7 @@ class SlackDoor:
             else None
         )
         self._line: Line | None = None
+        self._gate: Gate | None = None
 
     @property
     def connected(self) -> bool:
@@ -105,6 +106,11 @@ class SlackDoor:
         """
         self._ports.unread.expect(await self._threads.now())
 
+    @property
+    def unusable_answerers(self) -> str | None:
+        """Which entries of the lists of answerers admit nobody, and why; None if all are well."""
+        return "; ".join(self._gate.troubles()) or None if self._gate is not None else None
+
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
 
@@ -124,6 +130,7 @@ class SlackDoor:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
+        self._gate = gate
         self._build(me, gate)
         self._ports.known(gate)
 

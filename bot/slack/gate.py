@@ -141,7 +141,7 @@ class Gate:
     def troubles(self) -> tuple[str, ...]:
         """What is wrong with users and user groups that the lists of answerers name, as Slack said last."""
         found = [
-            f"{where}: {entry} {trouble}"
+            f"{where}: {entry} ({trouble})"
             for where, answerers, _ in self._lists()
             for entry in answerers
             if entry != MEMBERS and (trouble := self._people.trouble_with(entry)) is not None

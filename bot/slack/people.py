@@ -93,8 +93,8 @@ class People:
         if kept is None:
             return None
         if isinstance(kept.value, Profile):
-            return "is deactivated" if kept.value.is_deleted else None
-        return None if kept.value else "has no members"
+            return "deactivated" if kept.value.is_deleted else None
+        return None if kept.value else "no members"
 
     def forget_user(self, user: str) -> None:
         self._kept.pop(("user", user), None)

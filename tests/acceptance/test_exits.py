@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from bot.workspace.seed import AGENTS
+from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, PLATFORM
 from tests.acceptance.lives import Life
 from tests.acceptance.matters import PEOPLE
 from tests.acceptance.test_down import asked
@@ -74,3 +74,23 @@ async def test_sigterm_with_clicks_in_flight_keeps_every_acknowledged_answer(wor
                 await world.until(lambda name=token: world.agent.honoured(name))  # type: ignore[misc]
                 await world.until(lambda shown=card: not has_controls(shown))  # type: ignore[misc]
     assert len(world.cards()) == len(tokens)
+
+
+async def test_hidden_member_and_disabled_user_group_do_not_end_the_start(world: World) -> None:
+    world.config.write_text(
+        world.config.read_text().replace('["members"]', f'["members", "{PLATFORM}", "U0NOBODY"]')
+    )
+    world.workspace.disable_group(PLATFORM)
+    for user in (ADE, EVA):
+        world.workspace.change_user(user, hidden="user_not_found")
+    async with Life.of(world) as life:
+        card = await asked(world, "rpl-1")
+        assert (await world.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+        await world.until(lambda: world.agent.honoured("rpl-1"))
+        assert await life.stop() == 0
+    log = world.log.read_text()
+    for broken in (
+        f"user group {PLATFORM}: Slack says no_such_subteam",
+        "user U0NOBODY: Slack says user_not_found",
+    ):
+        assert f"routes[0].answerers: the {broken}" in log

@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import httpx
 import pytest
 
+from bot.errors import ConfigurationError
+from bot.main import Bot
+from bot.slack import haste
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import User
-from tests.scenario.harness import Scene, config
+from tests.scenario.harness import Scene, config, eventually, url_of
 
 
 @pytest.mark.parametrize(
@@ -201,3 +205,92 @@ async def test_start_does_not_wait_until_slack_tells_who_may_answer(
         card = await stage.ask()
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply())["response"] is True
+
+
+BOTH = ("members", PLATFORM)
+
+
+async def degraded(bot: Bot) -> list[dict[str, str]]:
+    async with httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 200
+    return list(answer.json()["degraded"])
+
+
+@pytest.mark.parametrize("when", ["before the start", "later"])
+async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
+    stage: Scene, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if when == "before the start":
+        stage.workspace.disable_group(PLATFORM)
+    async with stage.bot(config(stage.producer.url, answerers=BOTH)) as bot:
+        if when == "later":
+            assert await degraded(bot) == []
+            stage.workspace.disable_group(PLATFORM)
+            await stage.heard("subteam_updated")
+            await eventually(lambda: any(PLATFORM in line for line in caplog.messages))
+        why = f"routes[0].answerers: {PLATFORM} (Slack says no_such_subteam)"
+        assert await degraded(bot) == [{"name": "answerers", "why": why}]
+        card = await stage.ask()
+        await stage.workspace.click(GIO, AGENTS, card.ts, label="Yes")
+        await stage.whisper(GIO, "you are a guest")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+        assert (await stage.reply())["response"] is False
+        stage.workspace.disable_group(PLATFORM, undo=True)
+        await eventually(lambda: bot.door.unusable_answerers is None)
+        assert await degraded(bot) == []
+
+
+@pytest.mark.parametrize("fault", ["refuse:missing_scope", "refuse:internal_error", "429:60", "delay:60"])
+async def test_user_group_that_slack_does_not_tell_of_keeps_no_member_out(stage: Scene, fault: str) -> None:
+    async with stage.bot(config(stage.producer.url, answerers=BOTH)) as bot:
+        card = await stage.ask()
+        bot.people.forget_group(PLATFORM)
+        stage.workspace.faults.add("usergroups.users.list", fault, times=100)
+        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+        assert (await stage.reply())["response"] is True
+
+
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        ("usergroups.users.list", "refuse:missing_scope"),
+        ("usergroups.users.list", "429:60"),
+        ("*", "delay:60"),
+    ],
+)
+async def test_expired_answer_serves_while_slack_tells_nothing_newer(
+    stage: Scene, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(haste, "LOOK_UPS", 0.8)  # as in life
+    async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
+        card = await stage.ask()
+        assert await bot.people.group(PLATFORM) == {ONCALL, ADE}
+        await bot.people.profile(ADE)
+        bot.people._keep = 0.0  # all of it is out of date
+        stage.workspace.faults.add(method, fault, times=100)
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        assert stage.record()["aaep"]["response"] is True
+        stage.workspace.faults.clear()
+        assert (await stage.reply())["decided_by"].endswith(ADE)
+
+
+async def test_nobody_is_refused_on_what_slack_said_long_ago(stage: Scene) -> None:
+    async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
+        card = await stage.ask()
+        assert FOLAKE not in await bot.people.group(PLATFORM)
+        bot.people._keep = bot.people._again = 0.0
+        stage.workspace.faults.add("usergroups.users.list", "429:60", times=100)
+        stage.slack_waits()
+        assert not (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+        await stage.whisper(FOLAKE, "Slack did not say who you are")
+
+
+async def test_start_ends_where_only_a_disabled_user_group_could_answer(stage: Scene) -> None:
+    stage.workspace.disable_group(PLATFORM)
+    with pytest.raises(ConfigurationError) as caught:
+        async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
+            pass
+    assert caught.value.problems == (
+        f"routes[0].answerers: the user group {PLATFORM}: Slack says no_such_subteam",
+    )
