@@ -12,6 +12,7 @@ from bot.assembly import Assembly
 from bot.errors import ConfigurationError
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
+from bot.web.connections import USUAL, Limits, raise_descriptor_limit
 from bot.web.health import Check, health_routes, producer_checks
 from bot.web.metrics import Sources, metrics_routes
 from bot.web.push import push_routes
@@ -46,10 +47,11 @@ def _is_needed(bot: Assembly) -> bool:
 
 def _server(bot: Assembly) -> HttpServer:
     http = bot.settings.http
-    return HttpServer(application(bot), http.host, http.port, lambda _: None)
+    limits = Limits.within(raise_descriptor_limit())
+    return HttpServer(application(bot, limits), http.host, http.port, lambda _: None, limits)
 
 
-def application(bot: Assembly) -> FastAPI:
+def application(bot: Assembly, limits: Limits = USUAL) -> FastAPI:
     """All routes of a bot."""
     release = version("clarify-bot")
     callers = Callers(
@@ -60,7 +62,7 @@ def application(bot: Assembly) -> FastAPI:
         health_routes(_needed(bot), _parts(bot)),
         metrics_routes(_sources(bot, release)),
         push_routes(callers=callers, producers=bot.producers, clock=bot.clock),
-        clarification_routes(hub=hub, ledger=bot.ledger, callers=callers),
+        clarification_routes(hub=hub, ledger=bot.ledger, callers=callers, most_waiting=limits.waiting),
     ]
     if bot.door.request_url is not None:
         routers.insert(0, slack_routes(bot.door.request_url))

@@ -85,10 +85,11 @@ def is_loopback_host(host: str) -> bool:
     """Whether a `Host` header, with or without a port, names this machine and nothing else."""
     found = _HOST.fullmatch(host.strip())
     name = (found[1] or found[2]).lower() if found else ""
-    return name == "localhost" or _is_loopback_address(name)
+    return name == "localhost" or is_loopback_address(name)
 
 
-def _is_loopback_address(text: str) -> bool:
+def is_loopback_address(text: str) -> bool:
+    """Whether an IP address is one that only this machine has."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -99,7 +100,7 @@ def _is_loopback_address(text: str) -> bool:
 
 def _from_this_machine(request: Request, name: str, *, tokens: bool = False) -> None:
     """Only a process of this machine, and no web page, may go without a token."""
-    if request.client is None or _is_proxied(request) or not _is_loopback_address(request.client.host):
+    if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
         if tokens:
             _unauthorized("A bearer token is required.")
         why = f"{name} has no token, so it may call from this machine only, and not through a proxy."

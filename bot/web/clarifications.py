@@ -26,7 +26,6 @@ from core.deadlock import HUMAN, agent_key
 from core.errors import NotFound, ScopeViolation
 from core.waiting import answer_of
 
-MOST_WAITING = 200
 _PERSON = re.compile(r"user:.*|<?@.*|[UW][A-Z0-9]{7,}", re.DOTALL)
 _Id = Annotated[str, Path(pattern=ID_PATTERN, examples=["CLR-42-001"])]
 _Key = Annotated[
@@ -55,10 +54,12 @@ class Asks(Protocol):
     ) -> Clarification: ...
 
 
-def clarification_routes(*, hub: Asks, ledger: Ledgers, callers: Callers) -> APIRouter:
-    """Ask, ask further, look, wait. `hub` writes with `via="http"`."""
+def clarification_routes(
+    *, hub: Asks, ledger: Ledgers, callers: Callers, most_waiting: int = 1000
+) -> APIRouter:
+    """Ask, ask further, look, wait: `most_waiting` callers at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
-    desk = _Desk(hub, ledger)
+    desk = _Desk(hub, ledger, most_waiting)
     caller = Depends(callers.producer)
 
     @router.post("", status_code=201)
@@ -91,9 +92,10 @@ def clarification_routes(*, hub: Asks, ledger: Ledgers, callers: Callers) -> API
 
 
 class _Desk:
-    def __init__(self, hub: Asks, ledger: Ledgers) -> None:
+    def __init__(self, hub: Asks, ledger: Ledgers, most_waiting: int) -> None:
         self._hub = hub
         self._ledger = ledger
+        self._most_waiting = most_waiting
         self._waiting = 0
 
     async def ask(self, body: Question, who: str, key: str | None) -> Clarification:
@@ -130,7 +132,7 @@ class _Desk:
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= self._most_waiting:
             raise problem(503, "BUSY", "Too many wait already; ask again.", headers={"Retry-After": "5"})
         self._waiting += 1
         try:

@@ -16,11 +16,12 @@ from starlette.requests import Request
 
 from bot.errors import ConfigurationError, TaskDiedError
 from bot.web import docs, errors
+from bot.web.connections import USUAL, Connection, Connections, Limits
 from bot.web.guard import Guard
 
 _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds that requests have to end by themselves; those that wait watch `stopping`
-_CONNECTIONS = 1000
+_BACKLOG = 128  # as many connections are accepted at once, before one of them can be refused
 _WHY = {
     errno.EADDRINUSE: "the address is in use; expected one that nothing else listens on",
     errno.EACCES: "not permitted; expected a port from 1024 on, or the right to use this one",
@@ -62,14 +63,21 @@ def stopping_of(request: Request) -> asyncio.Event:
 class HttpServer:
     """`bind`, then `run` until cancelled or told to stop. `on_listening(url)` is called once requests are taken."""
 
-    def __init__(self, app: FastAPI, host: str, port: int, on_listening: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        host: str,
+        port: int,
+        on_listening: Callable[[str], None],
+        limits: Limits = USUAL,
+    ) -> None:
         self.stopping: asyncio.Event = app.state.stopping
         self._host = host
         self._port = port
         self._on_listening = on_listening
         self._sockets: list[socket.socket] = []
         self._serves = False
-        self._server = _Server(_configuration(app), self._listening)
+        self._server = _Server(_configuration(app), Connections(limits), self._listening)
 
     async def bind(self) -> None:
         """Take the address; nothing is answered before `run`.
@@ -133,8 +141,11 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the process is not its own."""
 
-    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, connections: Connections, on_started: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self.server_state = connections
         self._on_started = on_started
 
     @contextmanager
@@ -150,7 +161,7 @@ def _configuration(app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -158,7 +169,7 @@ def _configuration(app: FastAPI) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # who calls from this machine is decided by the connection, not by what it says
-        limit_concurrency=_CONNECTIONS,
+        backlog=_BACKLOG,
         timeout_graceful_shutdown=_GRACE,
     )
 

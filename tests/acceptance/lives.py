@@ -44,6 +44,7 @@ class Life:
         instead: Mapping[str, str] | None = None,
         piped: bool = False,
         largest_file: int | None = None,
+        descriptors: int | None = None,
     ) -> Life:
         """Start `clarify run`.
 
@@ -53,6 +54,7 @@ class Life:
             instead: changes to its environment.
             piped: it logs into a pipe, where limits on files do not count.
             largest_file: bytes that a file may have.
+            descriptors: how many it may have, and cannot have more.
         """
         if before is not None:
             before()
@@ -68,7 +70,7 @@ class Life:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.PIPE if piped else log,
-                preexec_fn=partial(_limit, largest_file) if largest_file is not None else None,
+                preexec_fn=partial(_limit, largest_file, descriptors),
             )
         world.tap("started")
         life = cls(world, process)
@@ -134,5 +136,8 @@ class Life:
         return "\n".join([f"ended with {self.process.returncode}", *lines[-15:]])
 
 
-def _limit(largest_file: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+def _limit(largest_file: int | None, descriptors: int | None) -> None:
+    if largest_file is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+    if descriptors is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))

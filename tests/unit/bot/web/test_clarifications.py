@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.web import clarifications
 from core.clarification import Ask
 from core.errors import LockTimeout
 from tests.files import replace_text
@@ -258,14 +257,14 @@ async def test_look_ends_after_its_time(world: Desk) -> None:
     assert time.monotonic() - began >= 0.9
 
 
-async def test_look_tells_when_too_many_wait(world: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.ask()
-    monkeypatch.setattr(clarifications, "MOST_WAITING", 1)
-    task = await waiting(world)
-    refused = await world.client.get(f"/clarifications/{ID}", params={"wait": 60})
-    assert (refused.status_code, refused.json()["error"]) == (503, "BUSY")
-    await world.answer(ID)
-    assert (await asyncio.wait_for(task, LONG)).status_code == 200
+async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
+    async with desk(tmp_path, most_waiting=1) as world:
+        await world.ask()
+        task = await waiting(world)
+        refused = await world.client.get(f"/clarifications/{ID}", params={"wait": 60})
+        assert (refused.status_code, refused.json()["error"]) == (503, "BUSY")
+        await world.answer(ID)
+        assert (await asyncio.wait_for(task, LONG)).status_code == 200
 
 
 async def test_gone_callers_leave_their_place(world: Desk) -> None:

@@ -1,0 +1,240 @@
+"""Connections to the HTTP server: how many there may be, and how long each may take.
+
+uvicorn limits the requests that run and how long a connection idles after an answer. It has no limit for connections
+that say nothing at all, and none for requests that never end. Each costs a file descriptor, and ledgers, Slack and
+agents need theirs. Who has a request running keeps its connection; when there are too many others, the one that has
+kept us waiting longest gives way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import h11
+import structlog
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from bot.web.callers import is_loopback_address
+
+_DESCRIPTORS = 4096
+_MOST = 2048
+_TOLD = 64  # beyond the limit: connections that are only told so
+_LINGER = 5.0  # seconds that a connection may take to end
+_LOG_EVERY = 60.0
+_log = structlog.get_logger("clarify.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`connections` in all, `per_address` from each address but this machine's own; the rest are seconds.
+
+    `head`: until a request's headers are in, `body`: its body after that; `write`: while nobody reads an answer.
+    """
+
+    connections: int
+    per_address: int
+    head: float = 10.0
+    body: float = 30.0
+    write: float = 30.0
+
+    @classmethod
+    def within(cls, descriptors: int) -> Limits:
+        """At most half of the descriptors: the others are for ledgers, Slack and agents."""
+        most = max(1, min(_MOST, descriptors // 2))
+        return cls(most, max(1, most // 4))
+
+    @property
+    def waiting(self) -> int:
+        """How many may wait for news at once, so that others are still served."""
+        return min(1000, max(1, self.connections // 2))
+
+
+USUAL = Limits.within(1024)
+
+
+def raise_descriptor_limit() -> int:
+    """Have more descriptors if the system allows them. How many there may be now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
+class Connections(ServerState):
+    """Who is connected. `admit` and `release` each connection once; `waits` says that we wait for a request of it."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self.limits = limits
+        self._held: set[Connection] = set()
+        self._of: Counter[str] = Counter()
+        self._waiting: dict[Connection, None] = {}  # the longest first
+        self._logged = float("-inf")
+
+    def admit(self, new: Connection) -> bool:
+        """Whether it is served; otherwise it may only be told that it is not."""
+        self._held.add(new)
+        self._of[new.address] += 1
+        crowded = not is_loopback_address(new.address) and self._of[new.address] > self.limits.per_address
+        if not crowded and len(self._held) <= self.limits.connections:
+            return True
+        self._warn(new.address)
+        for other in self._waiting:
+            if not crowded or other.address == new.address:
+                self.release(other)
+                other.abort()
+                return True
+        if len(self._held) > self.limits.connections + _TOLD:
+            new.abort()
+        return False
+
+    def release(self, connection: Connection) -> None:
+        """It ends; nothing if that is known."""
+        if connection in self._held:
+            self._held.remove(connection)
+            self._of[connection.address] -= 1
+            if not self._of[connection.address]:
+                del self._of[connection.address]
+        self._waiting.pop(connection, None)
+
+    def waits(self, connection: Connection, *, since_now: bool) -> None:
+        """Whether `connection` keeps us waiting for a request from now on."""
+        self._waiting.pop(connection, None)
+        if since_now and connection in self._held:
+            self._waiting[connection] = None
+
+    def _warn(self, address: str) -> None:
+        now = time.monotonic()
+        if now - self._logged >= _LOG_EVERY:
+            self._logged = now
+            _log.warning(
+                "too many connections; idle ones are closed",
+                connections=len(self._held),
+                client=address,
+                of_client=self._of[address],
+            )
+
+
+class Connection(H11Protocol):
+    """One connection. What it owes us next decides how long it has: headers, a body, or to read what we wrote."""
+
+    server_state: Connections
+
+    address = ""
+    _owes: str | None = None  # "head", "body", "end", or nothing: its request runs
+    _said = False  # anything of the request that we wait for
+    _served = True
+    _timer: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self._served = self.server_state.admit(self)
+        if not self._served:
+            self.app = _busy
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server_state.release(self)
+        for timer in (self._timer, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._said = True
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        self._said = bool(self.conn.trailing_data[0])
+        super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.server_state.limits.write, self.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def abort(self) -> None:
+        """End it at once, whatever is still to be sent."""
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Give it the time that what it owes now may take; what it owed before does not get more."""
+        owes = self._owed()
+        if owes == self._owes:
+            return
+        self._owes = owes
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        limits = self.server_state.limits
+        seconds = {"head": limits.head, "body": limits.body, "end": _LINGER}.get(owes or "")
+        if seconds is not None:
+            self._timer = self.loop.call_later(seconds, self._overdue)
+        if self._served:
+            self.server_state.waits(self, since_now=owes is not None)
+
+    def _owed(self) -> str | None:
+        if self.transport.is_closing():
+            return "end"
+        state = self.conn.their_state
+        if state in {h11.IDLE, h11.SEND_BODY}:
+            return "head" if state is h11.IDLE else "body"
+        return None if self._runs() else "end"
+
+    def _runs(self) -> bool:
+        """Whether a request waits for its answer. Before the first one there is no cycle, whatever its type says."""
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+
+    def _overdue(self) -> None:
+        if self.transport.is_closing() or self._owes == "end":
+            self.abort()
+            return
+        _log.info("a connection took too long", client=self.address, waited_for=self._owes)
+        if self._said and self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            for event in _too_slow():
+                self.transport.write(self.conn.send(event) or b"")
+        if self._runs():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+        self._look()
+
+
+def _too_slow() -> tuple[h11.Event, ...]:
+    status, headers, body = _refusal(408, "TOO_SLOW", "The request did not come in time.")
+    return h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()
+
+
+async def _busy(_scope: Scope, _receive: Receive, send: Send) -> None:
+    status, headers, body = _refusal(503, "BUSY", "There are too many connections; try again soon.")
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, (b"retry-after", b"5")]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+def _refusal(status: int, code: str, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    body = json.dumps({"error": code, "message": message}).encode()
+    length = str(len(body)).encode()
+    return (
+        status,
+        [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")],
+        body,
+    )

@@ -1,0 +1,312 @@
+"""Connections to the server on real sockets: how many, and how long each may keep it waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import structlog
+from fastapi import APIRouter, Response
+from starlette.requests import Request
+
+from bot.web.connections import _TOLD, Connection, Connections, Limits, raise_descriptor_limit
+from bot.web.server import HttpServer, build_app, stopping_of
+
+PATIENCE = 60.0
+LIMITS = Limits(connections=3, per_address=2)
+HEAD = b"GET /fast HTTP/1.1\r\nHost: localhost\r\n"
+BODY = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+NOWHERE = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+WAIT = b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SOON = 0.3
+
+
+class Caller:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self._writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(PATIENCE):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+            status, *lines = head.strip().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            body = await self.reader.readexactly(int(headers["content-length"]))
+        return int(status.split()[1]), headers, body
+
+    async def ended(self) -> bytes:
+        """What came until the other side closed."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                return await self.reader.read()
+            except ConnectionResetError:
+                return b""
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class World:
+    def __init__(self, server: HttpServer, waiting: asyncio.Semaphore) -> None:
+        self._server = server
+        self._port = int(server.url.rpartition(":")[2])
+        self._callers: list[Caller] = []
+        self.waiting = waiting  # released by each request that waits
+        self.release = server.stopping
+
+    async def connect(self, said: bytes = b"") -> Caller:
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self._port))
+        self._callers.append(caller)
+        await caller.send(said)
+        return caller
+
+    async def until_connected(self, count: int) -> None:
+        """So many are connected, as the server sees it."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self._server._server.server_state.connections) != count:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+
+
+def routes(waiting: asyncio.Semaphore) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/fast")
+    async def fast() -> dict[str, bool]:
+        return {"ok": True}
+
+    @router.get("/large")
+    async def large() -> Response:
+        return Response(b"x" * 32 * 1024 * 1024)
+
+    @router.post("/read")
+    async def read(request: Request) -> dict[str, int]:
+        return {"length": len(await request.body())}
+
+    @router.get("/wait")
+    async def wait(request: Request) -> dict[str, bool]:
+        waiting.release()
+        await stopping_of(request).wait()
+        return {"ended": True}
+
+    return router
+
+
+@asynccontextmanager
+async def serving(limits: Limits = LIMITS) -> AsyncIterator[World]:
+    waiting, listening = asyncio.Semaphore(0), asyncio.Event()
+    app = build_app([routes(waiting)], version="1")
+    server = HttpServer(app, "127.0.0.1", 0, lambda _: listening.set(), limits)
+    await server.bind()
+    running = asyncio.create_task(server.run())
+    async with asyncio.timeout(PATIENCE):
+        await listening.wait()
+    world = World(server, waiting)
+    try:
+        yield world
+    finally:
+        world.close()
+        server.begin_stop()
+        async with asyncio.timeout(PATIENCE):
+            await running
+
+
+@pytest.fixture(autouse=True)
+def log() -> Iterator[list[Any]]:
+    with structlog.testing.capture_logs() as lines:
+        yield cast("list[Any]", lines)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [(b"", None), (HEAD, 408), (BODY + b"x", 408), (NOWHERE + b"x", 404)],
+    ids=["nothing", "half a head", "half a body", "half a body that nobody wants"],
+)
+async def test_request_that_does_not_end_is_ended_and_told_so(said: bytes, status: int | None) -> None:
+    async with serving(replace(LIMITS, head=SOON, body=SOON)) as world:
+        began = time.monotonic()
+        caller = await world.connect(said)
+        answer = await caller.ended()
+    assert time.monotonic() - began >= SOON * 0.9
+    if status is None:
+        assert answer == b""
+    else:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(f"HTTP/1.1 {status} ".encode())
+        assert json.loads(body)["error"] == ("TOO_SLOW" if status == 408 else "NOT_FOUND")
+
+
+@pytest.mark.parametrize("said", [HEAD, BODY, NOWHERE], ids=["head", "body", "body that nobody wants"])
+async def test_dribbling_gains_no_time(said: bytes) -> None:
+    async with serving(replace(LIMITS, head=SOON, body=SOON)) as world:
+        caller = await world.connect(said)
+        ending = asyncio.ensure_future(caller.ended())
+        began = time.monotonic()
+        while not ending.done() and time.monotonic() - began < PATIENCE:
+            try:
+                await caller.send(b"X")
+            except ConnectionError:
+                break
+            await asyncio.sleep(SOON / 10)
+        await ending
+        assert time.monotonic() - began < PATIENCE / 2
+
+
+async def test_connection_may_be_used_again() -> None:
+    async with serving() as world:
+        caller = await world.connect()
+        for _ in range(3):
+            await caller.send(HEAD + b"\r\n")
+            assert (await caller.answer())[0] == 200
+            await caller.send(BODY + b"x" * 10)
+            assert (await caller.answer())[2] == b'{"length":10}'
+
+
+async def test_request_that_runs_may_take_its_time() -> None:
+    async with serving(replace(LIMITS, head=SOON, body=SOON, write=SOON)) as world:
+        caller = await world.connect(WAIT)
+        silent = await world.connect()
+        await silent.ended()
+        assert not caller.reader.at_eof()
+        world.release.set()
+        assert (await caller.answer())[0] == 200
+
+
+async def test_answer_that_nobody_reads_is_given_up() -> None:
+    async with serving(replace(LIMITS, write=SOON)) as world:
+        caller = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await world.until_connected(1)
+        await world.until_connected(0)
+        read = 0
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while part := await caller.reader.read(65536):
+                    read += len(part)
+        except ConnectionResetError:
+            pass
+        assert read < 32 * 1024 * 1024
+
+
+async def test_idle_connection_gives_way_and_who_asks_is_served(log: list[Any]) -> None:
+    async with serving() as world:
+        busy = await world.connect(WAIT)
+        async with asyncio.timeout(PATIENCE):
+            await world.waiting.acquire()
+        silent = [await world.connect(said) for said in (b"", BODY, HEAD, b"", BODY)]
+        caller = await world.connect(HEAD + b"\r\n")
+        assert (await caller.answer())[0] == 200
+        for each in silent[:4]:  # the longest silent ones first
+            assert await each.ended() == b""
+        assert not silent[4].reader.at_eof()
+        world.release.set()
+        assert (await busy.answer())[0] == 200
+    told = [each for each in log if each["event"] == "too many connections; idle ones are closed"]
+    assert len(told) == 1  # not for each
+    assert told[0]["client"] == "127.0.0.1"
+
+
+async def test_who_comes_while_all_are_busy_is_told() -> None:
+    async with serving() as world:
+        busy = [await world.connect(WAIT) for _ in range(3)]
+        async with asyncio.timeout(PATIENCE):
+            for _ in busy:
+                await world.waiting.acquire()
+        late = await world.connect(HEAD + b"\r\n")
+        status, headers, body = await late.answer()
+        assert (status, headers["retry-after"], json.loads(body)["error"]) == (503, "5", "BUSY")
+        assert await late.ended() == b""
+        world.release.set()
+        for each in busy:
+            assert (await each.answer())[0] == 200
+
+
+class Stand:
+    """Stands for a connection from elsewhere; `lost` says that it was ended."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.lost = address, False
+
+    def abort(self) -> None:
+        self.lost = True
+
+
+def arrive(connections: Connections, address: str, *, asks: bool = False) -> tuple[Stand, bool]:
+    stand = Stand(address)
+    connection = cast("Connection", stand)
+    served = connections.admit(connection)
+    connections.waits(connection, since_now=not asks)
+    return stand, served
+
+
+def test_address_has_a_share_but_this_machine_has_all() -> None:
+    connections = Connections(Limits(connections=10, per_address=2))
+    other, _ = arrive(connections, "192.0.2.2")
+    first, _ = arrive(connections, "192.0.2.1")
+    arrive(connections, "192.0.2.1", asks=True)
+    assert arrive(connections, "192.0.2.1", asks=True)[1]
+    assert (first.lost, other.lost) == (True, False)  # its own one gives way
+    assert not arrive(connections, "192.0.2.1")[1]  # both are busy
+    assert all(arrive(connections, "127.0.0.1", asks=True)[1] for _ in range(6))
+
+
+def test_those_that_are_only_told_have_an_end_too() -> None:
+    connections = Connections(Limits(connections=1, per_address=1))
+    arrive(connections, "127.0.0.1", asks=True)
+    told = [arrive(connections, "127.0.0.1", asks=True) for _ in range(_TOLD + 1)]
+    assert not any(served for _, served in told)
+    assert [stand.lost for stand, _ in told] == [False] * _TOLD + [True]
+
+
+def test_place_is_free_once_a_connection_is_gone() -> None:
+    connections = Connections(Limits(connections=1, per_address=1))
+    for _ in range(3):
+        stand, served = arrive(connections, "192.0.2.1", asks=True)
+        assert served
+        connections.release(cast("Connection", stand))
+        connections.release(cast("Connection", stand))
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "most", "each", "waiting"),
+    [(1024, 512, 128, 256), (4096, 2048, 512, 1000), (64, 32, 8, 16)],
+)
+def test_half_of_the_descriptors_is_left_to_others(
+    descriptors: int, most: int, each: int, waiting: int
+) -> None:
+    limits = Limits.within(descriptors)
+    assert (limits.connections, limits.per_address, limits.waiting) == (most, each, waiting)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "now", "raised"),
+    [
+        (1024, 1024, 1024, False),
+        (1024, 524288, 4096, True),
+        (1024, resource.RLIM_INFINITY, 4096, True),
+        (20000, 20000, 20000, False),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 4096, False),
+    ],
+)
+def test_descriptor_limit_is_raised_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, now: int, *, raised: bool
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    assert raise_descriptor_limit() == now
+    assert asked == ([(4096, hard)] if raised else [])
