@@ -27,6 +27,7 @@ from bot.home.making import Maker
 from bot.home.publisher import HomePublisher
 from bot.home.sources import duties_of, fleet_of
 from bot.intake import Intake
+from bot.ledgertrouble import LedgerTrouble
 from bot.notifier import Notifier
 from bot.paging.distress import Distress, outside_targets
 from bot.paging.duty import Duty
@@ -54,8 +55,16 @@ from core.index import Summary, summarize
 class Assembly(Foundation):
     """All parts of one bot, on one storage and one clock."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
-        super().__init__(settings, store, clock, rng)
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        ledgers_expected: bool = False,
+    ) -> None:
+        super().__init__(settings, store, clock, rng, ledgers_expected=ledgers_expected)
         self._build_paging()
         self._build_delivery(rng)
         self._build_home()
@@ -181,6 +190,16 @@ class Assembly(Foundation):
             messages=self.messages,
             renderer=self.renderer,
         )
+        self.ledger_trouble = LedgerTrouble(
+            settings=self.settings,
+            ledger=self.ledger,
+            store=self.store,
+            delivery=self.delivery,
+            messages=self.messages,
+            paging=self.paging,
+            renderer=self.renderer,
+            clock=self.clock,
+        )
         self.watch = LedgerWatch(
             ledger=self.ledger,
             index=self.index,
@@ -197,6 +216,7 @@ class Assembly(Foundation):
             replies_settled=self.replies.settled,
             clock=self.clock,
             passed=self._heard,
+            trouble=self.ledger_trouble,
         )
 
     def _build_producers(self, rng: random.Random) -> None:

@@ -36,14 +36,22 @@ from core.workflow import Scopes
 class Foundation(ABC):
     """Parts that need none of the others."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        ledgers_expected: bool = False,
+    ) -> None:
         self.settings = settings
         self.store = store
         self.clock = clock
         self.telemetry = Telemetry(clock)
         self.vitals = Vitals(store, clock, seconds=time.monotonic)
         self.index = Index()
-        self.ledger = FileLedger(settings.ledger.directory)
+        self.ledger = FileLedger(settings.ledger.directory, expected=ledgers_expected)
         self.router = Router(
             self.ledger,
             clock,

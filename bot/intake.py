@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -32,6 +34,13 @@ class Clocks(Protocol):
     def sent_at(self, incoming: Incoming) -> datetime: ...
 
 
+class Unrecorded(Protocol):
+    """Told of what cannot be recorded for now, and of what was."""
+
+    def waits(self, items: Collection[Item], reason: str) -> None: ...
+    def recorded(self, items: Collection[Item]) -> None: ...
+
+
 class Intake:
     """Implements `bot.ports.Inbox` for the producers; `run` works off what was taken in."""
 
@@ -46,6 +55,7 @@ class Intake:
         replies_settled: Callable[[list[str], float], Awaitable[None]],
         clock: Clock,
         passed: Callable[[Sequence[Incoming]], None],
+        trouble: Unrecorded,
     ) -> None:
         """`passed` is told what came, durable or not: a trigger of the monitor, and news of who is at work."""
         self._inbox = inbox
@@ -56,12 +66,13 @@ class Intake:
         self._replies_settled = replies_settled
         self._clock = clock
         self._passed = passed
+        self._trouble = trouble
         self._clocks: Clocks | None = None
         self._came = asyncio.Event()
         self._idle = asyncio.Event()
         self._looking = False
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._sessions: dict[tuple[str, str], asyncio.Queue[Item]] = {}
+        self._sessions: dict[tuple[str, str], deque[Item]] = {}  # what is in work comes first
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: list[int] = []
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -145,21 +156,22 @@ class Intake:
         """Events of one session keep their order; sessions do not wait for each other."""
         session = (item.producer, item.event.session_id)
         if session in self._sessions:
-            self._sessions[session].put_nowait(item)
+            self._sessions[session].append(item)
             return
-        self._sessions[session] = asyncio.Queue()
-        self._sessions[session].put_nowait(item)
+        self._sessions[session] = deque([item])
         task = asyncio.create_task(self._work(session), name=f"intake {item.producer}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     async def _work(self, session: tuple[str, str]) -> None:
         queue = self._sessions[session]
-        async with self._slots:
-            while not queue.empty():
-                items = [queue.get_nowait() for _ in range(min(queue.qsize(), _AT_A_TIME))]
-                worked_off = [await self._until_done(run) for run in runs(items)]
-                await self._note_done([number for numbers in worked_off for number in numbers])
+        while queue:
+            done: list[int] = []
+            for run in runs(list(islice(queue, _AT_A_TIME))):
+                done += await self._until_done(run, queue)
+                for _ in run:
+                    queue.popleft()
+            await self._note_done(done)
         del self._sessions[session]
         self._note_idle()
 
@@ -178,12 +190,27 @@ class Intake:
             else:
                 return
 
-    async def _until_done(self, run: list[Item]) -> list[int]:
-        """Work a run of events off; returns the ids of those that were not given up, which is noted already."""
+    async def _until_done(self, run: list[Item], queue: Collection[Item]) -> list[int]:
+        """Work a run of events off; returns the ids of those that were not given up, which is noted already.
+
+        `queue` has the run and all that waits behind it.
+        """
+        try:
+            return await self._try_until_done(run, queue)
+        finally:
+            self._trouble.recorded(run)
+
+    async def _try_until_done(self, run: list[Item], queue: Collection[Item]) -> list[int]:
+        """Who has to wait lets others have the slot: they may be about ledgers that can be written."""
         while True:
             try:
-                await self._process(run)
-            except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
+                async with self._slots:
+                    await self._process(run)
+            except (LockTimeout, LedgerUnwritable) as error:
+                _log.warning("an event has to wait", event_id=run[0].event.event_id, reason=str(error))
+                self._trouble.waits(queue, str(error))
+                await self._clock.sleep(_RETRY)
+            except StorageUnavailable as error:
                 _log.warning("an event has to wait", event_id=run[0].event.event_id, reason=str(error))
                 await self._clock.sleep(_RETRY)
             except LedgerUnreadable as error:
@@ -194,7 +221,7 @@ class Intake:
             except Exception:  # noqa: BLE001 - told with where, and paged
                 # A fault of ours with one event: it must neither stop the others nor come back on every start.
                 if len(run) > 1:
-                    return [number for item in run for number in await self._until_done([item])]
+                    return [number for item in run for number in await self._until_done([item], queue)]
                 _log.exception("an event could not be worked off", event_id=run[0].event.event_id)
                 await self._give_up(run[0])
                 return []

@@ -19,6 +19,7 @@ import structlog
 from pydantic import SecretStr
 
 from bot.assembly import Assembly
+from bot.delivery.messages import Messages
 from bot.delivery.store import Store
 from bot.paging.heartbeat import Heartbeat
 from bot.scan import scan
@@ -68,10 +69,20 @@ class Bot(Assembly):
         Raises:
             StorageError: the storage is in use or cannot be used.
         """
-        return cls(settings, await Store.open(settings.storage.path), clock, rng)
+        store = await Store.open(settings.storage.path)
+        # What was shown once is in a ledger: an empty folder in its place is a disk that is not mounted.
+        return cls(settings, store, clock, rng, ledgers_expected=await Messages(store).know_clarifications())
 
-    def __init__(self, settings: Settings, store: Store, clock: Clock, rng: random.Random) -> None:
-        super().__init__(settings, store, clock, rng)
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        ledgers_expected: bool = False,
+    ) -> None:
+        super().__init__(settings, store, clock, rng, ledgers_expected=ledgers_expected)
         self._tasks: set[asyncio.Task[None]] = set()
         self._caught_up = asyncio.Event()
         self._http: HttpServer | None = None
@@ -106,6 +117,7 @@ class Bot(Assembly):
         self._spawn_heartbeat()
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
+        self._spawn(self.ledger_trouble.run(self.intake.drained), "trouble with ledgers")
         self._spawn(self.keeping.run(), "keeping")
         self._spawn(self.agents.run(), "agents")
         if self.webhooks is not None:
@@ -151,6 +163,8 @@ class Bot(Assembly):
             self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
         waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.reply == "sending")}
+        if not await asyncio.to_thread(self.ledger.is_there):
+            waiting |= {each.name for each in self.settings.producers}  # nobody knows what is open
         await self.producers.stop(waiting)
         for task in self._tasks:
             task.cancel()

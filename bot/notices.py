@@ -26,6 +26,7 @@ _HEADING = 150
 _FACT = 300
 _PRETTY = 3000
 _FIRST_FIELDS = 8
+_FIRST_CHOICES = 20
 _ENVELOPE = frozenset(
     [
         "@context",
@@ -143,6 +144,40 @@ def generic_notice(event: Event) -> Notice:
         f"{agent_of(event)} reports {fact(event.type)}",
         tuple(texts) or ("The event says nothing that can be shown.",),
         _words([_session(event)]),
+    )
+
+
+def unrecorded_notice(event: Event, reason: str) -> Notice:
+    """A critical event that waits to be recorded: what it says, and why nobody can answer it yet."""
+    question = event.question
+    texts = [question.text] if question is not None else list(generic_notice(event).texts)
+    if question is not None and question.choices:
+        texts.append("\n".join(f"• {fact(choice.label)}" for choice in question.choices[:_FIRST_CHOICES]))
+    facts = [
+        f"It cannot be recorded yet, so it cannot be answered here: {fact(reason)}",
+        "It is shown in its own channel as soon as it is recorded",
+        _session(event),
+    ]
+    verb = "asks" if question is not None else "reports"
+    return Notice(f"{agent_of(event)} {verb}", tuple(texts), _words(facts))
+
+
+def ledgers_refuse(reason: str) -> Notice:
+    """The head of a thread: no ledger can be written, or one of them cannot."""
+    waits = (
+        "What agents ask until this is mended is in the thread below. Nothing is lost: it is recorded, shown and can be "
+        "answered as soon as it can be written."
+    )
+    return Notice("Questions cannot be recorded", (inert.plain(reason), waits))
+
+
+def ledgers_again() -> Notice:
+    """The end of that thread."""
+    return Notice(
+        "Questions can be recorded again",
+        (
+            "What was asked meanwhile is recorded, and is shown where it belongs. There is nothing left to do.",
+        ),
     )
 
 

@@ -15,6 +15,10 @@ from core import answers
 from core.clarification import Aaep, Clarification
 
 BUSY = "Busy: somebody else is writing to this question right now. Nothing was changed. Please try again."
+LEDGERS_AWAY = (
+    "What is asked and decided cannot be read or written right now, so nothing was changed. "
+    "The people who look after clarify-bot are told. Please try again later."
+)
 EDITED = (
     "Editing or deleting a reply changes nothing: the answer is given as it was first sent. "
     "If it was wrong, tell the agent's owner."

@@ -10,7 +10,7 @@ from typing import Any
 from bot import inert, phrases
 from bot.errors import SlackError
 from core.clarification import Clarification
-from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, NotOpen, Superseded
+from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotFound, NotOpen, Superseded
 
 _log = logging.getLogger("clarify.desk")
 View = dict[str, Any]
@@ -64,6 +64,8 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text = inert.escape(str(error))
         case NotFound():
             text = phrases.unknown_clarification(clarification_id)
+        case LedgersAway():
+            text, recorded = phrases.LEDGERS_AWAY, False
         case LockTimeout():
             text, recorded = phrases.BUSY, False
         case SlackError():

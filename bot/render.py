@@ -131,6 +131,18 @@ class Renderer:
         """Any critical event that no card can show."""
         return self._notice(notices.generic_notice(event))
 
+    def unrecorded_notice(self, event: Event, reason: str) -> Message:
+        """A critical event that cannot be recorded yet, and why."""
+        return self._notice(notices.unrecorded_notice(event, reason))
+
+    def ledgers_refuse(self, reason: str) -> Message:
+        """Ledgers cannot be written: the head of the thread with what was asked meanwhile."""
+        return self._notice(notices.ledgers_refuse(reason))
+
+    def ledgers_again(self) -> Message:
+        """All of it could be recorded."""
+        return self._notice(notices.ledgers_again())
+
     def handoff_card(self, handoff: Handoff, matter: Matter) -> Message:
         """The card of a handoff; `matter` is what on-call is paged for, as it stands."""
         return self._notice(handoff_notice(handoff, matter))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.errors import ClarifyError
+from core.errors import ClarifyError, LedgersAway, LedgerUnwritable
+from core.files import reason
 from core.index import Summary, summarize
 from core.ledger import FileLedger, parse
 
@@ -23,9 +24,17 @@ def scan(ledger: FileLedger, last_issue: int = 0) -> Scan:
 
     `last_issue`: the reserved number that the storage knows to be given out last.
     """
-    ledger.claim(last_issue)
-    found = Scan(highest_issue=max((issue for issue, _ in ledger.archive.files()), default=0))
-    for issue in ledger.issues():
+    found = Scan()
+    try:
+        ledger.claim(last_issue)
+    except OSError as error:
+        found.troubles.append(LedgerUnwritable(last_issue, reason(error)))
+    except LedgersAway as error:
+        found.troubles.append(error)
+        return found
+    issues = list(ledger.issues())
+    found.highest_issue = max((issue for issue, _ in ledger.archive.files()), default=0)
+    for issue in issues:
         found.highest_issue = max(found.highest_issue, issue)
         try:
             ledger.forget(issue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from importlib.metadata import version
 
 import structlog
@@ -73,8 +74,13 @@ def _needed(bot: Assembly) -> list[Check]:
     """What `/readyz` answers 503 for: without these nobody is asked anything."""
     return [
         Check("slack", lambda: None if bot.door.connected else "not connected to Slack"),
-        Check("storage", bot.vitals.trouble),
+        Check("storage", partial(_storage, bot)),
     ]
+
+
+async def _storage(bot: Assembly) -> str | None:
+    """Where what was heard is kept, and where what was decided is."""
+    return await bot.vitals.trouble() or await bot.ledger_trouble.of_all()
 
 
 def _parts(bot: Assembly) -> list[Check]:
@@ -82,6 +88,7 @@ def _parts(bot: Assembly) -> list[Check]:
     return [
         Check("slack history", lambda: bot.door.history_trouble),
         Check("answerers", lambda: bot.door.unusable_answerers),
+        Check("events to be recorded", bot.ledger_trouble.of_some),
         *producer_checks([each.name for each in bot.settings.producers], bot.producers.status),
     ]
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from pathlib import Path
 
 import structlog
@@ -15,7 +16,7 @@ from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
 from core.clarification import Clarification
 from core.clock import Clock, SystemClock
-from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger, Oddity, Raw, oddity, parse
 from core.router import Router
@@ -24,6 +25,7 @@ Noted = Callable[[Summary, Clarification], None]
 _log = structlog.get_logger("clarify.monitor")
 _ASIDE = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 _RETRY = 1.0
+_STILL_THERE = 2000  # milliseconds
 
 
 class LedgerWatch:
@@ -50,23 +52,66 @@ class LedgerWatch:
         self._clock = clock or SystemClock()
 
     async def run(self) -> None:
-        """Watch the ledgers' folder until cancelled."""
+        """Watch the ledgers' folder until cancelled; one that goes away, from the moment that it is back."""
         async with asyncio.TaskGroup() as group:
             busy: dict[int, asyncio.Task[None]] = {}
-            # A task begins at the next wait; the folder is watched by then, so nothing falls in between.
-            group.create_task(self._sweep(), name="ledgers that changed before they were watched")
-            async for changes in awatch(self._ledger.directory, recursive=False, step=20, debounce=200):
-                names = {Path(path).name for _, path in changes}
-                await self._page_asides(names)
-                found = [self._ledger.issue_of(name) for name in names]
-                for issue in sorted({issue for issue in found if issue is not None}):
-                    # One that has to wait is looked at again by itself, and does not keep the others waiting.
-                    if not await self.look(issue) and (issue not in busy or busy[issue].done()):
-                        busy[issue] = group.create_task(self._look_again(issue), name=f"ledger {issue}")
+            while True:
+                watched = await self._folder()
+                # A task begins at the next wait; the folder is watched by then, so nothing falls in between.
+                sweep = group.create_task(self._sweep(), name="ledgers that changed before they were watched")
+                await self._watch(watched, group, busy)
+                _log.warning("the folder with the ledgers is gone, or another one")
+                sweep.cancel()
+
+    async def _folder(self) -> tuple[int, int]:
+        """What the folder is on its disk, once it is there."""
+        while True:
+            if (found := await asyncio.to_thread(self._found)) is not None:
+                return found
+            await self._clock.sleep(_RETRY)
+
+    def _found(self) -> tuple[int, int] | None:
+        try:
+            stat = self._ledger.directory.stat()
+        except OSError:
+            return None
+        return (stat.st_dev, stat.st_ino) if self._ledger.is_there() else None
+
+    async def _watch(
+        self, watched: tuple[int, int], group: asyncio.TaskGroup, busy: dict[int, asyncio.Task[None]]
+    ) -> None:
+        """Returns when the folder is not `watched` any more: nobody tells of what goes on in the one that is."""
+        changes_of = awatch(
+            self._ledger.directory,
+            recursive=False,
+            step=20,
+            debounce=200,
+            rust_timeout=_STILL_THERE,
+            yield_on_timeout=True,
+        )
+        try:
+            async with aclosing(changes_of):
+                async for changes in changes_of:
+                    names = {Path(path).name for _, path in changes}
+                    if not names and await asyncio.to_thread(self._found) != watched:
+                        return
+                    await self._page_asides(names)
+                    found = [self._ledger.issue_of(name) for name in names]
+                    for issue in sorted({issue for issue in found if issue is not None}):
+                        # One that has to wait is looked at again by itself, and does not keep the others waiting.
+                        if not await self.look(issue) and (issue not in busy or busy[issue].done()):
+                            busy[issue] = group.create_task(self._look_again(issue), name=f"ledger {issue}")
+        except FileNotFoundError:
+            return
 
     async def _sweep(self) -> None:
-        await self._page_asides(await asyncio.to_thread(os.listdir, self._ledger.directory))
-        for issue in await asyncio.to_thread(self._ledger.changed):
+        try:
+            names = await asyncio.to_thread(os.listdir, self._ledger.directory)
+            changed = await asyncio.to_thread(self._ledger.changed)
+        except (OSError, LedgersAway):
+            return  # it is gone again, which the watch notices
+        await self._page_asides(names)
+        for issue in changed:
             while not await self.look(issue):
                 await self._clock.sleep(_RETRY)
 

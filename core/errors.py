@@ -16,6 +16,7 @@
     ├── IllegalTransition   a status change that the protocol does not know
     │   └── NotAnswered         asked further before there was an answer
     ├── LockTimeout         somebody else held the ledger for too long
+    │   └── LedgersAway         the folder with all ledgers is not there
     ├── LedgerUnreadable    a ledger file did not parse and was set aside
     ├── LedgerUnwritable    the disk refused; nothing was changed
     └── StatusUnavailable   the agent-status file cannot be had now; nothing was changed
@@ -138,6 +139,19 @@ class LockTimeout(ClarifyError):
 
     def __init__(self, issue: int, seconds: float, holder: str) -> None:
         super().__init__(f"The ledger of issue {issue} was locked for {seconds:.1f} s by {holder}.")
+        self.issue = issue
+
+
+class LedgersAway(LockTimeout):
+    """No ledger can be had, by nobody: whoever waits for a lock waits for the folder, too."""
+
+    code = "LEDGERS_AWAY"
+
+    def __init__(self, folder: Path, issue: int = 0) -> None:
+        ClarifyError.__init__(
+            self,
+            f"The folder with the ledgers, {folder}, is not the one it was, or is gone. Is its disk mounted?",
+        )
         self.issue = issue
 
 

@@ -92,6 +92,24 @@ def reason(error: OSError) -> str:
     return "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
 
 
+def try_to_write(folder: Path) -> None:
+    """Write and remove a file.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    trial = folder / f"trial.{os.getpid()}.{uuid.uuid4().hex}"
+    handle = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            _write(handle, b"trial")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    finally:
+        trial.unlink(missing_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """What was renamed, linked or removed in it is on the disk when this returns."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

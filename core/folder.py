@@ -108,5 +108,8 @@ class Folder:
         """
         for path in self.path.iterdir() if self.path.exists() else ():
             match = self._name.fullmatch(path.name)
-            if match and len(match[1]) <= len(str(HIGHEST)) and FIRST_RESERVED <= int(match[1]) <= highest:
-                self._numbers.give_out(int(match[1]))
+            if match is None or len(match[1]) > len(str(HIGHEST)):
+                continue
+            issue = int(match[1])
+            if FIRST_RESERVED <= issue <= highest and not self._numbers.is_given_out(issue):
+                self._numbers.give_out(issue)

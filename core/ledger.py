@@ -7,6 +7,8 @@ are never removed, writes replace the file atomically. A file that does not pars
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,14 +20,15 @@ from typing import Protocol, TypeVar
 from core.archive import Archive
 from core.book import Book, Oddity, Raw, decode, digest, dump, encode, identity, oddity, parse
 from core.clarification import Clarification
-from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.files import NOT_REGULAR, is_odd, read_regular, reason, replacing, set_aside
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.files import NOT_REGULAR, is_odd, read_regular, reason, replacing, set_aside, try_to_write
 from core.folder import FIRST_RESERVED, Folder
 from core.locks import Held, Locks
 from core.numbering import Numbers
 
 _T = TypeVar("_T")
 LOCK_TIMEOUT = 2.0
+_NAMED = re.compile(r"issue-[0-9]+.*\.json")
 __all__ = ["Book", "FileLedger", "Ledger", "Oddity", "Raw", "digest", "dump", "oddity", "parse"]
 
 
@@ -41,15 +44,19 @@ class Ledger(Protocol):
 
 
 class FileLedger:
-    """Ledgers as files in `directory`, which exists. Blocking work happens in threads of its own.
+    """Ledgers as files in `directory`. Blocking work happens in threads of its own.
 
-    One that is in the `archive` is read there, and comes back before it is written.
+    One that is in the `archive` is read there, and comes back before it is written. Our private folder in `directory`
+    says that this is the right one: when it is gone, as on a disk that was unmounted, nothing is made anew, and every
+    call raises LedgersAway until it is back.
     """
 
-    def __init__(self, directory: Path, workers: int = 16) -> None:
+    def __init__(self, directory: Path, workers: int = 16, *, expected: bool = False) -> None:
+        """`expected`: ledgers were written there before, so that an empty folder cannot be the right one."""
         self.directory = directory
         self._locks = Locks(directory)
-        self._locks.private.mkdir(parents=True, exist_ok=True)
+        if not expected:
+            self._locks.private.mkdir(parents=True, exist_ok=True)
         self._numbers = Numbers(self._locks.private)
         self.shelf = Folder(directory, self._numbers)
         self.archive = Archive(directory, self._numbers)
@@ -70,6 +77,7 @@ class FileLedger:
         even if the caller is cancelled; `written` is called, in the event loop, when it went well.
 
         Raises:
+            LedgersAway: the folder is not there, and `decide` did not run.
             LockTimeout: the lock was not had within `timeout` seconds, and `decide` will not run; or it was had and
                 lost, as to a process that slept for longer than a marker counts, and nothing was written.
             LedgerUnreadable: the file does not parse and was set aside; a next call starts a new file.
@@ -123,18 +131,66 @@ class FileLedger:
         raise NotFound(clarification_id)
 
     def issues(self) -> Iterator[int]:
-        """The numbers of all live ledgers."""
+        """The numbers of all live ledgers.
+
+        Raises:
+            LedgersAway: their folder is not there.
+        """
+        self._require()
         for issue, _ in self.shelf.ledgers():
             yield issue
 
     def claim(self, highest: int) -> None:
-        """Take reserved numbers up to `highest` for given out by us. Blocking."""
+        """Take reserved numbers up to `highest` for given out by us. Blocking.
+
+        Raises:
+            LedgersAway: their folder is not there. OSError: the disk refused.
+        """
+        self._require()
         for shelf in (self.shelf, self.archive.shelf):
             shelf.claim(highest)
 
     def issue_of(self, name: str) -> int | None:
         """The issue of the live ledger of that name; None: it is none."""
         return self.shelf.issue_of(name)
+
+    @property
+    def private(self) -> Path:
+        """Our own folder in that of the ledgers."""
+        return self._locks.private
+
+    def is_there(self) -> bool:
+        """Whether the folder is there. One that came back without our private folder, as a copy does, is known by its
+        ledgers. Blocking.
+        """
+        if self._locks.private.is_dir():
+            return True
+        try:
+            folders = [each for each in (self.directory, self.archive.folder) if each.is_dir()]
+            if not any(_NAMED.fullmatch(entry.name) for each in folders for entry in os.scandir(each)):
+                return False
+            self._locks.private.mkdir(exist_ok=True)
+        except OSError:
+            return False
+        return True
+
+    def trouble(self, *, thorough: bool = False) -> str | None:
+        """Why no ledger can be written now; None: nothing is known to be in the way. Blocking.
+
+        `thorough` writes to the disk; else only what costs nothing is looked at.
+        """
+        if not self.is_there():
+            return str(LedgersAway(self.directory))
+        try:
+            if not os.access(self.directory, os.W_OK | os.X_OK):
+                read_only = os.statvfs(self.directory).f_flag & os.ST_RDONLY
+                why = "the file system is read-only" if read_only else "this user may not write there"
+                return f"The folder with the ledgers, {self.directory}, cannot be written: {why}."
+            if thorough:
+                try_to_write(self._locks.private)
+        except OSError as error:
+            return f"The folder with the ledgers, {self.directory}, cannot be written: {reason(error)}."
+        return None
 
     async def news(self, issue: int) -> list[Raw] | None:
         """The raw records, or None if the file is as this process last wrote or read it here.
@@ -164,6 +220,7 @@ class FileLedger:
         left = deadline - time.monotonic()
         if left <= 0:
             raise LockTimeout(issue, timeout, "other work of this process")
+        self._require(issue)
         with self._locks.hold(issue, left) as held:
             check = partial(_check, held, issue, timeout)
             before = self._state(issue)
@@ -179,6 +236,7 @@ class FileLedger:
 
     def _shelve(self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float) -> bool:
         live = self.path(issue)
+        self._require(issue)
         with self._locks.hold(issue, timeout) as held:
             if not live.exists():
                 return False
@@ -199,6 +257,7 @@ class FileLedger:
         try:
             return _records(decode(read_regular(self.path(issue))))
         except FileNotFoundError:
+            self._require(issue)
             kept = self._archived(issue)
             if kept is None and self.path(issue).exists():
                 return self.read_now(issue)  # it came back just now
@@ -220,6 +279,10 @@ class FileLedger:
         if state is not None:
             self._seen[issue] = state
         return items
+
+    def _require(self, issue: int = 0) -> None:
+        if not self._locks.private.is_dir() and not self.is_there():
+            raise LedgersAway(self.directory, issue)
 
     def _open(self, issue: int, check: Callable[[], None]) -> Book:
         path = self.path(issue)

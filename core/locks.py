@@ -224,3 +224,36 @@ def _agent(marker: Path) -> str | None:
 def _holder(marker: Path) -> str:
     name = _agent(marker)
     return f"the holder of {marker.name}" + (f" ({name[:80]})" if isinstance(name, str) else "")
+
+
+def held_markers(directory: Path, seconds: float) -> list[tuple[str, str]]:
+    """The markers that are there now and still the same after `seconds`, each with who holds it. Blocking."""
+    before = _markers(directory)
+    if not before:
+        return []
+    time.sleep(seconds)
+    after = _markers(directory)
+    return [
+        (marker.name, _named(content))
+        for marker, content in sorted(before.items())
+        if after.get(marker) == content
+    ]
+
+
+def _markers(directory: Path) -> dict[Path, bytes]:
+    found = {}
+    for marker in directory.glob("issue-*.json.lock"):
+        with suppress(OSError):
+            found[marker] = marker.read_bytes()
+    return found
+
+
+def _named(content: bytes) -> str:
+    """The holder of a marker, by what is in it."""
+    try:
+        said = json.loads(content)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict):
+        return "somebody who does not say"
+    return f"{str(said.get('agent', 'somebody'))[:80]} (process {str(said.get('pid', 'unknown'))[:20]})"

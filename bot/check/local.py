@@ -15,15 +15,17 @@ from bot.settings import Settings
 from bot.settings.pagers import service_of
 from core.archive import FOLDER as ARCHIVE
 from core.folder import HIGHEST, Folder, Ignored
-from core.locks import PRIVATE
+from core.ledger import FileLedger
+from core.locks import PRIVATE, held_markers
 from core.numbering import Numbers
 
 _LISTED = 20
+_A_LONG_HOLD = 3.0  # seconds
 
 
 def probe(settings: Settings) -> Iterator[Finding]:
     yield right("configuration", f"{settings.file} is complete")
-    yield _folder("ledger.directory", settings.ledger.directory)
+    yield from _ledgers(settings)
     yield from _ignored(settings)
     yield _storage(settings.storage.path)
     yield from _pagers(settings)
@@ -47,6 +49,43 @@ def _pagers(settings: Settings) -> Iterator[Finding]:
                 yield wrong(subject, f"the value of {variable} is no URL that apprise can notify", mend)
             else:
                 yield right(subject, f"{variable} notifies through {service}")
+
+
+def _ledgers(settings: Settings) -> Iterator[Finding]:
+    """Look at the folder as the bot would, and at locks that somebody keeps."""
+    subject, folder = "ledger.directory", settings.ledger.directory
+    if not _knows_questions(settings.storage.path):
+        yield _folder(subject, folder)
+        return
+    ledger = FileLedger(folder, expected=True)
+    try:
+        trouble = ledger.trouble(thorough=True)
+        if trouble is not None:
+            mend = (
+                f"mount its disk, or give this user the right to write there; if its ledgers are lost for good, make the "
+                f"folder {ledger.private} to begin anew"
+            )
+            yield wrong(subject, trouble.removesuffix("."), mend)
+            return
+        yield right(subject, f"{folder} can be written")
+        for marker, holder in held_markers(folder, _A_LONG_HOLD):
+            yield wrong(
+                subject,
+                f"{marker} is held by {holder}",
+                "end that program: nothing can be recorded meanwhile",
+            )
+    finally:
+        ledger.close()
+
+
+def _knows_questions(path: Path) -> bool:
+    """Whether a bot has shown questions with this storage: then its ledgers have to be there."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            query = "select 1 from messages where clarification is not null limit 1"
+            return database.execute(query).fetchone() is not None
+    except sqlite3.Error:
+        return False  # `_storage` says so
 
 
 def _folder(key: str, folder: Path) -> Finding:

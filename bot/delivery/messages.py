@@ -75,6 +75,11 @@ class Messages:
         rows = await self._store.read("select * from messages where final = 0 and failed is null")
         return [_row(row) for row in rows]
 
+    async def know_clarifications(self) -> bool:
+        """Whether a clarification was ever to be shown, as far as it is still known."""
+        row = await self._store.read_one("select 1 from messages where clarification is not null limit 1")
+        return row is not None
+
     async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The cards of clarifications, the earlier rounds first."""
         rows = await self._store.read(

@@ -15,13 +15,14 @@ from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.delivery.wishes import Hold, Wish, Wishes
 from bot.errors import StorageUnavailable
 from core.clock import Clock
-from core.errors import LedgerUnreadable, LockTimeout
+from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 
 _log = structlog.get_logger("clarify.delivery")
 # A post that timed out may still land: it is looked for this long before it is repeated. Seconds.
 LANDING = 5.0
 _LOOK_AGAIN = 1.0
 _STORAGE_RETRY = 1.0
+_AWAY_RETRY = 3.0  # with as many cards as there are
 _APP_RETRY = 30.0
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
@@ -65,7 +66,7 @@ class Messenger:
             return await self._bring(row) if row is not None and row.failed is None else Done()
         except (StorageUnavailable, LockTimeout) as error:
             _log.warning("delivery has to wait", key=key, reason=str(error))
-            return Again(_STORAGE_RETRY)
+            return Again(_AWAY_RETRY if isinstance(error, LedgersAway) else _STORAGE_RETRY)
         except LedgerUnreadable as error:
             _log.error("a card cannot be built", key=key, reason=str(error))
             return Done()

@@ -28,7 +28,7 @@ from bot.github.visits import SETTLED_AFTER, Ledgers, Visitor
 from bot.producers.client import ANSWER_TIMEOUT, open_client
 from bot.settings.github import GithubSettings
 from core.clock import Clock
-from core.errors import LedgerUnreadable, LockTimeout
+from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 from core.index import Summary
 
 _log = structlog.get_logger("clarify.github")
@@ -88,7 +88,12 @@ class GithubMirror:
             self._add(summary.issue)
         for issue in await self._memory.unsettled():
             self._add(issue)
-        for issue in await asyncio.to_thread(lambda: sorted(self._records.issues())):
+        try:
+            written = await asyncio.to_thread(lambda: sorted(self._records.issues()))
+        except LedgersAway as error:
+            _log.warning("what others wrote meanwhile is not looked for", reason=str(error))
+            return
+        for issue in written:
             self._add(issue)
 
     async def run(self) -> None:

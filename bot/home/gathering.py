@@ -17,7 +17,7 @@ from bot.home.model import Answered, Snapshot, by_time_left
 from bot.home.ports import Duties, Open, Paged, Records, SeeFleet
 from bot.rounds import round_of
 from core.clarification import Clarification
-from core.errors import ClarifyError
+from core.errors import ClarifyError, LedgersAway
 from core.index import Summary
 from core.ledger import FileLedger, parse
 
@@ -57,7 +57,11 @@ class Answers:
 
     async def restore(self, ledger: FileLedger, offload: Offload = asyncio.to_thread) -> None:
         """At the start: what the hundred ledgers that were written last say. One that cannot be read is left out."""
-        issues: list[int] = await offload(_written_last, ledger, _RESTORED_FILES)
+        try:
+            issues: list[int] = await offload(_written_last, ledger, _RESTORED_FILES)
+        except LedgersAway as error:
+            _log.warning("answers are left out", reason=str(error))
+            return
         for issue in issues:
             try:
                 items = await ledger.read(issue)

@@ -28,6 +28,7 @@ from bot.render import Renderer
 from bot.settings.model import RouteSettings, Settings
 from core.clock import Clock
 from core.index import Summary
+from core.oncall import Closed
 
 
 class _Outlet:
@@ -78,6 +79,7 @@ class Paging:
         policies, outlet = Policies(settings), _Outlet()
         self._route_for, self._outlet = settings.route_for, outlet
         self._gate: Gate | None = None
+        self._clock = clock
         self.loop = Loop(
             store=store,
             policies=policies,
@@ -149,6 +151,17 @@ class Paging:
     def note(self, summary: Summary) -> None:
         """A clarification was written: escalated ones are paged, those that are not any more are let go."""
         self._mirror.note(summary)
+
+    async def over(self, beginning: str) -> None:
+        """What was paged under keys that begin so is over by itself: nobody has to take it any more.
+
+        Raises:
+            StorageUnavailable: it was not kept.
+        """
+        now = self._clock.now()
+        mine = [each.incident for each in self.loop.board if each.incident.key.startswith(beginning)]
+        if mine:
+            await self.loop.happened([(each.id, Closed(now)) for each in mine])
 
     async def ended(self, key: str, state: str, note: str | None = None) -> None:
         """See `bot.delivery.pages.Paging`."""

@@ -13,7 +13,7 @@ from bot.delivery.retained import Needed, Retained
 from bot.errors import StorageUnavailable
 from core.archive import is_over
 from core.clock import Clock
-from core.errors import ClarifyError
+from core.errors import ClarifyError, LedgersAway
 from core.index import Summary, session_of
 from core.ledger import FileLedger
 
@@ -55,7 +55,12 @@ class Retention:
 
     async def _archive(self) -> None:
         now, moved = self._clock.now(), 0
-        for issue in await asyncio.to_thread(lambda: list(self._ledger.issues())):
+        try:
+            issues = await asyncio.to_thread(lambda: list(self._ledger.issues()))
+        except LedgersAway as error:
+            _log.warning("nothing is archived", reason=str(error))
+            return
+        for issue in issues:
             try:
                 moved += await self._shelve(issue, now)
             except ClarifyError as error:

@@ -92,6 +92,8 @@ def _configuration(
 def prepare_folders(settings: Settings) -> None:
     """Create the folders that the settings name and that are not there.
 
+    Once there is a storage, the ledgers' folder was made with it: if it is not there, its disk may not be mounted.
+
     Raises:
         ConfigurationError: naming each folder that cannot be created.
     """
@@ -100,6 +102,8 @@ def prepare_folders(settings: Settings) -> None:
         "ledger.workflows": settings.ledger.workflows,
         "storage.path": settings.storage.path.parent,
     }
+    if settings.storage.path.exists():
+        del wanted["ledger.directory"]
     problems = []
     for key, folder in wanted.items():
         try:

@@ -17,6 +17,7 @@ from bot.shell.output import Output
 from bot.shell.standing import Standing
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
+from core.errors import LedgersAway
 from core.ledger import FileLedger
 from core.router import Router
 
@@ -93,16 +94,25 @@ async def open_shell(
 
 
 def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
-    """The ledgers; their folder is made if it is not there, which is told: it may be the wrong place."""
+    """The ledgers; their folder is made if it is not there, which is told: it may be the wrong place.
+
+    Raises:
+        ConfigurationError: it cannot be made; or a bot has used it, so that its disk may not be mounted.
+    """
     folder = settings.ledger.directory
-    new = not folder.exists()
+    new, used = not folder.exists(), settings.storage.path.exists()
     try:
-        ledger = FileLedger(folder)
+        ledger = FileLedger(folder, expected=used)
     except OSError as error:
         where = settings.file or "clarify.toml"
         raise ConfigurationError(
             [f"{where}: ledger.directory: the folder {folder} cannot be used: {error.strerror}"]
         ) from error
+    if not ledger.is_there():
+        where, storage = settings.file or "clarify.toml", settings.storage.path
+        raise ConfigurationError(
+            [f"{where}: ledger.directory: {LedgersAway(folder)} The bot's storage, {storage}, is there."]
+        )
     if new:
         note(f"There was no ledger folder at {folder}; made an empty one.")
     return ledger

@@ -19,12 +19,12 @@ from bot.webhooks.courier import Courier
 from bot.webhooks.model import NAMES, Endpoint, Look
 from bot.webhooks.news import last_change
 from core.clock import Clock
-from core.errors import LedgerUnreadable, LockTimeout
+from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 from core.index import Summary, summarize
 from core.ledger import Raw, parse
 
 _log = structlog.get_logger("clarify.webhooks")
-_RETRY = 1.0  # seconds
+_RETRY, _AWAY = 1.0, 5.0  # seconds
 _BATCH = 64
 
 
@@ -152,12 +152,20 @@ class Webhooks:
 
     async def _compare(self) -> None:
         """Find what was written, by us or by others, and never told. What is noted meanwhile is newer than that."""
-        left = await asyncio.to_thread(lambda: sorted(self._records.issues()))
+        left = await self._all_issues()
         while left:
             left = [issue for issue in left if not await self._compared(issue)]
             if left:
                 await self._clock.sleep(_RETRY)
         self._noted = None
+
+    async def _all_issues(self) -> list[int]:
+        while True:
+            try:
+                return await asyncio.to_thread(lambda: sorted(self._records.issues()))
+            except LedgersAway as error:
+                _log.warning("the ledgers are compared later", reason=str(error))
+                await self._clock.sleep(_AWAY)
 
     async def _compared(self, issue: int) -> bool:
         try:

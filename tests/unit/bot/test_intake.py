@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -92,6 +92,13 @@ class World:
         return [(item["id"], item["status"]) for item in await self.ledger.read(issue)]
 
 
+class Untold:
+    def waits(self, items: Collection[Item], reason: str) -> None:
+        assert reason
+
+    def recorded(self, items: Collection[Item]) -> None: ...
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     store = await Store.open(tmp_path / "clarify.db")
@@ -113,6 +120,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         replies_settled=settled,
         clock=clock,
         passed=lambda _: None,
+        trouble=Untold(),
     )
     clocks = Clocks()
     intake.use_clocks(clocks)

@@ -177,5 +177,5 @@ def test_trouble_of_every_kind_that_core_knows_has_an_exit_code() -> None:
     kinds = [errors.ClarifyError]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    others = {"ERROR", "LEDGER_UNREADABLE", "STATUS_UNAVAILABLE"}  # 1: other trouble
+    others = {"ERROR", "LEDGERS_AWAY", "LEDGER_UNREADABLE", "STATUS_UNAVAILABLE"}  # 1: other trouble
     assert {kind.code for kind in kinds} - EXIT_CODES.keys() == others
