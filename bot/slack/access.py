@@ -27,16 +27,29 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What Slack says of a person (users.info). `team` is where they are at home; empty if Slack does not say."""
+    """What Slack says of a person (users.info). `team` is where they are at home, `enterprise` the organization
+    (Enterprise Grid) that this belongs to; empty if Slack does not say.
+    """
 
     id: str
     team: str
+    enterprise: str = ""
     name: str = ""
     email: str | None = None
     is_bot: bool = False
     is_deleted: bool = False
     is_guest: bool = False
     is_stranger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where the app is installed: a workspace (T…), in an Enterprise Grid organization (E…) if it names one; or, with
+    the organization's id in both, all of its workspaces.
+    """
+
+    team: str
+    enterprise: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,7 @@ def may_answer(
     *,
     channel_members: AbstractSet[str],
     groups: Mapping[str, AbstractSet[str]],
-    home_team: str,
+    home: Home,
 ) -> Allowed | Denied:
     """Whether `person` may answer, and by what or why not.
 
@@ -66,31 +79,32 @@ def may_answer(
         answerers: the route's list.
         channel_members: the user ids in the question's channel; needed for "members" only.
         groups: the user ids in each listed user group.
-        home_team: the id of our workspace.
+        home: where we are installed.
     """
     if person.id in answerers:
         return Allowed(person.id)
     for entry in answerers:
         if person.id in groups.get(entry, frozenset()):
             return Allowed(entry)
-    if (reason := _never_a_member(person, home_team)) is not None:
+    if (reason := _never_a_member(person, home)) is not None:
         return Denied(reason)
     if MEMBERS not in answerers:
         return Denied("not listed")
     return Allowed(MEMBERS) if person.id in channel_members else Denied("not in the channel")
 
 
-def is_full_member(person: Profile, home_team: str) -> bool:
-    """Whether somebody is an active, full member of our workspace."""
-    return _never_a_member(person, home_team) is None
+def is_full_member(person: Profile, home: Home) -> bool:
+    """Whether somebody is an active, full member of our workspace, or of another one of its organization."""
+    return _never_a_member(person, home) is None
 
 
-def _never_a_member(person: Profile, home_team: str) -> Reason | None:
+def _never_a_member(person: Profile, home: Home) -> Reason | None:
     if person.is_deleted:
         return "deactivated"
     if person.is_bot:
         return "bot"
-    if person.team not in {home_team, ""} or person.is_stranger:
+    colleague = bool(home.enterprise) and person.enterprise == home.enterprise
+    if not colleague and (person.team not in {home.team, ""} or person.is_stranger):
         return "external"
     return "guest" if person.is_guest else None
 
@@ -112,7 +126,7 @@ class Directory(Protocol):
 
 
 async def check_answerers(
-    answerers: Sequence[str], channel: str, directory: Directory, home_team: str
+    answerers: Sequence[str], channel: str, directory: Directory, home: Home
 ) -> tuple[str, ...]:
     """Whether somebody could answer; for the start. Returns what is wrong with entries that others make up for.
 
@@ -122,7 +136,7 @@ async def check_answerers(
         answerers: a route's list.
         channel: the route's channel.
         directory: asks Slack.
-        home_team: the id of our workspace.
+        home: where we are installed.
 
     Raises:
         NobodyCouldAnswer: at all.
@@ -131,7 +145,7 @@ async def check_answerers(
     somebody = False
     for entry in answerers:
         try:
-            somebody = await _somebody_behind(entry, channel, directory, home_team) or somebody
+            somebody = await _somebody_behind(entry, channel, directory, home) or somebody
         except SlackUnreachableError as error:
             _log.warning("%s: not known yet whether somebody is there: %s", _what(entry, channel), error)
             somebody = True
@@ -149,20 +163,20 @@ async def check_answerers(
     return tuple(problems)
 
 
-async def _somebody_behind(entry: str, channel: str, directory: Directory, home_team: str) -> bool:
+async def _somebody_behind(entry: str, channel: str, directory: Directory, home: Home) -> bool:
     if entry.startswith("S"):
         return bool(await directory.group(entry))
     if entry != MEMBERS:
         return not (await directory.profile(entry)).is_deleted
-    return await _has_full_member(channel, directory, home_team)
+    return await _has_full_member(channel, directory, home)
 
 
-async def _has_full_member(channel: str, directory: Directory, home_team: str) -> bool:
+async def _has_full_member(channel: str, directory: Directory, home: Home) -> bool:
     """Asks about one after the other, until one is found; a channel with very many others is believed to have one."""
     members = sorted(await directory.members(channel))
     for user in members[:_MOST_ASKED]:
         try:
-            if is_full_member(await directory.profile(user), home_team):
+            if is_full_member(await directory.profile(user), home):
                 return True
         except SlackRefusedError as error:
             if error.code not in UNTOLD:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from slack_bolt.async_app import AsyncApp
@@ -37,6 +37,7 @@ from bot.slack.listeners import (
     shortcuts,
     views,
 )
+from bot.slack.payloads import name_team
 from bot.slack.socket import Dispatch, Unacknowledged
 from bot.slack.surface import Surface
 from core.clock import Clock
@@ -83,6 +84,12 @@ def build_app(*, web: AsyncWebClient, me: AuthorizeResult, surface: Surface) -> 
         attaching_conversation_kwargs_enabled=False,
     )
     logger.setLevel(logging.WARNING)
+
+    async def of_a_team(body: dict[str, Any], next_: Callable[[], Awaitable[None]]) -> None:
+        name_team(body, me.team_id or "")
+        await next_()
+
+    app.middleware(of_a_team)
     app.error(_failed)
     actions.register(app, surface)
     views.register(app, surface)

@@ -13,6 +13,7 @@ from slack_bolt.authorization import AuthorizeResult
 
 from bot.audience import Audiences
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
+from bot.slack.access import Home
 from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, handler, who_am_i
 from bot.slack.backfill import Backfill
@@ -120,7 +121,7 @@ class SlackDoor:
         while True:
             try:
                 me = await who_am_i(self._web, self._clock)
-                gate = Gate(self._people, self._settings, me.team_id or "", partial(paged_now, self._ports))
+                gate = Gate(self._people, self._settings, home_of(me), partial(paged_now, self._ports))
                 await gate.check()
                 break
             except SlackUnreachableError as error:
@@ -207,3 +208,9 @@ class SlackDoor:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         await self._later.drain()
+
+
+def home_of(me: AuthorizeResult) -> Home:
+    """Where we are installed; installed for a whole organization, Slack names that in place of a workspace."""
+    team, enterprise = me.team_id or "", me.enterprise_id or ""
+    return Home(team, enterprise or (team if team.startswith("E") else ""))

@@ -16,6 +16,7 @@ from bot.slack.access import (
     UNTOLD,
     Allowed,
     Denied,
+    Home,
     NobodyCouldAnswer,
     Profile,
     Reason,
@@ -59,12 +60,12 @@ class Gate:
         self,
         people: People,
         settings: Settings,
-        home_team: str,
+        home: Home,
         paged: Callable[[str], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
         self._people = people
         self._settings = settings
-        self._home_team = home_team
+        self._home = home
         self._paged = paged
 
     async def refusal(
@@ -100,7 +101,7 @@ class Gate:
             profile = await within(self._people.profile(user, fresh=True))
         except SlackRefusedError:
             return False
-        return is_full_member(profile, self._home_team)
+        return is_full_member(profile, self._home)
 
     async def decided_by(self, person: Person) -> str:
         """The name that an agent is told."""
@@ -127,9 +128,7 @@ class Gate:
             async with asyncio.timeout(_LONGEST_CHECK):
                 for where, answerers, channel in self._lists():
                     try:
-                        for broken in await check_answerers(
-                            answerers, channel, self._people, self._home_team
-                        ):
+                        for broken in await check_answerers(answerers, channel, self._people, self._home):
                             _log.warning("%s: %s", where, broken)
                     except NobodyCouldAnswer as error:
                         problems += [f"{where}: {each}" for each in error.problems]
@@ -201,7 +200,7 @@ class Gate:
                     route.answerers,
                     channel_members=facts.members,
                     groups=facts.groups,
-                    home_team=self._home_team,
+                    home=self._home,
                 )
                 if isinstance(decision, Allowed):
                     return decision
@@ -224,7 +223,7 @@ class Gate:
     ) -> None:
         user, team = facts.profile.id, facts.profile.team
         # Slack need not tell us of people who are at home elsewhere, and only full members need the channel's list.
-        if team not in {self._home_team, ""}:
+        if team not in {self._home.team, ""} and not self._home.enterprise:
             return
         members: frozenset[str] = frozenset()
         if MEMBERS in route.answerers:

@@ -205,6 +205,16 @@ def _origin(view: Json) -> tuple[str, Place]:
     return str(packed), Place(str(channel), None if thread is None else str(thread))
 
 
+def name_team(body: dict[str, Any], home_team: str) -> None:
+    """Let a click, modal, shortcut or command that names no team come from `home_team`."""
+    user = body.get("user")
+    if isinstance(user, dict):
+        if not (user.get("team_id") or _object(body.get("team")).get("id")):
+            user["team_id"] = home_team
+    elif "command" in body and not body.get("team_id"):
+        body["team_id"] = home_team
+
+
 def _person(body: Json) -> Person:
     """The team is where the person is at home, which tells external people (Slack Connect)."""
     user = _object(body.get("user"))

@@ -186,10 +186,27 @@ class People:
                 return frozenset(found)
 
     async def _group(self, group: str) -> frozenset[str]:
-        response = await ask(
-            "usergroups.users.list", lambda: self._web.usergroups_users_list(usergroup=group)
-        )
-        return frozenset(response["users"])
+        method = "usergroups.users.list"
+        try:
+            response = await ask(method, lambda: self._web.usergroups_users_list(usergroup=group))
+            return frozenset(response["users"])
+        except SlackRefusedError as error:
+            if error.code != "missing_argument":
+                raise
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        for team in await self._look_up(("teams", ""), self._teams, fresh=False):
+            call = partial(self._web.usergroups_users_list, usergroup=group, team_id=team)
+            try:
+                return frozenset((await ask(method, call))["users"])
+            except SlackRefusedError as error:
+                if error.code not in NO_GROUP:
+                    raise
+        raise SlackRefusedError(f"{method}: no_such_subteam", code="no_such_subteam")
+
+    async def _teams(self) -> tuple[str, ...]:
+        """The workspaces of the organization that the app may work in."""
+        response = await ask("auth.teams.list", lambda: self._web.auth_teams_list(limit=_PAGE))
+        return tuple(str(team["id"]) for team in response["teams"])
 
 
 def profile_of(user: dict[str, Any]) -> Profile:
@@ -198,6 +215,7 @@ def profile_of(user: dict[str, Any]) -> Profile:
     return Profile(
         id=str(user["id"]),
         team=str(user.get("team_id") or shown.get("team") or ""),
+        enterprise=str((user.get("enterprise_user") or {}).get("enterprise_id") or ""),
         name=str(shown.get("display_name") or shown.get("real_name") or user.get("name") or ""),
         email=shown.get("email") or None,
         is_bot=bool(user.get("is_bot")) or user["id"] == "USLACKBOT",

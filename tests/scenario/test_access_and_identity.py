@@ -11,8 +11,9 @@ import pytest
 from bot.errors import ConfigurationError
 from bot.main import Bot
 from bot.slack import haste
+from bot.workspace.controls import find
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
-from bot.workspace.state import User
+from bot.workspace.state import Message, User
 from tests.scenario.harness import Scene, config, eventually, url_of
 
 
@@ -294,3 +295,56 @@ async def test_start_ends_where_only_a_disabled_user_group_could_answer(stage: S
     assert caught.value.problems == (
         f"routes[0].answerers: the user group {PLATFORM}: Slack says no_such_subteam",
     )
+
+
+@pytest.mark.parametrize("org_wide", [False, True])
+async def test_p6_colleague_of_another_workspace_of_the_same_organization_answers(
+    stage: Scene, org_wide: bool
+) -> None:
+    stage.workspace.join_enterprise("E0ORG", org_wide=org_wide)
+    stage.workspace.change_user(EVA, enterprise_id="E0ELSE")
+    stage.workspace.add_user(User("U0COL", "col", "Col", "T0OTHER", enterprise_id="E0ORG"))
+    stage.workspace.channel(AGENTS).members.append("U0COL")
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.workspace.click(EVA, AGENTS, card.ts, label="No")
+        await stage.whisper(EVA, "you are not a member of this workspace")
+        await stage.workspace.click("U0COL", AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["decided_by"] == "user:slack/T0OTHER/U0COL"
+
+
+async def test_org_wide_installation_starts_and_its_user_groups_answer(stage: Scene) -> None:
+    stage.workspace.join_enterprise("E0ORG", org_wide=True)
+    async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
+        card = await stage.ask()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.whisper(FOLAKE, "you are not among those who answer this agent")
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
+        await stage.ask("rpl_2", question="And now?")
+        assert (await stage.workspace.command(ONCALL, AGENTS, "/clarify", "answer CLR-100001-002 no")).ok
+        assert (await stage.reply("rpl_2"))["decided_by"] == f"user:slack/T0LOCAL/{ONCALL}"
+
+
+@pytest.mark.parametrize(("org_wide", "team"), [(False, "T0LOCAL"), (True, "E0ORG")])
+async def test_p5_click_that_names_no_team_is_of_the_home_team(
+    stage: Scene, org_wide: bool, team: str
+) -> None:
+    if org_wide:
+        stage.workspace.join_enterprise("E0ORG", org_wide=True)
+    async with stage.bot():
+        card = await stage.ask()
+        payload = of_a_click(stage, ADE, card)
+        payload["team"] = None
+        del payload["user"]["team_id"]
+        assert (await stage.workspace.link.deliver("interactive", payload)).ok
+        assert (await stage.reply())["decided_by"] == f"user:slack/{team}/{ADE}"
+    by = stage.record()["aaep"]["answeredBy"]
+    assert by == {"surface": "slack", "team": team, "user": ADE}
+
+
+def of_a_click(stage: Scene, user: str, card: Message) -> dict[str, Any]:
+    """What Slack sends of a press on **Yes**."""
+    control = find(card.blocks, "Yes", kinds={"button"})
+    make = stage.workspace.people._make
+    return make.block_action_in_message(user, card, control, {"type": "button"}, {})

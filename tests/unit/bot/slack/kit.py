@@ -23,6 +23,7 @@ from bot.permalinks import Permalinks
 from bot.ports import Place
 from bot.render import Renderer
 from bot.settings import Settings, parse_settings
+from bot.slack.access import Home
 from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, who_am_i
 from bot.slack.backfill import Backfill
@@ -166,7 +167,7 @@ class Bot:
             permalinks=Permalinks(self.messages, partial(permalink, self.web)),
             **more,
         )
-        self.gate = Gate(self.people, configured, TEAM, partial(paged_now, ports))
+        self.gate = Gate(self.people, configured, Home(TEAM), partial(paged_now, ports))
         parts = Parts(ports, self.gate, self.later, BOT_USER, TEAM)
         self.desk, self.intake, self.surface = parts.desk, parts.intake, parts.surface
         self.allowance = HistoryAllowance()

@@ -9,6 +9,7 @@ from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.slack.access import (
     Allowed,
     Denied,
+    Home,
     NobodyCouldAnswer,
     Profile,
     Reason,
@@ -55,7 +56,25 @@ def test_may_answer_by_who_and_list(
 ) -> None:
     members = {"U1"} if in_channel else {"U9"}
     groups = {"S1": frozenset({"U1"} if in_group else {"U9"})}
-    assert may_answer(person, answerers, channel_members=members, groups=groups, home_team=HOME) == decision
+    assert may_answer(person, answerers, channel_members=members, groups=groups, home=Home(HOME)) == decision
+
+
+@pytest.mark.parametrize(
+    ("person", "home", "decision"),
+    [
+        (replace(EXTERNAL, enterprise="E1"), Home(HOME, "E1"), Allowed("members")),
+        (replace(EXTERNAL, enterprise="E1", is_stranger=True), Home(HOME, "E1"), Allowed("members")),
+        (replace(EXTERNAL, enterprise="E1", is_guest=True), Home(HOME, "E1"), Denied("guest")),
+        (replace(EXTERNAL, enterprise="E2"), Home(HOME, "E1"), Denied("external")),
+        (EXTERNAL, Home(HOME, "E1"), Denied("external")),
+        (EXTERNAL, Home(HOME), Denied("external")),
+        (replace(ADE, enterprise="E1"), Home("E1", "E1"), Allowed("members")),
+    ],
+)
+def test_members_of_one_organization_are_at_home_in_all_its_workspaces(
+    person: Profile, home: Home, decision: Allowed | Denied
+) -> None:
+    assert may_answer(person, ["members"], channel_members={"U1"}, groups={}, home=home) == decision
 
 
 class Directory:
@@ -108,13 +127,13 @@ async def test_nobody_at_all_could_answer(
     answerers: list[str], channel: str, members: set[str], problem: str
 ) -> None:
     with pytest.raises(NobodyCouldAnswer) as caught:
-        await check_answerers(answerers, channel, Directory(members, {"U1"}), HOME)
+        await check_answerers(answerers, channel, Directory(members, {"U1"}), Home(HOME))
     assert problem in caught.value.problems[0]
 
 
 async def test_an_empty_group_is_nobody() -> None:
     with pytest.raises(NobodyCouldAnswer, match="nobody could answer"):
-        await check_answerers(["S1"], "C1", Directory(set(), set()), HOME)
+        await check_answerers(["S1"], "C1", Directory(set(), set()), Home(HOME))
 
 
 @pytest.mark.parametrize(
@@ -138,17 +157,17 @@ async def test_an_empty_group_is_nobody() -> None:
 async def test_what_others_make_up_for_is_told(
     answerers: list[str], channel: str, members: set[str], problems: tuple[str, ...]
 ) -> None:
-    assert await check_answerers(answerers, channel, Directory(members, {"U1"}), HOME) == problems
+    assert await check_answerers(answerers, channel, Directory(members, {"U1"}), Home(HOME)) == problems
 
 
 @pytest.mark.parametrize("away", ["members", "profile", "group"])
 async def test_what_slack_does_not_tell_now_counts_as_somebody(away: str) -> None:
     entry = "S1" if away == "group" else "members"
-    assert await check_answerers([entry], "C1", Directory({"U1"}, {"U1"}, [away]), HOME) == ()
+    assert await check_answerers([entry], "C1", Directory({"U1"}, {"U1"}, [away]), Home(HOME)) == ()
 
 
 async def test_few_of_very_many_are_asked_about() -> None:
     crowd = {f"U0{number:04}" for number in range(5000)}
     directory = Directory({*crowd, "U1"}, set())
-    assert await check_answerers(["members"], "C1", directory, HOME) == ()
+    assert await check_answerers(["members"], "C1", directory, Home(HOME)) == ()
     assert directory.asked < 50
