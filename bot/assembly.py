@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
+from bot.audience import Group
+from bot.binding import Binding
 from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish
 from bot.delivery.delivery import Delivery
 from bot.delivery.gateway import Gateway
@@ -241,6 +243,12 @@ class Assembly(Foundation):
                 router=self.router,
                 ledger=self.ledger,
                 memory=SqliteSlackMemory(self.store, self.messages.in_flight),
+                binding=Binding(
+                    installation=self.store.installation,
+                    messages=self.messages,
+                    adopt=self.delivery.adopt,
+                    group_of=self._group_of,
+                ),
                 renderer=self.renderer,
                 index=self.index,
                 unread=self.unread,
@@ -317,6 +325,10 @@ class Assembly(Foundation):
 
     def _summary_of(self, clarification: str) -> Summary | None:
         return self.index.get(clarification, parse_id(clarification)[0])
+
+    def _group_of(self, clarification: str) -> Group | None:
+        summary = self._summary_of(clarification)
+        return None if summary is None else self.rollups.group(summary)
 
     def _producer(self, producer: ProducerSettings) -> ProducerConfig:
         secret = self.settings.producer_token(producer)

@@ -70,7 +70,7 @@ class Foundation(ABC):
         self.unread = Unread(clock, released=self.watchman.release)
         self.web = web_client(settings)
         self.people = People(self.web)
-        self.renderer = Renderer()
+        self.renderer = Renderer(store.installation)
         self.messages = Messages(store)
         self.permalinks = Permalinks(self.messages, partial(permalink, self.web))
         self.sessions = Sessions(store, self.index, clock)

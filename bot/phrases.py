@@ -28,6 +28,21 @@ UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
 _READ_LATE = "I could read it in Slack only after the decision, so it did not count."
+ANOTHERS = (
+    "This was posted by another installation of clarify-bot, so your click decided nothing here. If two bots run on this "
+    "Slack app at the same time, press again: Slack may hand it to the other one. If the message is old, look for the "
+    "question's newest card."
+)
+UNKNOWN_CARD = (
+    "I did not post this message, or I have lost track of it, so your click decided nothing. If the question is still open, "
+    "answer it on its newest card; “/clarify” lists what is open."
+)
+OPEN_AGAIN = "This was opened before clarify-bot was updated, so it decided nothing. Please open it again and press there."
+ANOTHERS_THREAD = (
+    "I do not know the message that begins this thread, so your reply did not reach an agent from here. If it was posted "
+    "by another installation of clarify-bot on this Slack app, use its buttons. If the question is still open, answer it on "
+    "its newest card; “/clarify” lists what is open."
+)
 _QUOTED, _NAME, _WHY = 200, 100, 300
 
 

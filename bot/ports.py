@@ -124,6 +124,18 @@ class Place:
     thread_ts: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What a control that was pressed stands on. `installation`: whose control it is; empty: of a release whose controls
+    did not say. `channel` and `ts`: its message; empty where it stands on none that we could find again: what one
+    person alone was shown, a modal, a Home tab.
+    """
+
+    installation: str
+    channel: str = ""
+    ts: str = ""
+
+
 class Teller(Protocol):
     async def tell(
         self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None

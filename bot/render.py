@@ -33,6 +33,7 @@ from bot.parts import pieces
 from bot.readout import open_text, settled_text
 from bot.rollup import WHICH, listing, rollup, which
 from bot.rounds import Verbosity, round_of, words
+from bot.seal import seal, seal_controls
 from bot.submission import VALUE_ACTION
 from bot.toollines import ToolLine, told
 from core.aaep import Event
@@ -52,9 +53,13 @@ class Message:
 
 
 class Renderer:
-    """Builds every message and modal. Pure but for the templates, which are read once."""
+    """Builds every message and modal. Pure but for the templates, which are read once.
 
-    def __init__(self) -> None:
+    `installation`: our id, with which every control is sealed; empty: none is, as in releases before there were seals.
+    """
+
+    def __init__(self, installation: str = "") -> None:
+        self._installation = installation
         self._templates = Environment(
             loader=PackageLoader("templates", package_path=""),
             autoescape=True,
@@ -223,6 +228,8 @@ class Renderer:
 
     def _message(self, text: str, more: tuple[str, ...], stem: str, template: str, **model: Any) -> Message:
         blocks: list[Block] = self._json(template, model)
+        if self._installation:
+            seal_controls(self._installation, blocks)
         for index, block in enumerate(blocks):
             block["block_id"] = f"{stem}.{_digest(block)}.{index}"
         blockkit.check_message(text, blocks)
@@ -230,6 +237,10 @@ class Renderer:
 
     def _view(self, template: str, **model: Any) -> dict[str, Any]:
         view: dict[str, Any] = self._json(template, model)
+        if self._installation:
+            seal_controls(self._installation, view["blocks"])
+            if view.get("private_metadata"):
+                view["private_metadata"] = seal(self._installation, view["private_metadata"])
         blockkit.check_view(view)
         return view
 

@@ -221,6 +221,15 @@ class Delivery:
         priority: Priority = (PAGE, 0.0) if kind == "page" else (NOTICE, 0.0)
         self.lanes.put(target, key, priority, post=post)
 
+    async def adopt(self, row: Row, ts: str) -> None:
+        """A post in doubt is at `ts`: somebody pressed it. It is brought up to date.
+
+        Raises:
+            StorageUnavailable: that could not be noted.
+        """
+        await self._messenger.adopt(row, ts)
+        self.send(row.channel or row.target, row.key, post=False)
+
     async def notify(self, fresh: Fresh) -> None:
         """Have a notice shown; durable when this returns.
 

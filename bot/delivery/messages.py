@@ -70,6 +70,43 @@ class Messages:
         row = await self._store.read_one("select * from messages where key = ?", key)
         return _row(row) if row else None
 
+    async def at(self, channel: str, ts: str) -> Row | None:
+        """The message that we know to be at a place."""
+        row = await self._store.read_one("select * from messages where channel = ? and ts = ?", channel, ts)
+        return _row(row) if row else None
+
+    async def begun_in(self, channel: str) -> list[Row]:
+        """The messages that may be in a channel: their post was begun, and its outcome is not known."""
+        rows = await self._store.read(
+            "select * from messages where channel = ? and ts is null and intent_at is not null and failed is null",
+            channel,
+        )
+        return [_row(row) for row in rows]
+
+    async def is_page(self, key: str, page: int) -> bool:
+        """Whether a message is this page."""
+        found = await self._store.read_one(
+            "select 1 from page_sendings where message = ? and page = ?", key, page
+        )
+        return found is not None
+
+    async def pages_about(self, key: str, clarification: str) -> bool:
+        """Whether a message is a page about a clarification."""
+        found = await self._store.read_one(
+            """select 1 from page_sendings s join page_items p on p.page = s.page
+               join incidents i on i.id = p.incident where s.message = ? and i.clarification = ?""",
+            key,
+            clarification,
+        )
+        return found is not None
+
+    async def hands_over(self, key: str, incident: int) -> bool:
+        """Whether a message is the card of what an incident hands over."""
+        found = await self._store.read_one(
+            "select 1 from incidents where id = ? and key = ?", incident, f"handoff:{key.partition(':')[2]}"
+        )
+        return found is not None
+
     async def unfinished(self) -> list[Row]:
         """All messages that may still have to change."""
         rows = await self._store.read("select * from messages where final = 0 and failed is null")
@@ -89,16 +126,19 @@ class Messages:
         )
         return [_row(row) for row in rows]
 
-    async def intend(self, key: str, channel: str, thread_ts: str | None, at: float) -> None:
-        """A post begins; if its outcome stays unknown, this says where to look for it."""
+    async def intend(self, key: str, channel: str, thread_ts: str | None, at: float) -> bool:
+        """A post begins; if its outcome stays unknown, this says where to look for it. False: it is there by now."""
         self.in_flight.begin(key, channel)
-        await self._store.execute(
-            "update messages set intent_at = ?, channel = ?, thread_ts = ? where key = ?",
+        changed = await self._store.execute(
+            "update messages set intent_at = ?, channel = ?, thread_ts = ? where key = ? and ts is null",
             at,
             channel,
             thread_ts,
             key,
         )
+        if not changed:
+            self.in_flight.end(key)
+        return changed > 0
 
     async def not_sent(self, key: str) -> None:
         """The post that was begun did not arrive."""
@@ -119,6 +159,26 @@ class Messages:
                 db.execute(
                     "update sessions set channel = ?, thread_ts = ? where producer = ? and session_id = ?",
                     (channel, ts, row.producer, row.session_id),
+                )
+
+        await self._store.write(work)
+        self.in_flight.end(row.key)
+
+    async def adopt(self, row: Row, ts: str, shown: str) -> None:
+        """A post whose outcome was not known is at `ts`, unless it was found meanwhile."""
+        opens_thread = row.kind != "page" and row.session_id is not None and row.thread_ts is None
+
+        def work(db: sqlite3.Connection) -> None:
+            taken = db.execute(
+                """update messages set ts = ?, shown = ?, final = 0, intent_at = null
+                   where key = ? and ts is null and channel = ?""",
+                (ts, shown, row.key, row.channel),
+            ).rowcount
+            if taken and opens_thread:
+                db.execute(
+                    """update sessions set channel = ?, thread_ts = ?
+                       where producer = ? and session_id = ? and thread_ts is null""",
+                    (row.channel, ts, row.producer, row.session_id),
                 )
 
         await self._store.write(work)
@@ -188,12 +248,13 @@ class Messages:
         )
         return found is not None
 
-    async def taken_places(self, channel: str, clarification: str | None) -> set[str]:
-        """The ts of messages of a clarification that are accounted for."""
+    async def taken_places(self, channel: str, clarification: str | None, besides: str) -> set[str]:
+        """The ts of messages of a clarification that are accounted for, `besides` the message of that key."""
         rows = await self._store.read(
-            "select ts from messages where channel = ? and clarification is ? and ts is not null",
+            "select ts from messages where channel = ? and clarification is ? and ts is not null and key <> ?",
             channel,
             clarification,
+            besides,
         )
         return {str(row["ts"]) for row in rows}
 

@@ -24,6 +24,7 @@ _LOOK_AGAIN = 1.0
 _STORAGE_RETRY = 1.0
 _AWAY_RETRY = 3.0  # with as many cards as there are
 _APP_RETRY = 30.0
+_ADOPTED = "adopted"  # what a message shows whose place a press told: its sequels are still owed
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
 Landed = Callable[[Row, Wish], Awaitable[None]]
@@ -75,6 +76,14 @@ class Messenger:
             _log.exception("a message could not be built", key=key)
             return await self._give_up(row) if row is not None else Done()
 
+    async def adopt(self, row: Row, ts: str) -> None:
+        """Somebody pressed a message whose post is in doubt: it is at `ts`.
+
+        Raises:
+            StorageUnavailable: that could not be noted.
+        """
+        await self._messages.adopt(row, ts, _ADOPTED)
+
     async def _give_up(self, row: Row) -> Done | Again:
         try:
             await self._messages.give_up(row.key, "could not be built")
@@ -103,15 +112,18 @@ class Messenger:
                 return found
         elif wish.waits or (wish.opens_thread and await self._messages.someone_else_opens(row)):
             return Again(_LOOK_AGAIN)
-        if wish.unwanted:
-            return await self._drop(row)
+        return await (self._drop(row) if wish.unwanted else self._send(row, wish))
+
+    async def _send(self, row: Row, wish: Wish) -> Done | Again:
         channel = wish.channel
         if channel.startswith(("U", "W")):
             dm = await self._gateway.open_dm(channel)
             if not isinstance(dm, str):
                 return await self._not_posted(row, wish, dm, tried=False)
             channel = dm
-        await self._messages.intend(row.key, channel, wish.thread_ts, self._clock.now().timestamp())
+        now = self._clock.now().timestamp()
+        if not await self._messages.intend(row.key, channel, wish.thread_ts, now):
+            return Again(0.0)  # a press told meanwhile where it is
         outcome = await self._gateway.post(channel, self._draft(row, wish))
         if isinstance(outcome, Sent):
             await self._landed(row, wish, outcome)
@@ -127,7 +139,7 @@ class Messenger:
     async def _look_up(self, row: Row, wish: Wish) -> Done | Again | None:
         """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
         begun = row.intent_at or 0.0
-        taken = await self._messages.taken_places(row.channel or "", row.clarification)
+        taken = await self._messages.taken_places(row.channel or "", row.clarification, row.key)
         found = await self._gateway.find(row.channel or "", row.thread_ts, wish.matches, taken)
         if isinstance(found, Sent):
             _log.info("found a post whose outcome was unknown", key=row.key)
@@ -167,6 +179,8 @@ class Messenger:
     async def _update(self, row: Row, wish: Wish) -> Done | Again:
         outcome = await self._gateway.update(row.channel or "", row.ts or "", self._draft(row, wish))
         if isinstance(outcome, Sent):
+            if row.shown == _ADOPTED:
+                await self._on_landed(row, wish)
             await self._messages.now_shows(row.key, wish.digest, final=wish.final)
             return Done()
         _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))

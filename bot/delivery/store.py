@@ -29,9 +29,13 @@ _BUSY_MS = 2000
 
 
 class Store:
-    """Open with `Store.open`; `write` and `read` raise StorageUnavailable when nothing could be done."""
+    """Open with `Store.open`; `write` and `read` raise StorageUnavailable when nothing could be done.
 
-    def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock) -> None:
+    `installation`: our id among bots on the same Slack app, as long as this storage lives.
+    """
+
+    def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock, installation: str) -> None:
+        self.installation = installation
         self._writer = writer
         self._reader = reader
         self._lock = lock
@@ -60,7 +64,8 @@ class Store:
             try:
                 writer = await _connect(path, undo)
                 await _migrate(writer, path)
-                store = cls(writer, await _connect(path, undo), lock)
+                rows = list(await writer.execute_fetchall("select id from installation"))
+                store = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
             except sqlite3.Error as error:
                 raise StorageError(f"{path} cannot be used as storage: {error}.") from error
             undo.pop_all()

@@ -67,6 +67,7 @@ class Parts:
             commands=self.commands,
             shortcut=self.shortcut,
             pages=ports.paging,
+            binding=ports.binding,
             teller=ports.teller,
             web=ports.web,
             responses=Responses(ports.web.proxy),

@@ -14,7 +14,9 @@ from typing import Any
 from bot.codec import Press
 from bot.desk import Person
 from bot.errors import BadPress
-from bot.ports import Place
+from bot.paging.codec import PagePress
+from bot.ports import Place, Spot
+from bot.seal import unseal
 
 Json = Mapping[str, Any]
 
@@ -30,6 +32,7 @@ class Click:
     press: Press
     person: Person
     place: Place
+    spot: Spot
     trigger: str
     view_id: str | None = None
     callback: str | None = None
@@ -44,6 +47,7 @@ class Touch:
     value: str
     person: Person
     place: Place
+    spot: Spot
     trigger: str
     view_id: str | None = None
     callback: str | None = None
@@ -75,12 +79,26 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A submitted modal. `values` as in view.state.values."""
+    """A submitted modal. `values` as in view.state.values; `opened_by`: for whom it was opened, empty if not known."""
 
     press: Press
     person: Person
     place: Place
+    spot: Spot
     values: Mapping[str, Any]
+    opened_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """The submitted modal behind Hand to…: `user` was chosen (empty: nobody) by `person`; otherwise as `Submission`."""
+
+    press: PagePress
+    user: str
+    person: Person
+    place: Place
+    spot: Spot
+    opened_by: str = ""
 
 
 def click_of(body: Json) -> Click:
@@ -93,11 +111,12 @@ def click_of(body: Json) -> Click:
     press = Press.unpack(touch.value)
     view, place = _object(body.get("view")), touch.place
     if view:
-        _, place = _opened_from(view)
+        place = _origin(view).place
     return Click(
         press,
         touch.person,
         place,
+        touch.spot,
         touch.trigger,
         touch.view_id,
         touch.callback,
@@ -110,16 +129,19 @@ def touch_of(body: Json) -> Touch:
     """A block_actions payload, whatever its control carries."""
     action = _object((body.get("actions") or [{}])[0])
     chosen = _object(action.get("selected_option"))
-    view = _object(body.get("view"))
+    view, container = _object(body.get("view")), _object(body.get("container"))
+    installation, value = unseal(str(action.get("value") or chosen.get("value") or ""))
+    whispered = bool(container.get("is_ephemeral"))
     return Touch(
-        str(action.get("value") or chosen.get("value") or ""),
+        value,
         _person(body),
         _place(body),
+        Spot(installation) if view or whispered else _spot(body, installation),
         _trigger(body),
         str(view.get("id")) if view else None,
         str(view.get("callback_id")) if view else None,
         str(body.get("response_url") or ""),
-        bool(_object(body.get("container")).get("is_ephemeral")),
+        whispered,
     )
 
 
@@ -157,20 +179,28 @@ def submission_of(body: Json) -> Submission:
         BadPress: the modal is not one of ours, or of another release.
     """
     view = _object(body.get("view"))
-    press, place = _opened_from(view)
-    return Submission(press, _person(body), place, _object(_object(view.get("state")).get("values")))
+    origin = _origin(view)
+    return Submission(
+        Press.unpack(origin.packed),
+        _person(body),
+        origin.place,
+        Spot(origin.installation),
+        _object(_object(view.get("state")).get("values")),
+        origin.user,
+    )
 
 
-def handed_over(body: Json) -> tuple[str, str, Person, Place]:
-    """The submitted modal behind Hand to…: the press it carries, the user who was chosen, who chose, where.
+def handed_over(body: Json) -> HandedOver:
+    """The submitted modal behind Hand to….
 
     Raises:
         BadPress: the modal is not one of ours, or of another release.
     """
     view = _object(body.get("view"))
-    packed, place = _origin(view)
-    values = _object(_object(view.get("state")).get("values"))
-    return packed, chosen_user(values), _person(body), place
+    origin = _origin(view)
+    user = chosen_user(_object(_object(view.get("state")).get("values")))
+    press = PagePress.unpack(origin.packed)
+    return HandedOver(press, user, _person(body), origin.place, Spot(origin.installation), origin.user)
 
 
 def place_of(body: Json) -> tuple[Person, Place] | None:
@@ -179,30 +209,39 @@ def place_of(body: Json) -> tuple[Person, Place] | None:
     return (_person(body), place) if place.channel else None
 
 
-def opened_from(view: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """A view that remembers the place that it was opened from."""
+def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[str, Any]:
+    """A view that remembers the place that it was opened from, and for whom."""
     origin = {
         "press": view.get("private_metadata") or "",
         "channel": place.channel,
         "thread": place.thread_ts,
+        "user": person.user,
     }
     return {**view, "private_metadata": json.dumps(origin)}
 
 
-def _opened_from(view: Json) -> tuple[Press, Place]:
-    packed, place = _origin(view)
-    return Press.unpack(packed), place
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What `opened_from` noted, with the press unsealed."""
+
+    installation: str
+    packed: str
+    place: Place
+    user: str
 
 
-def _origin(view: Json) -> tuple[str, Place]:
+def _origin(view: Json) -> _Origin:
     try:
         origin = json.loads(str(view.get("private_metadata")))
-        channel, thread, packed = origin["channel"], origin.get("thread"), origin["press"]
+        channel, thread, sealed = origin["channel"], origin.get("thread"), origin["press"]
+        user = origin.get("user")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadPress(
             "A modal does not say where it was opened: it is not ours, or of another release."
         ) from None
-    return str(packed), Place(str(channel), None if thread is None else str(thread))
+    installation, packed = unseal(str(sealed))
+    place = Place(str(channel), None if thread is None else str(thread))
+    return _Origin(installation, packed, place, str(user or ""))
 
 
 def name_team(body: dict[str, Any], home_team: str) -> None:
@@ -223,11 +262,28 @@ def _person(body: Json) -> Person:
 
 
 def _place(body: Json) -> Place:
-    """Speak in the message's thread; a card outside of one is the first message of its thread."""
+    """Where the person is who acted: in a thread only on a message that is shown nowhere else. One that begins a thread,
+    or was also sent to the channel, stands in the channel.
+    """
     container, message = _object(body.get("container")), _object(body.get("message"))
-    channel = container.get("channel_id") or _object(body.get("channel")).get("id") or ""
     thread = message.get("thread_ts") or container.get("thread_ts")
-    return Place(str(channel), None if thread is None else str(thread))
+    if message.get("subtype") == "thread_broadcast" or thread == (
+        message.get("ts") or container.get("message_ts")
+    ):
+        thread = None
+    return Place(_channel(body), None if thread is None else str(thread))
+
+
+def _spot(body: Json, installation: str) -> Spot:
+    container = _object(body.get("container"))
+    ts = container.get("message_ts") or _object(body.get("message")).get("ts") or ""
+    return Spot(installation, _channel(body), str(ts))
+
+
+def _channel(body: Json) -> str:
+    return str(
+        _object(body.get("container")).get("channel_id") or _object(body.get("channel")).get("id") or ""
+    )
 
 
 def _trigger(body: Json) -> str:

@@ -26,9 +26,16 @@ class Responses:
         self._proxy = proxy
 
     async def send(
-        self, url: str, text: str, blocks: Sequence[dict[str, Any]] | None = None, *, replace: bool = False
+        self,
+        url: str,
+        text: str,
+        blocks: Sequence[dict[str, Any]] | None = None,
+        *,
+        replace: bool = False,
+        thread_ts: str | None = None,
     ) -> bool:
-        """Say something to the person who acted; `replace`: in place of the message that was acted on.
+        """Say something to the person who acted; `replace`: in place of the message that was acted on. Without
+        `thread_ts` Slack says it in the channel, also of an act in a thread.
 
         Whether Slack took it; failures are logged, without the address.
         """
@@ -37,6 +44,8 @@ class Responses:
         client = AsyncWebhookClient(url, timeout=_TIMEOUT, retry_handlers=[])
         client.proxy = self._proxy
         body: dict[str, Any] = {"text": text, "response_type": "ephemeral", "replace_original": replace}
+        if thread_ts:
+            body["thread_ts"] = thread_ts
         if blocks:
             body["blocks"] = list(blocks)
         try:

@@ -9,20 +9,21 @@ from typing import Any, Protocol
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import phrases
+from bot.binding import AnyPress, Binding
 from bot.codec import LIST_CALLBACK, VIEW_CALLBACK
 from bot.commands.codec import ListPress
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Said
 from bot.commands.shortcut import UseAsAnswer
-from bot.desk import Desk, Person, Reaction
-from bot.errors import SlackError
+from bot.desk import Desk, Person, Reaction, explained
+from bot.errors import SlackError, StorageUnavailable
 from bot.home.publisher import HomePublisher
-from bot.ports import Place, Teller
+from bot.ports import Place, Spot, Teller
 from bot.slack.calls import ask
 from bot.slack.haste import unhurried
 from bot.slack.intake import Intake
 from bot.slack.later import Later
-from bot.slack.payloads import Click, Order, Touch, opened_from
+from bot.slack.payloads import Click, HandedOver, Order, Submission, Touch, opened_from
 from bot.slack.people import People
 from bot.slack.responses import Responses
 from bot.slack.wiring import Pages
@@ -66,6 +67,7 @@ class Surface:
         commands: CommandDesk,
         shortcut: UseAsAnswer,
         pages: Pages,
+        binding: Binding,
         teller: Teller,
         web: AsyncWebClient,
         responses: Responses,
@@ -81,24 +83,52 @@ class Surface:
         self.intake = intake
         self.people = people
         self.home = home
+        self._binding = binding
         self._teller = teller
         self._web = web
         self._responses = responses
         self._later = later
 
+    async def unbound(self, press: AnyPress, spot: Spot) -> Reaction | None:
+        """Why a press counts for nothing, on the message that it stands on; None: it counts."""
+        try:
+            why = await self._binding.refusal(press, spot)
+        except StorageUnavailable as error:
+            return explained(error, "this message")
+        return None if why is None else Reaction(why)
+
+    def unbound_at_home(self, spot: Spot) -> Reaction | None:
+        """As `unbound`, for a control on a Home tab."""
+        why = self._binding.elsewhere(spot)
+        return None if why is None else Reaction(why)
+
+    def unbound_modal(self, sent: Submission | HandedOver) -> str | None:
+        """Why a submitted modal counts for nothing; None: it counts."""
+        if sent.opened_by != sent.person.user and sent.spot.installation:
+            return phrases.UNREADABLE_PRESS
+        return self._binding.elsewhere(sent.spot)
+
     def tell(self, person: Person, place: Place, text: str) -> None:
         """Say something to the person alone, after the acknowledgement."""
         self._later.run(self._teller.tell(person.user, place, text), "tell a person")
 
+    def answer(self, click: Shows, text: str) -> None:
+        """Say something where the click was, after the acknowledgement."""
+        self._later.run(self._say(click, text), "answer a click")
+
     async def told(self, click: Shows, text: str) -> bool:
-        """Say something before the acknowledgement; whether Slack took it while there is time for one."""
+        """Say something where the click was, before the acknowledgement; whether Slack took it while there is time."""
         try:
             async with asyncio.timeout(_TELLING):
-                if click.whispered:
-                    return await self._responses.send(click.response_url, text)
-                return await self._teller.tell(click.person.user, click.place, text)
+                return await self._say(click, text)
         except TimeoutError:
             return False
+
+    async def _say(self, click: Shows, text: str) -> bool:
+        """Through the click's response_url; where that fails, beside it in its conversation."""
+        if await self._responses.send(click.response_url, text, thread_ts=click.place.thread_ts):
+            return True
+        return bool(click.place.channel) and await self._teller.tell(click.person.user, click.place, text)
 
     async def answered(self, url: str, said: Said) -> bool:
         """Answer through a response_url before the acknowledgement; whether Slack took it while there is time."""
@@ -114,20 +144,22 @@ class Surface:
         if reaction.text is not None and click.view_id is not None:
             # An ephemeral would stay unseen behind the modal.
             view = self.desk.notice(reaction.text)
-        elif reaction.text is not None and click.whispered:
-            self.respond(click.response_url, Said(reaction.text))
         elif reaction.text is not None:
-            self.tell(click.person, click.place, reaction.text)
+            self.answer(click, reaction.text)
         elif reaction.record is not None and click.whispered:
             self.respond(click.response_url, Said(phrases.accepted(reaction.record)), replace=True)
         if view is not None:
-            self._later.run(self._show(click, opened_from(view, click.place)), "open a modal")
+            self._open(click, view)
 
     def react_in_modal(self, click: Shows, reaction: Reaction) -> None:
         """As `react`, where nothing can be said beside what is shown: words come in a modal."""
         view = self.desk.notice(reaction.text) if reaction.text is not None else reaction.view
         if view is not None:
-            self._later.run(self._show(click, opened_from(view, click.place)), "open a modal")
+            self._open(click, view)
+
+    def _open(self, click: Shows, view: dict[str, Any]) -> None:
+        remembers = opened_from(view, click.place, click.person)
+        self._later.run(self._show(click, remembers), "open a modal")
 
     def place_at_home(self, person: Person) -> Place:
         """The Home tab is no conversation: what is said goes to the direct messages with the person."""
@@ -181,10 +213,7 @@ class Surface:
                 await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
             _log.warning("a modal could not be shown: %s", error)
-            if click.whispered:
-                await self._responses.send(click.response_url, MODAL_FAILED)
-            else:
-                await self._teller.tell(click.person.user, click.place, MODAL_FAILED)
+            await self._say(click, MODAL_FAILED)
 
 
 def _turns(click: Shows) -> bool:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.binding import Binding
 from bot.commands.ports import Duty, Links, Roster
 from bot.delivery.memory import SqliteSlackMemory
 from bot.desk import Person, Reaction
@@ -117,6 +118,7 @@ class Ports:
     router: Router
     ledger: FileLedger
     memory: SqliteSlackMemory
+    binding: Binding
     renderer: Renderer
     index: Index
     unread: Unread

@@ -77,5 +77,6 @@ class Responses:
         elif body.get("response_type") == "in_channel":
             self._interactions.say(channel, body, body.get("thread_ts"))
         else:
-            thread_ts = body.get("thread_ts") or url.thread_ts
-            self._board.whisper(Ephemeral(url.user, channel.id, "", text, blocks, thread_ts))
+            # In the channel unless the app names the thread (bolt-js issue 963).
+            whisper = Ephemeral(url.user, channel.id, "", text, blocks, body.get("thread_ts"))
+            self._board.whisper(whisper)

@@ -31,7 +31,8 @@ def register(app: AsyncApp, surface: Surface) -> None:
             if (at := place_of(body)) is not None:
                 surface.tell(*at, phrases.UNREADABLE_PRESS)
             return
-        reaction = await surface.desk.press(click.press, click.person, click.place)
+        unbound = await surface.unbound(click.press, click.spot)
+        reaction = unbound or await surface.desk.press(click.press, click.person, click.place)
         if reaction.busy and reaction.text and click.view_id is None:
             # Nothing was taken: acknowledged only if the person knows, so that no error shown means nothing lost.
             if not await surface.told(click, reaction.text):

@@ -34,7 +34,12 @@ def register(app: AsyncApp, surface: Surface) -> None:
         except BadPress as error:
             _log.warning("a list's control that cannot be read: %s", error)
             await ack()
-            surface.tell(touch.person, touch.place, phrases.UNREADABLE_PRESS)
+            surface.answer(touch, phrases.UNREADABLE_PRESS)
+            return
+        if (unbound := await surface.unbound(press, touch.spot)) is not None:
+            if not await surface.told(touch, unbound.text or ""):
+                raise Unacknowledged("nobody could be told that a list's control counts for nothing")
+            await ack()
             return
         if press.verb == "page":
             await ack()

@@ -36,7 +36,10 @@ def register(app: AsyncApp, surface: Surface) -> None:
             await home.opened(touch.person.user, shown=False)  # it is of another release: shown anew
             await ack()
             return
-        if press.verb == "page":
+        if (unbound := surface.unbound_at_home(touch.spot)) is not None:
+            surface.react_in_modal(touch, unbound)
+            await home.opened(touch.person.user, shown=False)
+        elif press.verb == "page":
             await home.press(press, touch.person)
         else:
             await _on_question(surface, press, touch)
@@ -48,7 +51,8 @@ def register(app: AsyncApp, surface: Surface) -> None:
 
 async def _on_question(surface: Surface, press: HomePress, touch: Touch) -> None:
     """As a press on the question's card; but nothing can be said beside a Home tab, so words come in a modal."""
-    click = Click(press.on_question(), touch.person, surface.place_at_home(touch.person), touch.trigger)
+    place = surface.place_at_home(touch.person)
+    click = Click(press.on_question(), touch.person, place, touch.spot, touch.trigger)
     reaction = await surface.desk.press(click.press, click.person, click.place)
     surface.react_in_modal(click, reaction)
     if not reaction.recorded:

@@ -31,9 +31,10 @@ def _controls(app: AsyncApp, surface: Surface) -> None:
         except BadPress as error:
             _log.warning("a page's control that cannot be read: %s", error)
             await ack()
-            surface.tell(touch.person, touch.place, phrases.UNREADABLE_PRESS)
+            surface.answer(touch, phrases.UNREADABLE_PRESS)
             return
-        reaction = await surface.pages.press(press, touch.person, touch.place)
+        unbound = await surface.unbound(press, touch.spot)
+        reaction = unbound or await surface.pages.press(press, touch.person, touch.place)
         if reaction.recorded:
             surface.react(touch, reaction)
         elif not await surface.told(touch, reaction.text or phrases.storage_failed()):
@@ -46,12 +47,16 @@ def _controls(app: AsyncApp, surface: Surface) -> None:
 def _handing(app: AsyncApp, surface: Surface) -> None:
     async def handed(ack: AsyncAck, body: dict[str, Any]) -> None:
         try:
-            packed, user, person, place = handed_over(body)
-            reaction = await surface.pages.submit_hand(PagePress.unpack(packed), user, person, place)
+            sent = handed_over(body)
         except BadPress as error:
             _log.warning("a submitted modal that cannot be read: %s", error)
             await ack(response_action="update", view=surface.desk.notice(phrases.UNREADABLE_PRESS))
             return
+        if (why := surface.unbound_modal(sent)) is not None:
+            await ack(response_action="update", view=surface.desk.notice(why))
+            return
+        person, place = sent.person, sent.place
+        reaction = await surface.pages.submit_hand(sent.press, sent.user, person, place)
         if reaction.errors is not None:
             await ack(response_action="errors", errors=dict(reaction.errors))
         elif reaction.text is not None and not reaction.recorded:

@@ -24,6 +24,10 @@ def register(app: AsyncApp, surface: Surface) -> None:
             _log.warning("a submitted modal that cannot be read: %s", error)
             await ack(response_action="update", view=surface.desk.notice(phrases.UNREADABLE_PRESS))
             return
+        if (why := surface.unbound_modal(sent)) is not None:
+            words = surface.desk.plain(why)  # beside what was typed, which can be copied from there
+            await ack(response_action="errors", errors=dict.fromkeys(sent.values, words))
+            return
         reaction = await surface.desk.submit(sent.press, sent.values, sent.person, sent.place)
         if reaction.errors is not None:
             await ack(response_action="errors", errors=dict(reaction.errors))

@@ -15,13 +15,14 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.audience import Audiences
+from bot.binding import Binding
 from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.messages import Messages
+from bot.delivery.messages import Fresh, Messages
 from bot.delivery.store import Store
 from bot.permalinks import Permalinks
 from bot.ports import Place
-from bot.render import Renderer
+from bot.render import Message, Renderer
 from bot.settings import Settings, parse_settings
 from bot.slack.access import Home
 from bot.slack.allowance import HistoryAllowance
@@ -108,8 +109,9 @@ class TestTeller:
 
     __test__ = False
 
-    def __init__(self, web: AsyncWebClient) -> None:
+    def __init__(self, web: AsyncWebClient, messages: Messages) -> None:
         self._web = web
+        self._messages = messages
         self._said: set[str] = set()
 
     async def tell(
@@ -125,9 +127,16 @@ class TestTeller:
     ) -> None:
         if key not in self._said:
             self._said.add(key)
-            await self._web.chat_postMessage(
+            posted = await self._web.chat_postMessage(
                 channel=place.channel, thread_ts=place.thread_ts, text=text, blocks=blocks
             )
+            body: dict[str, Any] = {"text": text, "blocks": blocks}
+            fresh = Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
+            await self._messages.want([fresh])
+            row = await self._messages.get(fresh.key)
+            assert row is not None
+            channel, ts = str(posted["channel"]), str(posted["ts"])
+            await self._messages.landed(row, channel, ts, "word", final=True, opens_thread=False)
 
 
 class Bot:
@@ -143,13 +152,13 @@ class Bot:
         self.store = store
         self.memory = SqliteSlackMemory(store, InFlight())
         self.people = People(self.web)
-        self.renderer = Renderer()
+        self.renderer = Renderer(store.installation)
         self.later = Later()
-        self.teller = TestTeller(self.web)
         self.refreshed: list[str] = []
         self.messages = Messages(store)
         self.released = 0
         self.unread = Unread(self.clock, self._released)
+        self.teller = TestTeller(self.web, self.messages)
         ports = Ports(
             settings=configured,
             web=self.web,
@@ -157,6 +166,12 @@ class Bot:
             router=self.router,
             ledger=self.ledger,
             memory=self.memory,
+            binding=Binding(
+                installation=store.installation,
+                messages=self.messages,
+                adopt=lambda row, ts: self.messages.adopt(row, ts, ""),
+                group_of=lambda _: None,
+            ),
             renderer=self.renderer,
             index=self.index,
             unread=self.unread,
@@ -221,6 +236,16 @@ class Bot:
         if thread_ts is None:
             await self.thread(record.asked.session_id or SESSION, ts)
         await self._shown(record, ts)
+        return ts
+
+    async def rollup(self, message: Message, agent: str = "planner") -> str:
+        """Post a roll-up card."""
+        posted = await self.web.chat_postMessage(channel=AGENTS, text=message.text, blocks=message.blocks)
+        key, ts = f"rollup:{posted['ts']}", str(posted["ts"])
+        await self.messages.want([Fresh(key, "rollup", AGENTS, body={"agent": agent}, wanted="rollup")])
+        row = await self.messages.get(key)
+        assert row is not None
+        await self.messages.landed(row, AGENTS, ts, "", final=False, opens_thread=False)
         return ts
 
     async def thread(self, session: str, ts: str) -> None:

@@ -13,7 +13,7 @@ from bot.commands.codec import ListPress
 from bot.desk import Person
 from bot.errors import StorageUnavailable
 from bot.phrases import BUSY
-from bot.ports import Place
+from bot.ports import Place, Spot
 from bot.slack.payloads import Touch
 from bot.workspace.people import Outcome
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
@@ -553,7 +553,10 @@ async def test_turning_a_page_changes_nothing(bot: Bot) -> None:
     record, _ = await bot.asked()
     person, place = Person(TEAM, ADE), Place(AGENTS)
 
-    bot.surface.turn(Touch("", person, place, ""), ListPress("page", f"answer {record.id} yes", 2))
+    bot.surface.turn(
+        Touch("", person, place, Spot(bot.store.installation), ""),
+        ListPress("page", f"answer {record.id} yes", 2),
+    )
     await bot.later.drain()
 
     assert (await bot.find(record)).is_open

@@ -137,8 +137,7 @@ async def test_view_full_turns_pages_in_place(bot: Bot) -> None:
 async def test_list_opens_pages_and_answers_on_top(bot: Bot) -> None:
     records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(25)]
     card = bot.renderer.rollup(records, len(records), records[0].asked.expires_at, "planner")
-    posted = await bot.web.chat_postMessage(channel=AGENTS, text=card.text, blocks=card.blocks)
-    await bot.ws.click(ADE, AGENTS, str(posted["ts"]), label="Show all")
+    await bot.ws.click(ADE, AGENTS, await bot.rollup(card), label="Show all")
     await bot.ws.wait_for(lambda: bot.ws.views(ADE))
 
     await bot.ws.click_in_view(ADE, label="Next")
@@ -154,8 +153,7 @@ async def test_list_opens_pages_and_answers_on_top(bot: Bot) -> None:
 async def test_refusal_in_a_modal_is_shown_on_top_of_it(bot: Bot) -> None:
     records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(3)]
     card = bot.renderer.rollup(records, len(records), None, "planner")
-    posted = await bot.web.chat_postMessage(channel=AGENTS, text=card.text, blocks=card.blocks)
-    await bot.ws.click(GIO, AGENTS, str(posted["ts"]), label="Show all")
+    await bot.ws.click(GIO, AGENTS, await bot.rollup(card), label="Show all")
     await bot.ws.wait_for(lambda: bot.ws.views(GIO))
 
     await bot.ws.click_in_view(GIO, label=f"Answer {records[1].id}")

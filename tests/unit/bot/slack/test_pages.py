@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from bot.desk import Person, Reaction
 from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
 from bot.ports import Place
+from bot.seal import seal
 from bot.slack.wiring import NoPages
 from bot.workspace.seed import ADE, FOLAKE, TEAM
 from tests.unit.bot.slack.conftest import Start
@@ -54,7 +56,20 @@ async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
     posted = await bot.web.chat_postMessage(
         channel=ADE, text="A page", blocks=[{"type": "actions", "block_id": "b", "elements": [button]}]
     )
-    return str(posted["channel"]), str(posted["ts"])
+    channel, ts = str(posted["channel"]), str(posted["ts"])
+
+    def work(db: sqlite3.Connection) -> None:
+        db.execute(
+            "insert into messages (key, kind, target, channel, ts) values ('page:7', 'page', ?, ?, ?)",
+            (ADE, channel, ts),
+        )
+        db.execute(
+            "insert into page_sendings (page, via, target, mentions, message) values (7, 'slack', ?, '[]', 'page:7')",
+            (ADE,),
+        )
+
+    await bot.store.write(work)
+    return channel, ts
 
 
 async def test_press_is_handed_on_and_its_words_told(start: Start) -> None:
@@ -99,8 +114,10 @@ async def test_press_of_another_release_gets_a_word(start: Start) -> None:
 async def test_hand_over_is_handed_on(
     start: Start, reaction: Reaction, ok: bool, errors: dict[str, Any]
 ) -> None:
-    pages = Pages(Reaction(view=MODAL))
+    pages = Pages(Reaction())
     bot = await start(paging=pages)
+    sealed = seal(bot.store.installation, str(MODAL["private_metadata"]))
+    pages.reaction = Reaction(view=MODAL | {"private_metadata": sealed})
     channel, ts = await page(bot, PagePress("hand", 7))
     assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
     await bot.ws.wait_for(lambda: bot.ws.views(ADE))

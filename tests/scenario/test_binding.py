@@ -1,0 +1,67 @@
+"""Every press is bound to its own message and to the installation that posted it; all else decides nothing, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from bot.demo.producer import DemoProducer
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.scenario.harness import Scene
+
+
+@asynccontextmanager
+async def elsewhere(stage: Scene) -> AsyncIterator[Scene]:
+    """Another installation on the same Slack app: files and an agent of its own. Its numbers begin where all begin."""
+    folder = stage.folder / "elsewhere"
+    folder.mkdir()
+    async with DemoProducer("other-agent", agent_name="Other", now=stage.clock.now) as producer:
+        yield Scene(folder, stage.workspace, producer, stage.clock)
+
+
+async def test_press_on_a_card_of_replaced_files_decides_nothing_and_says_why(stage: Scene) -> None:
+    async with elsewhere(stage) as anew:
+        async with stage.bot():
+            old = await stage.ask("rpl_1", question="Delete the backups?")
+        async with anew.bot():
+            new = await anew.ask("rpl_2", question="Start the tests?")
+            assert stage.record()["id"] == anew.record()["id"]
+            await stage.workspace.click(FOLAKE, AGENTS, old.ts, label="Yes")
+            await anew.whisper(FOLAKE, "decided nothing", timeout=10)
+            assert anew.record()["status"] == "pending"
+            await stage.workspace.click(FOLAKE, AGENTS, new.ts, label="No")
+            assert (await anew.reply("rpl_2"))["response"] is False
+
+
+async def test_two_bots_on_one_app_answer_only_what_they_asked(stage: Scene) -> None:
+    """Slack hands each click to either of them."""
+    async with elsewhere(stage) as other, stage.bot(), other.bot():
+        mine = await stage.ask("rpl_1", question="Delete the backups?")
+        theirs = await other.ask("rpl_2", question="Start the tests?")
+        for _ in range(2):
+            await stage.workspace.click(FOLAKE, AGENTS, mine.ts, label="Yes")
+        assert (await stage.reply("rpl_1"))["response"] is True
+        await stage.whisper(FOLAKE, "another installation")
+        assert other.record()["status"] == "pending"
+        for _ in range(2):
+            await stage.workspace.click(FOLAKE, AGENTS, theirs.ts, label="No")
+        assert (await other.reply("rpl_2"))["response"] is False
+
+
+async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(stage: Scene) -> None:
+    """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
+    async with stage.bot() as bot:
+        stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
+        stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)
+        card = await stage.ask()
+        await stage.until(lambda: stage.calls("conversations.history", ok=False))
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+        await stage.now_says(card, f"<@{FOLAKE}>")
+        row = await bot.messages.get("card:CLR-100001-001:1")
+        assert row is not None
+        assert row.ts == card.ts
+        assert stage.calls("chat.postMessage", ok=False) == 1
+        # It begins its session's thread, as if it had been found.
+        second = await stage.ask("rpl_2", question="And now?")
+        assert second.thread_ts == card.ts
