@@ -127,7 +127,7 @@ def _consent(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
         ]
     )
     said = (*pieces(action, SECTION), *pieces(consequence, SECTION), *filter(None, stakes))
-    return _Said(said, "", (aside, f"Details: {detail}" if detail else ""), terse and bool(extra))
+    return _Said(said, "", (aside, f"Summary: {detail}" if detail else ""), terse and bool(extra))
 
 
 def _detail(shown: Round, verbosity: Verbosity) -> str:
@@ -247,7 +247,7 @@ def _alerts(shown: Round, instead_of: str | None) -> list[tuple[str, bool]]:
 
 def _deadline(shown: Round, *, terse: bool) -> tuple[Words, ...]:
     expires = shown.asked.expires_at
-    until = Words(f"Answer by {inert.date(expires)}", live=True) if expires else Words("No time limit")
+    until = Words(f"Answer by {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
     default = "" if terse else default_words(shown.asked, _SMALL)
     return (until, Words(default)) if default else (until,)
 

@@ -116,7 +116,7 @@ def init(path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ConfigurationError([f"{path}: is there already; not overwritten"]) from None
+        raise ConfigurationError([f"{path} already exists; left unchanged."]) from None
     except OSError as error:
         raise ConfigurationError([f"{path}: cannot be written: {error.strerror}"]) from error
     typer.echo(f"Wrote {path}. Fill in your channels and producers, then run `clarify check`.")

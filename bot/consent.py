@@ -58,7 +58,7 @@ def warning_words(wanted: Confirmation) -> str:
 
 def silence_words(wanted: Confirmation) -> str:
     """What happens if nobody answers."""
-    return f"If nobody answers: {_DEFAULTS[wanted.default_decision]}"
+    return f"If nobody answers, {_DEFAULTS[wanted.default_decision]}"
 
 
 def expired_words(wanted: Confirmation) -> str:
@@ -77,7 +77,7 @@ def consequence_words(wanted: Confirmation) -> str:
 def extra_words(wanted: Confirmation) -> str:
     """What the agent sent along, in full, as indented lines; or empty."""
     told = outline(wanted.extra_context, _NO_LIMIT) if wanted.extra_context else ""
-    return f"Also:\n{told}" if told.strip() else ""
+    return f"Details:\n{told}" if told.strip() else ""
 
 
 def whole_words(wanted: Confirmation) -> list[str]:

@@ -90,7 +90,7 @@ def answer_form(shown: Round) -> Form:
     all_sections = [piece for part in parts for piece in pieces(part, SECTION)]
     sections = next(_pages(all_sections))
     more = Words("There is more: close this and press View full on the card.")
-    until = Words(f"Answer by {inert.date(asked.expires_at)}", live=True) if asked.expires_at else None
+    until = Words(f"Answer by {inert.deadline(asked.expires_at)}", live=True) if asked.expires_at else None
     default = default_words(asked, 1000)
     return Form(
         press=Press("answer", shown.record.id, shown.number).pack(),
@@ -144,7 +144,7 @@ def _everything(shown: Round) -> Iterator[str]:
     if asked.context:
         yield f"Context: {words(asked.context)}"
     if asked.summary_detailed:
-        yield f"Details: {words(asked.summary_detailed)}"
+        yield f"{'Summary' if asked.confirmation else 'Details'}: {words(asked.summary_detailed)}"
     if shown.topic:
         yield f"Topic: {shown.topic}"
     if asked.default_response is not None or shown.stage == "open":

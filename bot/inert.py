@@ -194,6 +194,11 @@ def date(moment: datetime) -> str:
     return f"<!date^{int(moment.timestamp())}^{{date_short_pretty}} at {{time}}|{utc(moment)}>"
 
 
+def deadline(moment: datetime) -> str:
+    """The same after "by": `14:27 today`."""
+    return f"<!date^{int(moment.timestamp())}^{{time}} {{date_short_pretty}}|{utc(moment)}>"
+
+
 def utc(moment: datetime) -> str:
     """A moment for where Slack formats nothing: `24 May 2026, 14:27 UTC`."""
     moment = moment.astimezone(UTC)

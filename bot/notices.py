@@ -226,7 +226,7 @@ def _confirmation(event: Event) -> Notice:
     if consequence := event.text("consequence"):
         texts.append(f"Consequence: {inert.plain(consequence)}")
     if extra := outline(event.raw.get("extra_context"), _PRETTY):
-        texts.append(f"Also:\n{extra}")
+        texts.append(f"Details:\n{extra}")
     return Notice(f"{agent_of(event)} asks for a confirmation", tuple(texts), (*_words(facts), *live))
 
 

@@ -102,7 +102,9 @@ def _called(answerers: Sequence[str]) -> str:
 
 
 def _until(expires: datetime | None, words_before: str = "Answer by") -> Words:
-    return Words(f"{words_before} {inert.date(expires)}", live=True) if expires else Words("No time limit")
+    return (
+        Words(f"{words_before} {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
+    )
 
 
 def _stakes(shown: Round) -> str:

@@ -29,7 +29,15 @@ from bot.parts import VIEW_FULL, Budget, Button, Select, Words, button, pieces
 from bot.rounds import Round, round_of, words
 from core.clarification import Clarification
 
-TAKE, HAND, SNOOZE, NOT_MINE, SHOW, OPEN = "Take", "Hand to…", "Snooze", "Not mine", "Show", "Open in Slack"
+TAKE, HAND, SNOOZE, NOT_MINE, SHOW, OPEN = (
+    "Take",
+    "Hand to…",
+    "Snooze",
+    "Not mine",
+    "Show",
+    "Go to the question",
+)
+OPEN_OTHER = "Go to the message"  # a handoff, an error: no question
 LISTED = 20
 _QUESTION, _LEAST_WHY = 2500, 300
 
@@ -174,7 +182,7 @@ def _control(page: int, verb: PageVerb, label: str, incident: int = 0, n: int | 
 
 def _link(matter: Matter) -> tuple[Button, ...]:
     url = safe_url(matter.link)
-    return (Button(OPEN, LINK_ACTION, "", url=url),) if url else ()
+    return (Button(OPEN if matter.record else OPEN_OTHER, LINK_ACTION, "", url=url),) if url else ()
 
 
 def _view_full(record: Clarification) -> Button:

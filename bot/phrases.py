@@ -6,13 +6,14 @@ mentions and dates; every other word is escaped and clipped. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bot import inert
 from bot.rounds import HOW_TO_COMMENT, Round, round_of
 from core import answers
 from core.clarification import Aaep, Clarification
+from core.deadlock import HUMAN, agent_key
 
 BUSY = "Busy: somebody else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
@@ -123,6 +124,20 @@ def edit_ignored(record: Clarification) -> str:
 def storage_failed() -> str:
     """The answer could not be made durable."""
     return "Your answer could not be stored, so it was not taken. Please try again in a moment."
+
+
+def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], str]) -> str:
+    """How an agent stands, and whom it waits for: `blocked on architect`, `waiting for a person`.
+
+    Args:
+        status: of the agent.
+        on: the roles that it waits for; `human` stands for people.
+        listed: names → a list of them, ready to be shown.
+    """
+    agents = [each for each in on if agent_key(each) != HUMAN]
+    if not agents:
+        return "waiting for a person" if on else status
+    return f"{status} on {listed(agents)}{' and a person' if len(agents) < len(on) else ''}"
 
 
 def _expired(asked: Aaep) -> str:

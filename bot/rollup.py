@@ -82,7 +82,7 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
             inert.fallback(text), f"{named}: no open questions", (Words("All of them are closed"),), (), ()
         )
     heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
-    facts = [Words(f"The first must be answered by {inert.date(oldest)}", live=True)] if oldest else []
+    facts = [Words(f"The first must be answered by {inert.deadline(oldest)}", live=True)] if oldest else []
     facts.append(Words("Each can be answered here or under Show all; none gets a card of its own for now"))
     shown = [round_of(record) for record in records[:ROLLUP_ROWS]]
     deadline = f" The first must be answered by {inert.utc(oldest)}." if oldest else ""

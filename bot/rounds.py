@@ -201,10 +201,10 @@ def default_words(asked: Aaep, limit: int) -> str:
     if asked.confirmation:
         return consent.silence_words(asked.confirmation)
     if default := inert.plain(asked.default_response or "").strip():
-        return f"If nobody answers: the agent assumes “{inert.clip(default, limit)}”"
+        return f"If nobody answers, the agent assumes “{inert.clip(default, limit)}”"
     if asked.expires_at is None:
         return ""
-    return "If nobody answers: the agent has no default and decides itself what to do"
+    return "If nobody answers, the agent decides on its own."
 
 
 def closed_words(shown: Round, limit: int) -> str:

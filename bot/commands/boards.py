@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from bot import inert, listing
+from bot import inert, listing, phrases
 from bot.audience import Audience, audience_of
 from bot.commands.access import Access
 from bot.commands.grammar import Board
@@ -62,10 +62,9 @@ def board_lines(command: Board, summaries: Sequence[Summary], sessions: Sequence
 
 def _of_agent(node: AgentNode, depth: int) -> Iterator[str]:
     """An agent, and below it those that wait for it."""
-    parts = [f"{_INDENT * min(depth, _DEEPEST)}*{_clean(node.name or node.agent)}*: {node.status}"]
-    if node.waits:
-        on = list(dict.fromkeys(wait.on for wait in node.waits))
-        parts.append(f"on {_several([_clean(each) for each in on])}")
+    on = list(dict.fromkeys(wait.on for wait in node.waits))
+    state = phrases.waiting(node.status, on, lambda names: _several([_clean(each) for each in names]))
+    parts = [f"{_INDENT * min(depth, _DEEPEST)}*{_clean(node.name or node.agent)}*: {state}"]
     if node.since is not None:
         parts.append(f"since {inert.date(node.since)}")
     if node.waits:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from bot import inert, listing
 from bot.audience import Audience, audience_of
 from bot.commands.access import Access, Circle
-from bot.commands.durations import spoken
+from bot.commands.durations import recent, spoken
 from bot.commands.grammar import Digest
 from bot.commands.pictures import COMES, Drawing
 from bot.commands.ports import Ledgers
@@ -63,7 +63,7 @@ class LedgerDigests:
                 for record in records or ():
                     if await self._may_see(record, person, known):
                         builder.add(record)
-        heading = f"Digest of the last {spoken(command.span)}"
+        heading = recent(command.span)
         figures = builder.result()
         lines = _lines(figures, unread)
         if command.png:

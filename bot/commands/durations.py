@@ -14,6 +14,7 @@ _LIKE_ONE = re.compile(
     r"|w(?:eeks?)?|y(?:ears?)?))+",
     re.IGNORECASE,
 )
+_DAY = timedelta(days=1)
 _NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
@@ -30,6 +31,15 @@ def span_of(text: str) -> timedelta | None:
 def is_like_span(text: str) -> bool:
     """Whether a text is meant as a span, though it may be none that can be used: `-2h`, `3s`, `1.5h`."""
     return _LIKE_ONE.fullmatch(text) is not None
+
+
+def recent(span: timedelta) -> str:
+    """The title of what happened within a span up to now: `Last 7 days`, `Last 24 hours`, `Last hour`."""
+    days = span / _DAY
+    if days.is_integer():
+        return f"Last {days:.0f} days" if days > 1 else "Last 24 hours"
+    said = spoken(span)
+    return f"Last {said.removeprefix('1 ') if said in {'1 hour', '1 minute'} else said}"
 
 
 def spoken(span: timedelta) -> str:

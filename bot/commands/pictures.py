@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bot import inert
-from bot.commands.durations import spoken
+from bot.commands.durations import recent, spoken
 from bot.delivery.pictures import Picture
 from bot.desk import Person
 from bot.ports import Place
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 COMES = "A picture of these figures comes to your direct messages with me."
 _ALT = 1000  # characters: Slack's limit
 _NAME = 60
-_DAY = timedelta(days=1)
 
 
 class Sends(Protocol):
@@ -53,9 +52,7 @@ class Drawing:
 
     @property
     def title(self) -> str:
-        days = self.span / _DAY
-        last = f"{days:.0f} days" if days > 1 and days.is_integer() else spoken(self.span)
-        return f"Digest of the last {last}"
+        return recent(self.span)
 
 
 class DigestPictures:

@@ -16,7 +16,7 @@ AgentStatus = Literal["idle", "working", "clarifying", "blocked"]
 class AgentLine:
     """One agent. `depth` counts from 0: it is nested below the agent that it waits for.
 
-    `on`: whom it is blocked on. `since`: since when it is as it is, where known. `id`: by which it is decided who sees
+    `on`: whom it is blocked on; `human` stands for people. `since`: since when it is as it is, where known. `id`: by which it is decided who sees
     it; empty: its name.
     """
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bot import inert
+from bot import inert, phrases
 from bot.audience import audience_of
 from bot.home.codec import HomePress, HomeVerb, Section, action_id
 from bot.home.facts import AgentLine, DutyLine, ReadyLine
@@ -34,7 +34,7 @@ HEADINGS: Mapping[Section, str] = {
 }
 _NOTHING: Mapping[Section, str] = {
     "inbox": "Nothing waits for you.",
-    "taken": "You have taken nothing.",
+    "taken": "Nothing on your plate.",
     "agents": "No agent that you answer is at work.",
     "ready": "No session that you answer is at work.",
     "duty": "No on-call policy is configured.",
@@ -115,7 +115,7 @@ def _question(question: Summary, n: int, user: str, words: Mapping[str, str]) ->
     said = inert.line(words.get(question.id) or question.topic) or BLANK
     again = f", round {question.round}" if question.round > 1 else ""
     facts = [Words(f"{_id(question.id)} · {_name(audience_of(question).agent)}{again}")]
-    until = f"Answer by {inert.date(question.expires_at)}" if question.expires_at else "No time limit"
+    until = f"Answer by {inert.deadline(question.expires_at)}" if question.expires_at else "No time limit"
     facts.append(Words(until, live=True))
     if state := _state(question, user):
         facts.append(Words(state, live=True))
@@ -144,9 +144,9 @@ def _state(question: Summary, user: str) -> str:
 
 def _agent(line: AgentLine) -> Row:
     nested = _INDENT * min(line.depth, _DEEPEST) + ("└ " if line.depth else "")
-    on = f" on {_listed([_name(each) for each in line.on])}" if line.on else ""
+    state = phrases.waiting(line.status, line.on, lambda names: _listed([_name(each) for each in names]))
     about = f" ({_listed([_id(each) for each in line.clarifications])})" if line.clarifications else ""
-    facts = [Words(f"{nested}{_name(line.name)}: {line.status}{on}{about}")]
+    facts = [Words(f"{nested}{_name(line.name)}: {state}{about}")]
     if line.since is not None:
         facts.append(Words(f"since {inert.date(line.since)}", live=True))
     return Row(tuple(facts))

@@ -11,7 +11,6 @@ from bot.home.facts import AgentLine, DutyLine, Fleet, ReadyLine
 from bot.home.gathering import Offload
 from bot.home.ports import Duties, SeeFleet
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
-from core.deadlock import HUMAN
 from core.index import Summary
 
 Sessions = Callable[[], Awaitable[Sequence[SessionFact]]]
@@ -85,7 +84,7 @@ def _flat(roots: Sequence[AgentNode]) -> list[AgentLine]:
 
 
 def _agent(node: AgentNode, depth: int) -> AgentLine:
-    on = dict.fromkeys("people" if wait.on == HUMAN else wait.on for wait in node.waits)
+    on = dict.fromkeys(wait.on for wait in node.waits)
     about = tuple(wait.clarification for wait in node.waits) or node.asked
     return AgentLine(
         node.name or node.agent,

@@ -159,7 +159,7 @@ class Roster:
             return OnDuty(members, "user group")
         if policy.rotation is not None:
             return await self._on_shift(policy.rotation)
-        return OnDuty(await self.active(policy.users or ()), "list")
+        return OnDuty(await self.active(policy.users or ()), "fixed list")
 
     async def _on_shift(self, plan: RotationSettings) -> OnDuty:
         now = self._clock.now()

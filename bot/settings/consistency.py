@@ -20,9 +20,7 @@ def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
         for index, table in tables(document, array):
             name = table.get("name")
             if isinstance(name, str) and name in seen:
-                yield Problem(
-                    (array, index, "name"), f'"{name}" is taken by an earlier one; expected unique names'
-                )
+                yield Problem((array, index, "name"), f'"{name}" is already used; names must be unique')
             seen.add(str(name))
     yield from _hooks_apart(document)
     yield from _roles_apart(document)

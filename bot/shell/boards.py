@@ -14,7 +14,7 @@ from bot.shell.sheet import Cell, Column, Table
 from bot.shell.times import when
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clock import iso
-from core.deadlock import agent_key
+from core.deadlock import HUMAN, agent_key
 from core.index import Summary
 
 STATUS_FILE = "agent-status.json"
@@ -187,7 +187,7 @@ def agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
 
 def _agent_cells(row: AgentRow, now: datetime) -> list[str | Cell]:
     waits = row.node.waits if row.node else ()
-    on = list(dict.fromkeys(wait.on for wait in waits))
+    on = list(dict.fromkeys(_whom(wait.on) for wait in waits))
     marked = [f"{wait.clarification}{' (escalated)' if wait.escalated else ''}" for wait in waits]
     branch = f"{'   ' * (min(row.depth, _DEEPEST) - 1)}└─ " if row.depth else ""
     return [
@@ -260,7 +260,7 @@ def ready_table(items: Sequence[ReadyItem], on: Mapping[str, str], now: datetime
             Cell(_short(item.name or item.agent), item.agent, "bold"),
             str(item.issue or ""),
             Cell("blocked", style="bold red") if item.blocked_by else Cell("ready", style="green"),
-            _several([f"{each} ({on[each]})" if each in on else each for each in item.blocked_by]),
+            _several([f"{each} ({_whom(on[each])})" if each in on else each for each in item.blocked_by]),
             _since(item.since, now),
         ]
         for item in items
@@ -270,6 +270,10 @@ def ready_table(items: Sequence[ReadyItem], on: Mapping[str, str], now: datetime
 
 def _since(moment: datetime | None, now: datetime) -> Cell:
     return when(moment, now) if moment else Cell("")
+
+
+def _whom(role: str) -> str:
+    return "a person" if agent_key(role) == HUMAN else role
 
 
 def _several(names: Sequence[str]) -> Cell:

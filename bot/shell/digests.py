@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from bot.commands.durations import span_of, spoken
+from bot.commands.durations import recent, span_of, spoken
 from bot.shell.sheet import Cell, Column, Part, Table
 from bot.shell.shelf import ledgers
 from bot.shell.times import exact
@@ -29,7 +29,7 @@ class Period:
     @property
     def heading(self) -> str:
         """A title that says of when it is."""
-        return f"Digest of the last {spoken(self.span)}"
+        return recent(self.span)
 
 
 def period_of(span: str, now: datetime) -> Period:

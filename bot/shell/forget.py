@@ -95,7 +95,7 @@ def _asked(shell: Shell, found: Found) -> None:
     from core.errors import BadInput
 
     if not shell.out.terminal:
-        raise BadInput("Nobody is there to ask whether you are sure: give --yes.")
+        raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
     what = ", ".join(found.ids) or "nothing that was asked"
     of = f" of session {found.session[1]} ({found.session[0]})" if found.session else ""
     typer.confirm(f"Delete all that was said{of}: {what}? It cannot be undone.", abort=True, err=True)

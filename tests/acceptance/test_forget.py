@@ -118,7 +118,7 @@ async def test_forget_asks_before_and_knows_no_other_names(stage: Scene) -> None
         await stage.ask(question=f"{SECRET}?")
         for words, code, hint in [
             (("sess_none", "--yes"), 3, "sess_none"),
-            (("sess_one", "--abandon"), 2, "--yes"),
+            (("sess_one", "--abandon"), 2, "Not a terminal, so I can't ask. Add --yes to confirm."),
         ]:
             said_ = await forget(stage, *words)
             assert said_.code == code, said_

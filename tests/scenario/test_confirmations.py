@@ -85,7 +85,7 @@ async def test_everything_to_decide_it_stands_in_blocks_and_in_the_fallback_text
         blocks = json.dumps(card.blocks, ensure_ascii=False)
         for words in (
             "asks for a confirmation", ACTION, "Consequence: All 40,000 orders are gone.", "Risk: high.",
-            "Irreversible: it cannot be undone.", "If nobody answers: the agent does not go ahead", "host: db-7",
+            "Irreversible: it cannot be undone.", "If nobody answers, the agent does not go ahead", "host: db-7",
             "tables: orders, items", "accept or reject",
         ):  # fmt: skip
             assert words in card.text, words
@@ -98,7 +98,7 @@ async def test_default_that_breaks_the_rule_is_warned_of(stage: Scene) -> None:
         card = await confirm(stage, default_decision="accept")
         for shown in (card.text, json.dumps(card.blocks, ensure_ascii=False)):
             assert "Warning: if nobody answers, this is carried out although it cannot be undone." in shown
-            assert "If nobody answers: the agent goes ahead, as if accepted" in shown
+            assert "If nobody answers, the agent goes ahead, as if accepted" in shown
 
 
 async def test_low_risk_is_not_asked_twice(stage: Scene) -> None:

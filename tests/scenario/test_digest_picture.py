@@ -37,7 +37,7 @@ async def test_picture_comes_to_the_direct_messages(stage: Scene, where: str) ->
         await command(stage, "answer CLR-42-001 yes")
         if where == "mention":
             await stage.workspace.post(ADE, AGENTS, f"<@{BOT_USER}> digest 7d png")
-            told = await stage.whisper(ADE, "Digest of the last")
+            told = await stage.whisper(ADE, "Last")
         else:
             told = await command(
                 stage, "digest png 7d", channel=AGENTS if where == "channel" else direct(stage, ADE)
@@ -48,8 +48,8 @@ async def test_picture_comes_to_the_direct_messages(stage: Scene, where: str) ->
     assert "A picture of these figures comes to your direct messages with me." in words(told)
     assert file.content is not None
     assert file.content.startswith(PNG)
-    assert (file.name, file.title) == ("digest.png", "Digest of the last 7 days")
-    assert message.text.startswith("Digest of the last 7 days: 2 asked, of which ")
+    assert (file.name, file.title) == ("digest.png", "Last 7 days")
+    assert message.text.startswith("Last 7 days: 2 asked, of which ")
     assert "1 open" in message.text
     assert "Time to answer: median " in message.text
     assert message.text in file.alt
@@ -71,7 +71,7 @@ async def test_p6_picture_counts_only_what_its_reader_may_see(stage: Scene) -> N
         await stage.ask()
         await command(stage, "digest png", LIN, RANDOM)
         message, _ = await picture(stage, LIN)
-    assert message.text.startswith("Digest of the last 7 days: 0 asked")
+    assert message.text.startswith("Last 7 days: 0 asked")
 
 
 @pytest.mark.parametrize(

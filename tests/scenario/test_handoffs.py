@@ -56,7 +56,7 @@ async def test_p1_handoff_has_a_card_with_all_it_says_and_a_page_whatever_its_ur
             for message in (card, page):
                 assert line in message.text
         assert card.thread_ts is None
-        linked = await stage.becomes(page, "Open in Slack")
+        linked = await stage.becomes(page, "Go to the message")
         assert stage.workspace.permalink(AGENTS, card.ts) in said(linked)
 
 

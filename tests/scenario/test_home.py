@@ -52,7 +52,7 @@ def section(view: View, name: str) -> str:
 async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: Scene) -> None:
     async with stage.bot():
         await stage.workspace.open_home(ADE)
-        empty = await home(stage, ADE, "Nothing waits for you.", "You have taken nothing.", "No answers yet.")
+        empty = await home(stage, ADE, "Nothing waits for you.", "Nothing on your plate.", "No answers yet.")
         assert [words(empty).index(each) for each in SECTIONS] == sorted(
             words(empty).index(each) for each in SECTIONS
         )
@@ -65,7 +65,7 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: S
         view = await home(stage, ADE, "My inbox (2)", "Ready queue (2)")
         inbox = section(view, "My inbox")
         assert inbox.index("Sooner?") < inbox.index("Later?")
-        assert "Planner: blocked on people" in section(view, "Agents")
+        assert "Planner: waiting for a person" in section(view, "Agents")
         assert "waits for CLR-42-001" in section(view, "Ready queue")
 
         await command(stage, "escalate CLR-42-001", FOLAKE)
@@ -79,7 +79,7 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: S
         await stage.workspace.click(FOLAKE, AGENTS, later.ts, label="Yes")
         view = await home(stage, ADE, "My inbox (1)", "Recent answers (1)")
         assert "Later?" not in section(view, "My inbox")
-        assert "You have taken nothing." in words(view)
+        assert "Nothing on your plate." in words(view)
         assert "Later? → Yes" in section(view, "Recent answers")
         assert f"<@{FOLAKE}>" in section(view, "Recent answers")
 

@@ -65,7 +65,7 @@ async def test_page_holds_all_that_it_takes_to_decide_in_blocks_and_in_text_alon
             ):
                 assert words in shown, words
             assert "assumes “no”" in shown
-        assert controls(page) == ["Yes", "No", "Open in Slack", *ALL]
+        assert controls(page) == ["Yes", "No", "Go to the question", *ALL]
         links = [control.element.get("url") for control in found_controls(page.blocks)]
         assert stage.workspace.permalink(AGENTS, card.ts) in links
 

@@ -15,7 +15,7 @@ from bot.render import Message
 from bot.workspace.rules import check_message, check_view
 
 OWN = re.compile(
-    r"<@U0GOOD>|<#C0GOOD>|<!date\^\d+\^\{date_short_pretty\} at \{time\}\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
+    r"<@U0GOOD>|<#C0GOOD>|<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
 )
 NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 STRAY = re.compile(r"[<>]|&(?!amp;|lt;|gt;)")

@@ -106,7 +106,7 @@ def test_cli_init_writes_a_file_that_is_accepted(tmp_path: Path) -> None:
 def test_cli_init_does_not_overwrite(tmp_path: Path) -> None:
     (tmp_path / "clarify.toml").write_text("mine")
     done = clarify("init", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, "clarify: clarify.toml: is there already; not overwritten\n")
+    assert (done.returncode, done.stderr) == (2, "clarify: clarify.toml already exists; left unchanged.\n")
     assert (tmp_path / "clarify.toml").read_text() == "mine"
 
 

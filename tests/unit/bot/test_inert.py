@@ -149,5 +149,6 @@ def test_live_parts_refuse_what_is_no_id(bad: str) -> None:
 def test_date_has_a_fallback_in_utc() -> None:
     moment = datetime(2026, 5, 4, 16, 7, tzinfo=timezone(timedelta(hours=2)))
     assert inert.date(moment) == "<!date^1777903620^{date_short_pretty} at {time}|4 May 2026, 14:07 UTC>"
+    assert inert.deadline(moment) == "<!date^1777903620^{time} {date_short_pretty}|4 May 2026, 14:07 UTC>"
     assert inert.utc_dates(f"Answer by {inert.date(moment)}") == "Answer by 4 May 2026, 14:07 UTC"
     assert inert.utc(datetime(2026, 12, 31, 23, 59, tzinfo=UTC)) == "31 December 2026, 23:59 UTC"

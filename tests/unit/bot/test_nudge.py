@@ -52,14 +52,14 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
         "<@U0GOOD>",
         "Which retirement age should I plan for?",
         "Answer by <!date^1779632820^",
-        "If nobody answers: the agent assumes “65”",
+        "If nobody answers, the agent assumes “65”",
         "Answer on its card, or in this thread: reply with yes or no.",
     ):
         assert words in seen
     assert message.text.splitlines() == [
         "<@U0GOOD> retirement-planner still waits for an answer (CLR-42-001): Which retirement age should I plan for?",
         "Answer by 24 May 2026, 14:27 UTC.",
-        "If nobody answers: the agent assumes “65”.",
+        "If nobody answers, the agent assumes “65”.",
         "Answer on its card, or in this thread: reply with yes or no.",
     ]
     assert labels(message.blocks) == []

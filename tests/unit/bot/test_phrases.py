@@ -109,3 +109,16 @@ def test_phrases_are_inert_and_short(record: Clarification) -> None:
     for phrase in (phrases.closed(record), phrases.edit_ignored(record), phrases.accepted(record)):
         judge_live(phrase)
         assert len(phrase) < 2000
+
+
+@pytest.mark.parametrize(
+    ("on", "state"),
+    [
+        ((), "blocked"),
+        (("human",), "waiting for a person"),
+        (("architect", "writer"), "blocked on architect, writer"),
+        (("Human", "architect"), "blocked on architect and a person"),
+    ],
+)
+def test_waiting_says_for_whom(on: tuple[str, ...], state: str) -> None:
+    assert phrases.waiting("blocked", on, ", ".join) == state

@@ -121,9 +121,9 @@ def test_card_terse_offers_what_it_hides() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"default_response": "65"}, "If nobody answers: the agent assumes “65”"),
-        ({"default_response": False}, "If nobody answers: the agent assumes “no”"),
-        ({}, "If nobody answers: the agent has no default and decides itself what to do"),
+        ({"default_response": "65"}, "If nobody answers, the agent assumes “65”"),
+        ({"default_response": False}, "If nobody answers, the agent assumes “no”"),
+        ({}, "If nobody answers, the agent decides on its own."),
         ({"timeout_seconds": None}, "No time limit"),
     ],
 )
@@ -133,7 +133,7 @@ def test_card_says_what_happens_if_nobody_answers(fields: dict[str, Any], words:
 
 def test_card_time_left_is_a_slack_date() -> None:
     seen = shown(card(record_of()).blocks)
-    assert "Answer by <!date^1779632820^{date_short_pretty} at {time}|24 May 2026, 14:27 UTC>" in seen
+    assert "Answer by <!date^1779632820^{time} {date_short_pretty}|24 May 2026, 14:27 UTC>" in seen
 
 
 @pytest.mark.parametrize("status", ["stale", "escalated"])

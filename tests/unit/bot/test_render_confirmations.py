@@ -246,7 +246,7 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
         ),
         ({"irreversible": None, "reversibility": "hardly"}, "Reversibility: hardly."),
         ({"consequence": None}, "Consequence: (the agent did not say)"),
-        ({"default_decision": None}, "If nobody answers: the agent did not say what it does"),
+        ({"default_decision": None}, "If nobody answers, the agent did not say what it does"),
         ({"default_decision": "accept"}, "Warning: if nobody answers, this is carried out"),
     ],
 )

@@ -64,7 +64,7 @@ def test_page_of_a_question_carries_everything_to_decide() -> None:
         assert part in message.text
     assert "left when this was sent" in message.text
     assert "<@U0GOOD>" in message.text
-    assert labels(message.blocks)[-5:] == ["Open in Slack", *CONTROLS]
+    assert labels(message.blocks)[-5:] == ["Go to the question", *CONTROLS]
 
 
 def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:

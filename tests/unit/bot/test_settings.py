@@ -145,7 +145,7 @@ def test_settings_show_no_secrets() -> None:
         ),
         ('[[producers]]\nname = "a"\ntoken_env = "sk-123"', "producers[0].token_env: expected the name of an environment variable"),
         ('[[producers]]\nname = "a"\ntoken_env = "MISSING"', "producers[0].token_env: asks for MISSING, which is not set in the environment"),
-        ('[[producers]]\nname = "a"\n[[producers]]\nname = "a"', 'clarify.toml:4: producers[1].name: "a" is taken by an earlier one'),
+        ('[[producers]]\nname = "a"\n[[producers]]\nname = "a"', 'clarify.toml:4: producers[1].name: "a" is already used; names must be unique'),
         (
             '[http]\nlisten = "0.0.0.0:1"\n[slack]\nfallback_channel = "C1"\n[[producers]]\nname = "a"',
             "producers[0].token_env: required: it pushes to us, and http.listen (0.0.0.0:1) is open",

@@ -22,15 +22,16 @@ def drawing(**changes: object) -> Drawing:
 @pytest.mark.parametrize(
     ("span", "title"),
     [
-        (7 * DAY, "7 days"),
-        (30 * DAY, "30 days"),
-        (DAY, "1 day"),
-        (DAY / 2, "12 hours"),
-        (1.5 * DAY, "1 day 12 hours"),
+        (7 * DAY, "Last 7 days"),
+        (30 * DAY, "Last 30 days"),
+        (DAY, "Last 24 hours"),
+        (DAY / 2, "Last 12 hours"),
+        (DAY / 24, "Last hour"),
+        (1.5 * DAY, "Last 1 day 12 hours"),
     ],
 )
 def test_title_says_the_span(span: timedelta, title: str) -> None:
-    assert drawing(span=span).title == f"Digest of the last {title}"
+    assert drawing(span=span).title == title
 
 
 def test_comment_says_the_figures_and_no_name() -> None:
@@ -39,7 +40,7 @@ def test_comment_says_the_figures_and_no_name() -> None:
     )
     figures = replace(figures, median=timedelta(minutes=3), p95=timedelta(minutes=5))
     assert comment_of(drawing(figures=figures, unread=2)) == (
-        "Digest of the last 7 days: 4 asked, of which 1 resolved, 0 answered, 3 open and 0 abandoned; "
+        "Last 7 days: 4 asked, of which 1 resolved, 0 answered, 3 open and 0 abandoned; "
         "2 escalated at some time. Time to answer: median 3 minutes, 95 % within 5 minutes, of 1 answer. "
         "2 ledgers could not be read and are not counted. Only what you may see is counted."
     )

@@ -146,7 +146,7 @@ async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for(
         ("engineer", 1),
     ]
     assert lines["tester"] == AgentLine("tester", "blocked", 2, ("engineer",), START, ("CLR-42-002",))
-    assert lines["writer"].on == ("people",)
+    assert lines["writer"].on == ("human",)
     assert lines["architect"].clarifications == ("CLR-42-001",)
     assert lines["Rae"].status == "working"
     assert ReadyLine("Rae", "s9", id="reviewer") in fleet.ready

@@ -91,7 +91,7 @@ def test_tab_of_a_quiet_day_says_so(renderer: Renderer) -> None:
     said = words(made)
     for sentence in (
         "Nothing waits for you.",
-        "You have taken nothing.",
+        "Nothing on your plate.",
         "No agent that you answer is at work.",
     ):
         assert sentence in said

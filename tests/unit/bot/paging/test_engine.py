@@ -84,7 +84,7 @@ async def test_take_stops_and_the_page_says_who(world: World) -> None:
     await world.pass_by(600)
     (page,) = await world.paged(1)
     assert f"Taken by <@{ONCALL}>" in page.text
-    assert [each for each in labels(page.blocks) if each != "Open in Slack"] == [
+    assert [each for each in labels(page.blocks) if each != "Go to the question"] == [
         "Yes",
         "No",
         "Take",
@@ -114,7 +114,7 @@ async def test_answer_closes_the_page_and_says_who_answered(world: World) -> Non
     )
     await world.pass_by(3600)
     (page,) = await world.paged(1)
-    assert set(labels(page.blocks)) <= {"Open in Slack"}
+    assert set(labels(page.blocks)) <= {"Go to the question"}
     assert "Yes" in page.text
     assert "Answered by" in page.text
     assert (await world.log())[-1] == "closed"

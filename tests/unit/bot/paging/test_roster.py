@@ -171,7 +171,7 @@ async def test_on_call_of_a_policy_that_is_no_more(tmp_path: Path, directory: Di
 @pytest.mark.parametrize(
     ("on_call", "gone", "made", "expected"),
     [
-        (LIST, "", [], OnDuty(("U1", "U2"), "list")),
+        (LIST, "", [], OnDuty(("U1", "U2"), "fixed list")),
         (ROTATION, "", [], OnDuty(("U2",), "rotation", START.replace(day=22))),
         (ROTATION, "U2", [], OnDuty(("U3",), "stands in")),
         (GROUP, "", [], OnDuty(("U1", "U2", "U3"), "user group")),

@@ -46,7 +46,7 @@ async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
     world.paging.note(next(iter(world.index)))
     await world.quiet()
     (page,) = await world.paged(1)
-    assert "Open in Slack" in labels(page.blocks)
+    assert "Go to the question" in labels(page.blocks)
     assert "https://x.slack.com/archives/C0AGENTS/p" in said(page)
     assert world.slack.asked == 1, "an address is asked for once"
     assert record.id in page.text

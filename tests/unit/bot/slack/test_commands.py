@@ -40,7 +40,7 @@ class Crew:
 
     def __init__(self, *users: str) -> None:
         self.users = users
-        self.source = "list"
+        self.source = "fixed list"
         self.until: datetime | None = None
         self.handed: list[tuple[str, str, datetime, str]] = []
 
@@ -445,7 +445,7 @@ async def test_who_was_paged_may_answer(start: Start) -> None:
 async def test_oncall_says_who(start: Start, text: str) -> None:
     bot = await start(more=ON_CALL, roster=Crew(ONCALL))
 
-    assert f"platform: <@{ONCALL}> (list)" in await command(bot, text)
+    assert f"platform: <@{ONCALL}> (fixed list)" in await command(bot, text)
 
 
 async def test_oncall_without_policies_says_so(bot: Bot) -> None:
@@ -507,7 +507,7 @@ async def test_digest_counts(bot: Bot) -> None:
 
     told = await command(bot, "digest 7d")
 
-    assert "Digest of the last 1 week" in told
+    assert "Last 7 days" in told
     assert "*Asked*: 2 (0 resolved, 1 answered, 1 open, 0 abandoned)" in told
     assert "*Top topics*: deploys (2)" in told
     assert f"*Answers most*: <@{ADE}> (1)" in told
@@ -518,7 +518,7 @@ async def test_agents_and_ready_say_who_waits(bot: Bot) -> None:
 
     agents, ready = await command(bot, "agents"), await command(bot, "ready")
 
-    assert "blocked on human" in agents
+    assert "waiting for a person" in agents
     assert record.id in agents
     assert f"blocked by {record.id}" in ready
 

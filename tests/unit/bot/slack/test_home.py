@@ -112,7 +112,7 @@ async def test_home_shows_what_waits_and_follows_what_happens(at_home: AtHome) -
     said = shown(view.payload)
     assert "Deploy to production?" in said
     assert "Agents (1)" in said
-    assert "retirement-planner: blocked on people (CLR-42-001)" in said
+    assert "retirement-planner: waiting for a person (CLR-42-001)" in said
     assert f"<@{ONCALL}>" in said
 
     await at_home.ask("Which port?")
