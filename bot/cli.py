@@ -35,7 +35,10 @@ def main() -> None:
     try:
         app()
     except (ClarifyBotError, ClarifyError) as error:
-        typer.echo(f"clarify: {error}", err=True)
+        from bot.logs import somebody_reads
+
+        if somebody_reads():
+            typer.echo(f"clarify: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
     except Exception:  # noqa: BLE001 - the last resort: told through the log, which knows what to leave out
         _log_unexpected()
@@ -73,12 +76,13 @@ def run(
     config: ConfigOption = None,
     log_level: Annotated[LogLevel, typer.Option(help="What to log at least.")] = "info",
 ) -> None:
-    """Start the bot. SIGTERM and Ctrl-C stop it in order."""
-    from bot.logs import configure_logging
+    """Start the bot. SIGTERM, Ctrl-C and the end of its terminal stop it in order."""
+    from bot.logs import configure_logging, keep_standard_files
     from bot.settings import load_settings, prepare_folders, read_environment
 
+    keep_standard_files()
     settings = load_settings(config, read_environment())
-    configure_logging(log_level)
+    configure_logging(log_level, background=True)
     prepare_folders(settings)
 
     from bot import main as bot_main

@@ -8,8 +8,12 @@ looks, so it must not be given to a logger: log types, ids, times and agents.
 from __future__ import annotations
 
 import logging
+import os
+import queue
 import re
+import select
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import PurePath
@@ -33,22 +37,26 @@ _SECRETS = (
     ),
 )
 _MOST_LINES = 200
+_STDERR = 2
+_ROOM = 10_000  # lines
+_PATIENCE = 2.0  # seconds
 _PAYLOADS_BELOW_WARNING = (
     *("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio"),
     *("apprise", "requests", "urllib3"),
 )
 
 
-def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
+def configure_logging(level: str = "info", *, json: bool | None = None, background: bool = False) -> None:
     """Send all logs of this process to stderr.
 
     Args:
         level: debug, info, warning or error; for our own events. Libraries whose debug logs hold
             payloads are never shown below warning.
         json: JSON lines or readable text; by default readable on a terminal only.
+        background: nobody who logs waits for whoever reads it; see `QueuedHandler`.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
-    as_json = not sys.stderr.isatty() if json is None else json
+    as_json = not _is_terminal() if json is None else json
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -61,7 +69,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = QueuedHandler(_STDERR) if background else logging.StreamHandler(sys.stderr)
     handler.addFilter(keeps_payloads_out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last_steps(as_json=as_json))
@@ -72,13 +80,132 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
     logging.captureWarnings(capture=True)
 
 
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()  # None where it was closed
+
+
+class QueuedHandler(logging.Handler):
+    """Writes lines to a file descriptor in a thread of its own, so that nobody who logs waits for who reads.
+
+    What there is no room for, or what nobody reads any more, is dropped and counted; once lines can be written again,
+    one of them tells how many are missing. At the end `flush` waits for a moment only.
+    """
+
+    def __init__(self, descriptor: int, room: int = _ROOM, patience: float = _PATIENCE) -> None:
+        """`room`: lines that may wait. `patience`: seconds that a flush waits."""
+        super().__init__()
+        self.dropped = 0  # lines, since the process started
+        self._descriptor = descriptor
+        self._patience = patience
+        self._lines: queue.Queue[bytes] = queue.Queue(room)
+        self._told = self._telling = 0
+        self._counting = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self._encoded(record)
+        except Exception:  # noqa: BLE001 - as every handler of logging: whoever logs is not to suffer from it
+            self._drop()
+            return
+        try:
+            self._lines.put_nowait(line)
+        except queue.Full:
+            self._drop()
+
+    def flush(self) -> None:
+        """Wait until all lines are written; who does not read them in time does not hold up the end."""
+        with self._lines.all_tasks_done:
+            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, self._patience)
+
+    @property
+    def missing(self) -> int:
+        """Lines that were dropped and that nobody was told of yet."""
+        return self.dropped - self._told
+
+    def _drop(self) -> None:
+        with self._counting:
+            self.dropped += 1
+
+    def _encoded(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode(errors="backslashreplace")
+
+    def _run(self) -> None:
+        while True:
+            line = self._lines.get()
+            try:
+                _write_all(self._descriptor, self._missing() + line)
+            except OSError:
+                self._drop()
+            else:
+                self._told = self._telling
+            finally:
+                self._lines.task_done()
+
+    def _missing(self) -> bytes:
+        """A line about those that are missing, if there are any that nobody was told of."""
+        self._telling = self.dropped
+        if self._telling == self._told:
+            return b""
+        record = logging.LogRecord(
+            "clarify.log", logging.WARNING, __file__, 0, "%d lines of the log are missing: nobody read them in time",
+            (self._telling - self._told,), None,
+        )  # fmt: skip
+        return self._encoded(record)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    """All of it, also where others have made the descriptor non-blocking."""
+    left = memoryview(content)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+
+
+def log_trouble() -> str | None:
+    """What is wrong with the log of this process; None: nothing, as far as is known."""
+    missing = sum(each.missing for each in _queued())
+    return f"{missing} lines could not be written: does anybody read standard error?" if missing else None
+
+
+def lines_dropped() -> int:
+    """How many lines of the log could not be written since the process started."""
+    return sum(each.dropped for each in _queued())
+
+
+def _queued() -> list[QueuedHandler]:
+    return [each for each in logging.getLogger().handlers if isinstance(each, QueuedHandler)]
+
+
+def somebody_reads() -> bool:
+    """Whether a few words on stderr, after all that was logged, would not keep this process waiting."""
+    for handler in _queued():
+        handler.flush()
+    try:
+        return bool(select.select([], [_STDERR], [], _PATIENCE)[1])
+    except (OSError, ValueError):
+        return False
+
+
+def keep_standard_files() -> None:
+    """Have descriptors 0 to 2 open: else a file or socket gets the number of stderr, and what is said goes into it."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
+
+
 def _last_steps(*, as_json: bool) -> list[Processor]:
     """Build what both ways share: the traceback becomes text first, so that it is redacted too."""
     renderer: Processor = (
         structlog.processors.JSONRenderer(ensure_ascii=False)
         if as_json
         else structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(),
+            colors=_is_terminal(),
             # rich's own traceback shows local variables: questions, tokens
             exception_formatter=structlog.dev.plain_traceback,
         )

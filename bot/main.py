@@ -39,15 +39,16 @@ _HEARTBEAT_TIMEOUT = 10.0
 
 
 async def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT.
+    """Run until SIGTERM, SIGINT, or SIGHUP where it is not ignored, as under nohup.
 
     Raises:
         ClarifyBotError: it cannot start, or a part of it died.
     """
     bot = await Bot.build(settings, SystemClock(), random.Random())  # noqa: S311 - jitter, not secrets
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         await bot.start()
         # What is there now, modules and ledgers' summaries by the ten thousand, stays for long: a full collection

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from bot.assembly import Assembly
 from bot.errors import ConfigurationError
+from bot.logs import lines_dropped, log_trouble
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
 from bot.web.connections import USUAL, Limits, raise_descriptor_limit
@@ -88,6 +89,7 @@ def _parts(bot: Assembly) -> list[Check]:
     return [
         Check("slack history", lambda: bot.door.history_trouble),
         Check("answerers", lambda: bot.door.unusable_answerers),
+        Check("log", log_trouble),
         Check("events to be recorded", bot.ledger_trouble.of_some),
         *producer_checks([each.name for each in bot.settings.producers], bot.producers.status),
     ]
@@ -102,6 +104,7 @@ def _sources(bot: Assembly, release: str) -> Sources:
         waiting=bot.vitals.waiting,
         slack_connected=lambda: bot.door.connected,
         seconds=time.monotonic,
+        log_lines_dropped=lines_dropped,
         queues={"delivery": lambda: bot.delivery.lanes.length, "replies": lambda: bot.replies.length},
         webhooks=bot.webhooks.waiting if bot.webhooks is not None else None,
     )

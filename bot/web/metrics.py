@@ -52,6 +52,7 @@ class Sources:
     waiting: Callable[[], Awaitable[Waiting]]
     slack_connected: Callable[[], bool]
     seconds: Callable[[], float]
+    log_lines_dropped: Callable[[], int] = int
     queues: Mapping[str, Callable[[], int]] = field(default_factory=dict)
     webhooks: Callable[[], Awaitable[Mapping[str, int]]] | None = None
 
@@ -129,6 +130,12 @@ def _figures(sources: Sources) -> Iterator[Metric]:
         "Pages, by way and by what became of them",
         ["via", "outcome"],
         telemetry.pages.items(),
+    )
+    yield _counter(
+        "clarify_log_lines_dropped",
+        "Lines of the log that nobody read in time",
+        [],
+        [((), sources.log_lines_dropped())],
     )
     yield from _producers(sources.producers())
 

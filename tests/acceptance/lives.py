@@ -45,6 +45,8 @@ class Life:
         piped: bool = False,
         largest_file: int | None = None,
         descriptors: int | None = None,
+        stderr: int | None = None,
+        first: Callable[[], object] | None = None,
     ) -> Life:
         """Start `clarify run`.
 
@@ -55,6 +57,8 @@ class Life:
             piped: it logs into a pipe, where limits on files do not count.
             largest_file: bytes that a file may have.
             descriptors: how many it may have, and cannot have more.
+            stderr: where it logs to instead.
+            first: called in the process, before the program begins.
         """
         if before is not None:
             before()
@@ -69,8 +73,8 @@ class Life:
                 env=environment(world) | dict(instead or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.PIPE if piped else log,
-                preexec_fn=partial(_limit, largest_file, descriptors),
+                stderr=subprocess.PIPE if piped else log if stderr is None else stderr,
+                preexec_fn=first or partial(_limit, largest_file, descriptors),
             )
         world.tap("started")
         life = cls(world, process)

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import structlog
 from pydantic import ValidationError
 
-from bot.logs import configure_logging, keeps_payloads_out, redact, without_secrets
+from bot.logs import QueuedHandler, configure_logging, keeps_payloads_out, redact, without_secrets
 from core.clarification import Clarification
 
 
@@ -172,3 +174,47 @@ def test_traceback_of_a_group_says_what_broke_in_it(capsys: pytest.CaptureFixtur
     assert "in breaks" in told
     assert told.endswith("KeyError")
     assert "what was asked" not in told
+
+
+def record(words: str) -> logging.LogRecord:
+    return logging.LogRecord("clarify", logging.INFO, __file__, 0, words, (), None)
+
+
+def test_lines_that_nobody_reads_in_time_are_counted_and_told() -> None:
+    reading, writing = os.pipe()
+    handler = QueuedHandler(writing, room=3, patience=0.05)
+    os.set_blocking(writing, False)  # as somebody who shares it may do
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"?" * 4096)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"?")
+    for number in range(10):
+        handler.emit(record(f"line {number}"))
+    handler.flush()  # returns though nobody reads
+    assert handler.dropped == handler.missing
+    assert handler.dropped in {6, 7}  # 3 wait, and one may be in the writer's hand
+    with os.fdopen(reading, "rb") as reader:
+        said = b""
+        while b"missing" not in said:
+            handler.emit(record("one more"))
+            said += os.read(reader.fileno(), 65536)
+            said = said.lstrip(b"?")
+        handler.flush()
+    lines = said.decode().splitlines()
+    assert "line 0" in lines
+    assert any("lines of the log are missing" in line for line in lines)
+    assert handler.missing == 0
+    assert handler.dropped >= 6
+    os.close(writing)
+
+
+def test_reader_that_went_away_counts_as_lines_dropped() -> None:
+    reading, writing = os.pipe()
+    handler = QueuedHandler(writing)
+    os.close(reading)
+    handler.emit(record("nobody hears it"))
+    handler.flush()
+    assert handler.dropped == 1
+    os.close(writing)

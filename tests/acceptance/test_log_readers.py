@@ -1,0 +1,122 @@
+"""Whoever reads the log can hang, go away, or never have been there: the bot goes on, and stops when it is told to."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import termios
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.acceptance.lives import Life
+from tests.acceptance.test_down import asked
+from tests.acceptance.world import World
+
+SMALL = 4096  # bytes: the least that a pipe holds
+
+
+@asynccontextmanager
+async def logging_to(
+    world: World, stderr: int | None, first: Callable[[], object] | None = None
+) -> AsyncIterator[Life]:
+    life = await Life.begin(world, stderr=stderr, first=first)
+    try:
+        await life.ready()
+        yield life
+    finally:
+        await life.end()
+
+
+async def works(world: World, token: str) -> None:
+    """A question is shown, a click on it is acknowledged, and its answer arrives."""
+    card = await asked(world, token)
+    assert (await world.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+    await world.until(lambda: world.agent.honoured(token))
+
+
+async def stops(life: Life) -> None:
+    assert await life.stop(timeout=30) == 0
+
+
+def is_full(reading: int) -> bool:
+    """Whether not even a short line fits any more."""
+    waiting = struct.unpack("i", fcntl.ioctl(reading, termios.FIONREAD, bytes(4)))[0]
+    return bool(waiting > SMALL - 1000)
+
+
+def open_as(life: Life, descriptor: int) -> Path:
+    return Path(f"/proc/{life.process.pid}/fd/{descriptor}").readlink()
+
+
+async def test_reader_that_hangs_holds_nothing_up(world: World) -> None:
+    reading, writing = os.pipe()
+    try:
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL)
+        async with logging_to(world, writing) as life:
+            for number in range(3):
+                await works(world, f"rpl-{number}")
+            assert is_full(reading)
+            await works(world, "rpl-full")
+            await stops(life)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+async def test_reader_that_goes_away_ends_nothing(world: World) -> None:
+    reading, writing = os.pipe()
+    async with logging_to(world, writing) as life:
+        os.close(writing)
+        await works(world, "rpl-1")
+        os.close(reading)
+        await works(world, "rpl-2")
+        await stops(life)
+
+
+async def test_stderr_that_was_closed_is_nobody_elses(world: World) -> None:
+    async with logging_to(world, None, partial(os.close, 2)) as life:
+        await works(world, "rpl-1")
+        assert open_as(life, 2) == Path(os.devnull)
+        await stops(life)
+
+
+async def test_hangup_of_the_terminal_is_ignored_where_it_was(world: World) -> None:
+    """As under nohup."""
+    async with logging_to(world, None, partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)) as life:
+        life.process.send_signal(signal.SIGHUP)
+        await works(world, "rpl-1")
+        await stops(life)
+
+
+async def test_start_that_fails_ends_though_nobody_reads_why(world: World) -> None:
+    reading, writing = os.pipe()
+    try:
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL)
+        os.write(writing, b"?" * SMALL)
+        life = await Life.begin(world, stderr=writing, instead={"SLACK_BOT_TOKEN": ""})
+        try:
+            await world.until(lambda: life.ended, 30)
+            assert life.process.returncode == 2
+        finally:
+            await life.end()
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+async def test_terminal_that_is_gone_is_an_orderly_stop(world: World, number: signal.Signals) -> None:
+    """The reader goes with the terminal: what is said about the stop cannot be written."""
+    reading, writing = os.pipe()
+    async with logging_to(world, writing) as life:
+        os.close(writing)
+        await works(world, "rpl-1")
+        os.close(reading)
+        assert await life.stop(number, timeout=30) == 0
