@@ -252,6 +252,7 @@ class Assembly(Foundation):
                 renderer=self.renderer,
                 index=self.index,
                 unread=self.unread,
+                pulse=self.pulse,
                 teller=self.delivery,
                 refresh=self.delivery.refresh,
                 clock=self.clock,
@@ -277,6 +278,9 @@ class Assembly(Foundation):
             return None
         until = deaf + PATIENCE
         return until if until > self.clock.now() else None
+
+    def _slack_is_back(self) -> None:
+        self.delivery.lanes.slack_is_back()
 
     def _known(self, gate: Gate) -> None:
         """Slack told who we are: from now on people can be told apart."""

@@ -20,6 +20,7 @@ from bot.sessions import Sessions
 from bot.settings import Settings
 from bot.slack.calls import permalink
 from bot.slack.people import People
+from bot.slack.pulse import Pulse
 from bot.slack.unread import Unread
 from bot.slack.web import web_client
 from bot.telemetry import Telemetry
@@ -68,7 +69,8 @@ class Foundation(ABC):
             alarm=settings.monitor.alarm,
         )
         self.unread = Unread(clock, released=self.watchman.release)
-        self.web = web_client(settings)
+        self.pulse = Pulse(clock, back=self._slack_is_back)
+        self.web = web_client(settings, self.pulse)
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
         self.messages = Messages(store)
@@ -95,3 +97,7 @@ class Foundation(ABC):
         """How long the end of a question waits at the latest, since it may have been answered unheard; None: it does
         not wait.
         """
+
+    @abstractmethod
+    def _slack_is_back(self) -> None:
+        """Slack answers again."""

@@ -33,6 +33,8 @@ _log = structlog.get_logger("clarify")
 # A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
 # `_CATCH_UP`: with what connecting takes that is ten. Seconds.
 _CONTACT, _CATCH_UP = 3.0, 8.0
+# Pages wait for Slack no longer than the first of these, other posts for clicks no longer than the second. Seconds.
+_PAGES_WAIT, _POSTS_WAIT = 5.0, 60.0
 # While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
 _SLACK_HEAD_START = 60.0
 _HEARTBEAT_TIMEOUT = 10.0
@@ -85,6 +87,7 @@ class Bot(Assembly):
     ) -> None:
         super().__init__(settings, store, clock, rng, ledgers_expected=ledgers_expected)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._introduced = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._http: HttpServer | None = None
 
@@ -103,6 +106,7 @@ class Bot(Assembly):
             self.watchman.note(summary)
         await self.door.expect()
         await self.intake.reserve_above(found.highest_issue)
+        self.delivery.hold(pages=True)
         await self.delivery.restore()
         await self.paging.restore()
         await self.sessions.restore()
@@ -123,7 +127,7 @@ class Bot(Assembly):
         self._spawn(self.agents.run(), "agents")
         if self.webhooks is not None:
             self._spawn(self.webhooks.run(), "webhooks")
-        self._spawn(self._open_slack(), "slack")
+        self._spawn(self._run_slack(), "slack")
         self._spawn(self._run_monitor(), "monitor")
         await self.producers.start()
         if self._http is not None:
@@ -180,9 +184,31 @@ class Bot(Assembly):
         self.ledger.close()
         _log.info("stopped")
 
+    async def _run_slack(self) -> None:
+        """Runs until the connection's supervision ends."""
+        posting = asyncio.create_task(self._begin_posting(), name="posting")
+        try:
+            await self._open_slack()
+        finally:
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
+
+    async def _begin_posting(self) -> None:
+        """Nothing is posted that cannot be pressed yet, unless clicks are away for long: then a card is better than none.
+
+        A page that Slack cannot take has to find another way soon, so it is tried while Slack is away.
+        """
+        if not await within(self.clock, _PAGES_WAIT, self._introduced.wait()):
+            self.delivery.hold(pages=False)
+        await self._introduced.wait()
+        if not await within(self.clock, _POSTS_WAIT, self.door.ready.wait()):
+            _log.warning("no connection for clicks yet; posting all the same")
+        self.delivery.go_on()
+
     async def _open_slack(self) -> None:
         """Catch up, then take new clicks; runs until the connection's supervision ends."""
         await self.door.introduce()
+        self._introduced.set()
         if not await within(self.clock, _CATCH_UP, self._catch_up()):
             _log.warning("what was missed is still being read; taking clicks all the same")
             self.door.look_back()

@@ -81,11 +81,13 @@ class Delivery:
             landed=self._landed,
             dropped=pager.ended,
             stumbled=pager.stumbled,
+            may_post=lambda kind: not (self._holds_pages if kind == "page" else self._holds),
         )
         self.lanes = Lanes(
             self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
         )
         self._sequels = Sequels(messages, self.notify)
+        self._holds = self._holds_pages = False
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: dict[str, int] = {}  # of what has cards: the round of the latest
 
@@ -100,6 +102,16 @@ class Delivery:
     def refresh(self, clarification: str) -> None:
         """Somebody saw controls that should be gone: say again what the cards of a clarification should say."""
         self._changed.put_nowait(clarification)
+
+    def hold(self, *, pages: bool) -> None:
+        """Post nothing new, and with `pages` no page either, until `go_on`. What was begun is looked up all the same."""
+        self._holds, self._holds_pages = True, pages
+        self.lanes.go_on()
+
+    def go_on(self) -> None:
+        """Post what was held, and whatever comes."""
+        self._holds = self._holds_pages = False
+        self.lanes.go_on()
 
     async def restore(self) -> None:
         """On start: find what was decided and not shown, from the index and the messages table."""

@@ -40,7 +40,12 @@ class Again:
     posted: bool = False
 
 
-Deliver = Callable[[str], Awaitable[Done | Again]]
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """It may not be posted before `Lanes.go_on`."""
+
+
+Deliver = Callable[[str], Awaitable[Done | Again | NotYet]]
 Elapsed = Callable[[], float]
 
 
@@ -65,6 +70,7 @@ class Lanes:
         self._posts_per_second = posts_per_second
         self._paces: dict[str, Pace] = {}
         self._queues: dict[tuple[str, bool], _Queue] = {}
+        self._not_yet: list[tuple[str, str, Priority]] = []
         self._later: set[asyncio.Task[None]] = set()
         self._count = 0
         self._closed = False
@@ -85,10 +91,23 @@ class Lanes:
             queue.worker = asyncio.create_task(self._work(channel, post, queue), name=f"lane {channel}")
             queue.worker.add_done_callback(self._ended)
 
+    def go_on(self) -> None:
+        """What could not be posted yet may be posted now."""
+        held, self._not_yet = self._not_yet, []
+        for channel, key, priority in held:
+            self.put(channel, key, priority, post=True)
+
+    def slack_is_back(self) -> None:
+        """Slack answers again: nobody waits for it any longer than Slack said."""
+        for pace in self._paces.values():
+            pace.slack_is_back()
+        for queue in self._queues.values():
+            queue.changed.set()
+
     @property
     def length(self) -> int:
         """How many keys wait in all lanes."""
-        return sum(len(queue.waiting) for queue in self._queues.values())
+        return len(self._not_yet) + sum(len(queue.waiting) for queue in self._queues.values())
 
     async def close(self) -> None:
         """Let what is being sent finish; drop the rest, which is found again on the next start."""
@@ -112,6 +131,9 @@ class Lanes:
             began = self._elapsed()
             result = await self._deliver(key)
             now = self._elapsed()
+            if isinstance(result, NotYet):
+                self._not_yet.append((channel, key, priority))
+                continue
             if result.posted:
                 pace.posted(began)  # the time that Slack takes to answer is part of the interval
             if isinstance(result, Done):

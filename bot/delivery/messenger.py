@@ -9,7 +9,7 @@ import structlog
 
 from bot.delivery.fallback import NOT_BUILT
 from bot.delivery.gateway import Draft, Gateway
-from bot.delivery.lanes import Again, Done
+from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Messages, Row
 from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.delivery.wishes import Hold, Wish, Wishes
@@ -34,7 +34,7 @@ Dropped = Callable[[str, str], Awaitable[None]]
 class Messenger:
     """`unplaceable(row, code)` is asked when Slack will never take a message there: True if it was given a
     new place (the row was moved), False if it cannot be shown at all. `dropped(key, "dropped")` is told of one that was not
-    posted because nobody needs it any more.
+    posted because nobody needs it any more. `may_post(kind)`: whether a new message of this kind may be posted by now.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Messenger:
         landed: Landed,
         dropped: Dropped | None = None,
         stumbled: Callable[[str], None] | None = None,
+        may_post: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._gateway = gateway
         self._messages = messages
@@ -57,9 +58,10 @@ class Messenger:
         self._on_landed = landed
         self._on_dropped = dropped
         self._stumbled = stumbled
+        self._may_post = may_post
         self._plain: set[str] = set()
 
-    async def deliver(self, key: str) -> Done | Again:
+    async def deliver(self, key: str) -> Done | Again | NotYet:
         """Bring the message `key` in line, as far as one call goes. Never raises for what others do."""
         row: Row | None = None
         try:
@@ -93,7 +95,7 @@ class Messenger:
             return Again(_STORAGE_RETRY)
         return Done()
 
-    async def _bring(self, row: Row) -> Done | Again:
+    async def _bring(self, row: Row) -> Done | Again | NotYet:
         wish = await self._wishes.of(row)
         if isinstance(wish, Hold):
             return Done()
@@ -105,14 +107,16 @@ class Messenger:
             await self._messages.now_shows(row.key, wish.digest, final=True)
         return Done()
 
-    async def _post(self, row: Row, wish: Wish) -> Done | Again:
+    async def _post(self, row: Row, wish: Wish) -> Done | Again | NotYet:
         if row.intent_at is not None:
             found = await self._look_up(row, wish)
             if found is not None:
                 return found
         elif wish.waits or (wish.opens_thread and await self._messages.someone_else_opens(row)):
             return Again(_LOOK_AGAIN)
-        return await (self._drop(row) if wish.unwanted else self._send(row, wish))
+        if wish.unwanted:
+            return await self._drop(row)
+        return await (self._send(row, wish) if self._may_post(row.kind) else self._hold(row))
 
     async def _send(self, row: Row, wish: Wish) -> Done | Again:
         channel = wish.channel
@@ -130,13 +134,19 @@ class Messenger:
             return Done(posted=True)
         return await self._not_posted(row, wish, outcome, tried=True)
 
+    async def _hold(self, row: Row) -> NotYet:
+        """It is not there, and is not to be there yet."""
+        if row.intent_at is not None:
+            await self._messages.not_sent(row.key)
+        return NotYet()
+
     async def _drop(self, row: Row) -> Done:
         await self._messages.give_up(row.key, "not needed any more")
         if self._on_dropped is not None:
             await self._on_dropped(row.key, "dropped")
         return Done()
 
-    async def _look_up(self, row: Row, wish: Wish) -> Done | Again | None:
+    async def _look_up(self, row: Row, wish: Wish) -> Done | Again | NotYet | None:
         """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
         begun = row.intent_at or 0.0
         taken = await self._messages.taken_places(row.channel or "", row.clarification, row.key)

@@ -18,6 +18,7 @@ class Pace:
     posts_per_second: float
     next_slot: float = 0.0
     paused_until: float = 0.0
+    guessed: bool = False  # how long to pause: Slack did not say
     failures: int = 0
 
     def wait(self, now: float, *, post: bool) -> float:
@@ -33,7 +34,13 @@ class Pace:
         """Slack said "later": wait as told, else longer each time, up to a minute."""
         self.failures += 1
         wait = retry_after if retry_after is not None else min(60.0, 0.5 * 2 ** min(self.failures, 10))
-        self.paused_until = max(self.paused_until, now + wait)
+        if now + wait >= self.paused_until:
+            self.paused_until, self.guessed = now + wait, retry_after is None
+
+    def slack_is_back(self) -> None:
+        """Slack answers elsewhere: no need to guess any longer."""
+        if self.guessed:
+            self.paused_until, self.guessed = 0.0, False
 
     def went_well(self) -> None:
         self.failures = 0

@@ -25,6 +25,7 @@ from bot.slack.allowance import HistoryAllowance
 from bot.slack.calls import Call, SlackBusyError, ask
 from bot.slack.hearing import missed
 from bot.slack.intake import Intake
+from bot.slack.pulse import Pulse
 from bot.slack.unread import OpenThreads, Root, Unread
 from core.clock import Clock
 
@@ -64,6 +65,7 @@ class Backfill:
         threads: OpenThreads,
         unread: Unread,
         allowance: HistoryAllowance,
+        pulse: Pulse,
         intake: Intake,
         clock: Clock,
     ) -> None:
@@ -72,6 +74,7 @@ class Backfill:
         self._threads = threads
         self._unread = unread
         self._allowance = allowance
+        self._pulse = pulse
         self._intake = intake
         self._clock = clock
         self._owed = False
@@ -134,7 +137,7 @@ class Backfill:
             channel.failures += 1
             wait = min(_LONGEST_WAIT, 0.5 * 2 ** min(channel.failures, 10))
             _log.warning("what was missed in %s is looked for in %.1f s: %s", root.channel, wait, error)
-            await self._clock.sleep(wait)
+            await self._pulse.rest(wait)
             return found
         channel.failures = 0
         await self._done(root.channel, channel, [root])

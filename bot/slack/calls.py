@@ -95,6 +95,11 @@ def retry_after(error: BaseException) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
+def is_an_answer(error: SlackApiError) -> bool:
+    """Whether Slack itself said no, and not what stands in front of it."""
+    return _code(error) is not None and _status(error) < 500
+
+
 def reason(error: BaseException) -> str:
     """What may be logged of a failed call: Slack's code, or the kind of failure. No URLs, no payloads."""
     return _code(error) or type(error).__name__

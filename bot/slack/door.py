@@ -18,6 +18,7 @@ from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, handler, who_am_i
 from bot.slack.backfill import Backfill
 from bot.slack.build import Parts, paged_now
+from bot.slack.calls import SlackBusyError
 from bot.slack.gate import Gate
 from bot.slack.http import RequestUrl
 from bot.slack.later import Later
@@ -27,7 +28,8 @@ from bot.slack.unread import OpenThreads
 from bot.slack.wiring import Ports
 
 _log = structlog.get_logger("clarify.slack")
-_RETRY = 5.0
+# Cards wait until it is known who we are, and clicks can be taken. Seconds.
+_FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
 class Line(Protocol):
@@ -118,15 +120,20 @@ class SlackDoor:
         Raises:
             ConfigurationError: a token that Slack refuses, or a route that nobody could answer.
         """
+        wait = _FIRST_RETRY
         while True:
             try:
-                me = await who_am_i(self._web, self._clock)
+                me = await who_am_i(self._web, self._clock, tries=1)
                 gate = Gate(self._people, self._settings, home_of(me), partial(paged_now, self._ports))
                 await gate.check()
                 break
             except SlackUnreachableError as error:
                 _log.warning("Slack does not answer", reason=str(error))
-                await self._clock.sleep(_RETRY)
+                if isinstance(error, SlackBusyError):
+                    await self._clock.sleep(error.after)
+                    continue
+                await self._ports.pulse.rest(wait)
+                wait = min(_LONGEST_RETRY, wait * 2)
             except SlackRefusedError as error:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
@@ -145,6 +152,7 @@ class SlackDoor:
             threads=self._threads,
             unread=self._ports.unread,
             allowance=self._allowance,
+            pulse=self._ports.pulse,
             intake=parts.intake,
             clock=self._clock,
         )
@@ -173,6 +181,7 @@ class SlackDoor:
             clock=self._clock,
             jitter=self._rng.random,
             on_return=self._returned,
+            pulse=self._ports.pulse,
         )
 
     def look_back(self) -> None:

@@ -26,6 +26,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackRefusedError
 from bot.slack.calls import NETWORK_ERRORS, reason, retry_after
 from bot.slack.connection import Connection, Envelope, HelloMissing, Json
+from bot.slack.pulse import Pulse
 from core.clock import Clock
 
 _log = logging.getLogger("clarify.slack.socket")
@@ -72,8 +73,8 @@ class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`.
 
     `dispatch` handles one envelope and returns what goes with its acknowledgement, or raises Unacknowledged.
-    `on_return` runs beside it whenever a connection stands after a time without one, the start's tries included. `jitter` gives
-    numbers in [0, 1).
+    `on_return` runs beside it whenever a connection stands after a time without one, the start's tries included. `pulse`
+    tells when Slack is back. `jitter` gives numbers in [0, 1).
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class SlackSocket:
         clock: Clock,
         jitter: Callable[[], float],
         on_return: Callable[[], Awaitable[object]] | None = None,
+        pulse: Pulse | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._web = web
@@ -93,6 +95,7 @@ class SlackSocket:
         self._clock = clock
         self._jitter = jitter
         self._on_return = on_return
+        self._pulse = pulse or Pulse(clock)
         self._timing = timing or Timing()
         self._http: aiohttp.ClientSession | None = None
         self._live: list[Connection] = []
@@ -169,11 +172,12 @@ class SlackSocket:
                     raise SlackRefusedError(
                         f"apps.connections.open: {reason(error)}", code=reason(error)
                     ) from error
-                delay = max(self._backoff(failures), retry_after(error) or 0.0)
+                told = retry_after(error)
+                delay = max(self._backoff(failures), told or 0.0)
                 failures += 1
                 missed = missed or not self._live
                 _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
-                await self._clock.sleep(delay)
+                await (self._clock.sleep(delay) if told else self._pulse.rest(delay))
                 continue
             if missed and self._on_return is not None:
                 self._spawn(self._aside, self._returned(self._on_return), "after an outage of Socket Mode")

@@ -25,6 +25,7 @@ from bot.render import Renderer
 from bot.settings import Settings
 from bot.slack.gate import Gate
 from bot.slack.people import People
+from bot.slack.pulse import Pulse
 from bot.slack.unread import Unread
 from core.agents import SessionFact
 from core.clock import Clock
@@ -108,7 +109,7 @@ async def _no_sessions() -> Sequence[SessionFact]:
 class Ports:
     """All that `SlackDoor` takes.
 
-    `unread`: which questions wait for their threads to be read. `refresh`: a clarification's cards are to be shown again. `introduced` is told the gate once it is known who we
+    `unread`: which questions wait for their threads to be read. `pulse`: whether Slack answers. `refresh`: a clarification's cards are to be shown again. `introduced` is told the gate once it is known who we
     are: other parts ask it, too.
     """
 
@@ -122,6 +123,7 @@ class Ports:
     renderer: Renderer
     index: Index
     unread: Unread
+    pulse: Pulse
     teller: Teller
     refresh: Callable[[str], None]
     clock: Clock

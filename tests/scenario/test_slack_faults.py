@@ -273,6 +273,42 @@ async def test_p10_slack_that_is_away_at_the_start_and_for_minutes(tmp_path: Pat
         assert len(stage.cards()) == 1
 
 
+async def test_card_comes_after_the_connection_when_slack_was_away_at_the_start(tmp_path: Path) -> None:
+    """A button that nobody hears looks like one that works."""
+    clock = HurriedClock(10)
+    async with scene(tmp_path, clock=clock) as stage:
+        await stage.workspace.refuse_connections()
+        starting = asyncio.create_task(start_and_answer(stage))
+        await stage.producer.wait_for_subscriber(10)
+        await clock.sleep(40)
+        back = clock.seconds()
+        await stage.workspace.accept_connections()
+        await stage.producer.emit(question("rpl_1", **YES_NO))
+        link = stage.workspace.link
+        await stage.until(lambda: stage.cards() or link.connections)
+        assert link.connections
+        assert not stage.cards()
+        await starting
+        posted = next(
+            c.time for c in stage.workspace.calls if c.method == "chat.postMessage" and c.status == 200
+        )
+        assert posted - back < 15  # some of which a busy machine takes
+
+
+async def test_posts_do_not_wait_for_a_connection_that_cannot_be_had(tmp_path: Path) -> None:
+    clock = HurriedClock(20)
+    async with scene(tmp_path, clock=clock) as stage:
+        stage.workspace.reject_wss(1000)
+        began = clock.seconds()
+        starting = asyncio.create_task(start_and_answer(stage))
+        await stage.producer.wait_for_subscriber(10)
+        await stage.producer.emit(question("rpl_1", **YES_NO))
+        await stage.card("Shall I go on?")
+        assert 55 < clock.seconds() - began < 90
+        stage.workspace.link.reject(0)
+        await starting
+
+
 async def start_and_answer(stage: Scene) -> None:
     async with stage.bot():
         card = await stage.card("Shall I go on?")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.delivery.lanes import Again, Done, Lanes
+from bot.delivery.lanes import Again, Done, Lanes, NotYet
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE
 from tests.clocks import START, ManualClock
 
@@ -20,11 +20,11 @@ class Wire:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.script: dict[str, list[Done | Again | Exception]] = {}
+        self.script: dict[str, list[Done | Again | NotYet | Exception]] = {}
         self.sent: list[tuple[str, float]] = []
         self.hold: asyncio.Event | None = None
 
-    async def deliver(self, key: str) -> Done | Again:
+    async def deliver(self, key: str) -> Done | Again | NotYet:
         self.sent.append((key, self.elapsed()))
         if self.hold is not None:
             await self.hold.wait()
@@ -193,3 +193,34 @@ async def test_close_lets_the_one_being_sent_finish(
     assert wire.order == ["x"]
     lanes.put("C1", "z", (CARD, 0.0), post=True)
     assert lanes.length == 0
+
+
+async def test_what_may_not_be_posted_yet_waits_to_go_on(
+    lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    wire.script["early"] = [NotYet()]
+    lanes.put("C1", "early", (CARD, 0.0), post=True)
+    await clock.advance(600)
+    assert wire.order == ["early"]
+    assert lanes.length == 1
+    lanes.go_on()
+    await clock.advance(0)
+    assert wire.order == ["early", "early"]
+    assert lanes.length == 0
+
+
+async def test_slack_that_is_back_ends_a_backoff_and_no_wait_that_slack_asked_for(
+    lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    wire.script["guessed"] = [Again(pause=True)] * 6
+    wire.script["told"] = [Again(50.0, pause=True)]
+    lanes.put("C1", "guessed", (CARD, 0.0), post=True)
+    lanes.put("C2", "told", (CARD, 0.0), post=True)
+    await clock.advance(40)
+    tries = wire.order.count("guessed")
+    lanes.slack_is_back()
+    await clock.advance(0)
+    assert wire.order.count("guessed") == tries + 1
+    assert wire.order.count("told") == 1
+    await clock.advance(11)
+    assert wire.order.count("told") == 2

@@ -12,7 +12,7 @@ import pytest
 
 from bot.audience import Audiences
 from bot.delivery.gateway import Draft
-from bot.delivery.lanes import Again, Done
+from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.messenger import LANDING, Messenger
 from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
@@ -97,6 +97,7 @@ class World:
     store: Store
     unplaceable: list[tuple[str, str]]
     fallback: list[str]
+    held: set[str]
 
     async def open(self) -> None:
         await self.router.open(42, ask(kinds=("yes_no",), expires_at=START + timedelta(hours=1)))
@@ -108,15 +109,16 @@ class World:
     async def answer(self) -> None:
         await self.router.answer("CLR-42-001", lambda _: Answer(response=True, label="Yes"), ADE, START)
 
-    async def deliver(self, key: str = KEY) -> Done | Again:
+    async def deliver(self, key: str = KEY) -> Done | Again | NotYet:
         return await self.messenger.deliver(key)
 
     async def until_done(self, key: str = KEY) -> list[Done | Again]:
         """Deliver as a lane does, in no time; at most 20 tries."""
         results: list[Done | Again] = []
         for _ in range(20):
-            results.append(await self.deliver(key))
-            last = results[-1]
+            last = await self.deliver(key)
+            assert not isinstance(last, NotYet)
+            results.append(last)
             if isinstance(last, Done):
                 return results
             await self.clock.advance(last.seconds if last.seconds is not None else 1.0)
@@ -142,6 +144,7 @@ async def world(store: Store, clock: ManualClock, tmp_path: Path, renderer: Rend
     router = Router(ledger, clock, SLA, lambda record: index.put(summarize(record)))
     unplaceable: list[tuple[str, str]] = []
     fallback = [FALLBACK]
+    held: set[str] = set()
 
     async def elsewhere(row: Row, code: str) -> bool:
         unplaceable.append((row.target, code))
@@ -161,8 +164,9 @@ async def world(store: Store, clock: ManualClock, tmp_path: Path, renderer: Rend
         clock=clock,
         unplaceable=elsewhere,
         landed=landed,
+        may_post=lambda kind: kind not in held,
     )
-    yield World(slack, clock, router, messages, messenger, ledger, store, unplaceable, fallback)
+    yield World(slack, clock, router, messages, messenger, ledger, store, unplaceable, fallback, held)
     ledger.close()
 
 
@@ -456,3 +460,17 @@ async def test_storage_that_cannot_be_read_has_to_wait(world: World, monkeypatch
 
     monkeypatch.setattr(world.store, "read", fail)
     assert isinstance(await world.deliver(), Again)
+
+
+async def test_what_is_held_is_looked_up_if_it_was_begun_and_posted_when_it_may_be(world: World) -> None:
+    await world.open()
+    world.held.add("card")
+    assert await world.deliver() == NotYet()
+    await world.messages.intend(KEY, CHANNEL, None, START.timestamp())
+    await world.clock.advance(LANDING)
+    assert await world.deliver() == NotYet()
+    assert world.slack.calls == [f"find {CHANNEL}"]
+    assert not world.messages.in_flight.any_in(CHANNEL)
+    world.held.clear()
+    await world.until_done()
+    assert world.slack.calls == [f"find {CHANNEL}", f"post {CHANNEL}"]

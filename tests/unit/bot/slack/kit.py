@@ -33,6 +33,7 @@ from bot.slack.calls import permalink
 from bot.slack.gate import Gate
 from bot.slack.later import Later
 from bot.slack.people import People
+from bot.slack.pulse import Pulse
 from bot.slack.socket import SlackSocket, Timing
 from bot.slack.unread import OpenThreads, Unread
 from bot.slack.wiring import Ports
@@ -157,6 +158,7 @@ class Bot:
         self.refreshed: list[str] = []
         self.messages = Messages(store)
         self.released = 0
+        self.pulse = Pulse(self.clock)
         self.unread = Unread(self.clock, self._released)
         self.teller = TestTeller(self.web, self.messages)
         ports = Ports(
@@ -175,6 +177,7 @@ class Bot:
             renderer=self.renderer,
             index=self.index,
             unread=self.unread,
+            pulse=self.pulse,
             teller=self.teller,
             refresh=self.refreshed.append,
             clock=self.clock,
@@ -197,6 +200,7 @@ class Bot:
             ),
             unread=self.unread,
             allowance=self.allowance,
+            pulse=self.pulse,
             intake=self.intake,
             clock=self.clock,
         )

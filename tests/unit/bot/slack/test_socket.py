@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
 from bot.slack.connection import Envelope
+from bot.slack.pulse import Pulse
 from bot.slack.socket import SlackSocket, Unacknowledged
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
@@ -219,3 +221,27 @@ async def test_socket_cut_with_work_in_flight_acknowledges_over_the_next(ws: Wor
         desk.gate.set()
         await ws.wait_for(lambda: ws.acks)
     assert ws.acks[0].ok
+
+
+async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(ws: Workspace, desk: Desk) -> None:
+    clock = SystemClock()
+    pulse = Pulse(clock)
+    socket = SlackSocket(
+        web=AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]),
+        app_token=APP_TOKEN,
+        dispatch=desk,
+        clock=clock,
+        jitter=lambda: 0.5,
+        pulse=pulse,
+        timing=replace(QUICK, first_retry=600.0, longest_retry=600.0),
+    )
+    ws.faults.add("apps.connections.open", "5xx:503")
+    starting = asyncio.create_task(socket.start())
+    try:
+        await until(lambda: opened(ws) == 1)
+        pulse.missed()
+        pulse.felt()
+        async with asyncio.timeout(60):  # not ten minutes
+            await starting
+    finally:
+        await socket.stop()
