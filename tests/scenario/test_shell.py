@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import pty
 import re
+import shlex
 import signal
 import struct
 import termios
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
-from tests.scenario.harness import Scene, config, controls, eventually
+from tests.scenario.harness import Scene, config, controls, eventually, url_of
 from tests.scenario.prompts import ASK, Project, ended
 
 SOON = 60.0
@@ -228,3 +231,33 @@ async def test_shell_that_waits_beside_a_bot_leaves_the_responder_to_it(stage: S
         said = await project.run(*ASK, "Which?", "--wait", "--timeout", "60s")
     assert (said.code, said.out) == (0, "PostgreSQL\n")
     assert said.err == "Asked architect: CLR-42-001, round 1.\n"
+
+
+def readme_commands(of: str) -> list[list[str]]:
+    """The commands of README's shell examples that name `of`, as a shell would split them."""
+    readme = Path(__file__).parents[2].joinpath("README.md").read_text()
+    blocks = re.findall(r"```sh\n(.*?)```", readme, re.DOTALL)
+    return [shlex.split(block) for block in blocks if of in block]
+
+
+async def test_readmes_ways_to_ask_are_two_questions(stage: Scene) -> None:
+    """One after the other, as somebody who follows README does: neither follows up on the other."""
+    project = beside(stage)
+    (over_http,) = readme_commands("/clarifications -d")
+    (in_a_shell,) = readme_commands("clarify request")
+    headers = dict(over_http[at + 1].split(": ") for at, word in enumerate(over_http) if word == "-H")
+    asked = over_http[over_http.index("-d") + 1]
+    async with stage.bot((stage.folder / "clarify.toml").read_text()) as bot:
+        async with httpx.AsyncClient(base_url=url_of(bot), trust_env=False, headers=headers) as client:
+            first = await client.post("/clarifications", content=asked)
+            again = await client.post("/clarifications", content=asked)
+        assert (first.status_code, again.json()["id"]) == (201, first.json()["id"])
+        await stage.card("Which database?")
+        words = [word for word in in_a_shell[1:] if word != "--wait"]
+        second = (await project.fine(*words)).strip()
+        await stage.card(in_a_shell[-2])
+    assert second != first.json()["id"]
+    kept = [
+        json.loads(file.read_text())["clarifications"] for file in (stage.folder / "ledgers").glob("issue-*")
+    ]
+    assert [(each["round"], each["status"]) for records in kept for each in records] == [(1, "pending")] * 2
