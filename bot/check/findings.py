@@ -30,12 +30,13 @@ ALLOWED_SKEW = timedelta(
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at. `mend` tells how to put it right."""
+    """One thing that was looked at. `mend` tells how to put it right, `line` where it stands in the file."""
 
     ok: bool
     subject: str
     text: str
     mend: str | None = None
+    line: str = ""
 
 
 def right(subject: str, text: str) -> Finding:
@@ -48,7 +49,8 @@ def wrong(subject: str, text: str, mend: str) -> Finding:
 
 def lines(finding: Finding) -> Iterator[str]:
     """Tell a finding in sign and words, and how to mend what is wrong."""
-    yield f"{'✓ ok   ' if finding.ok else '✗ wrong'}  {finding.subject}: {finding.text}"
+    where = f"{finding.line}: " if finding.line else ""
+    yield f"{'✓ ok   ' if finding.ok else '✗ wrong'}  {where}{finding.subject}: {finding.text}"
     if finding.mend is not None:
         yield f"           → {finding.mend}"
 
@@ -78,7 +80,7 @@ def scopes(header: str | None, *, email: bool) -> Finding:
 def channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> Finding:
     """Judge the answer of `conversations.info`."""
     if not answer.get("ok"):
-        return refused(subject, answer)
+        return refused(subject, answer, channel_id)
     found = answer["channel"]
     name = f"{channel_id} (#{found.get('name', '?')})"
     if found.get("is_archived"):
@@ -93,7 +95,7 @@ def channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> Finding
 def person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
     """Judge the answer of `users.info`."""
     if not answer.get("ok"):
-        return refused(subject, answer)
+        return refused(subject, answer, user_id)
     user = answer["user"]
     profile = user.get("profile") or {}
     name = f"{user_id} ({profile.get('real_name') or user.get('real_name') or user.get('name', '?')})"
@@ -107,7 +109,7 @@ def person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
 def group(subject: str, group_id: str, answer: Mapping[str, Any]) -> Finding:
     """Judge the answer of `usergroups.users.list`."""
     if not answer.get("ok"):
-        return refused(subject, answer)
+        return refused(subject, answer, group_id)
     members: Collection[str] = answer.get("users") or ()
     if not members:
         return wrong(
@@ -136,23 +138,24 @@ _MENDS = {
     "token_revoked": "reinstall the app: its token was revoked",
     "missing_scope": "add the scope named above and reinstall the app",
     "channel_not_found": "check the id; a private channel is seen only after /invite @clarify",
-    "user_not_found": "check the id in clarify.toml",
-    "no_such_subteam": "check the id in clarify.toml",
-    "subteam_not_found": "check the id in clarify.toml",
+    "user_not_found": "check the id, or name somebody whom Slack tells this app about",
+    "user_not_visible": "check the id, or name somebody whom Slack tells this app about",
+    "no_such_subteam": "check the id; a disabled group has to be enabled again",
+    "subteam_not_found": "check the id; a disabled group has to be enabled again",
     "not_allowed_token_type": "SLACK_BOT_TOKEN begins with xoxb-, SLACK_APP_TOKEN with xapp-",
     "ratelimited": "try again in a minute",
     "unreachable": "check the network, SLACK_API_URL, and https://slack-status.com",
 }
 
 
-def refused(subject: str, answer: Mapping[str, Any]) -> Finding:
-    """Tell an error of Slack; ours for no answer at all is `unreachable`, with `reason`."""
+def refused(subject: str, answer: Mapping[str, Any], name: str = "") -> Finding:
+    """Tell an error of Slack about what `name` names; ours for no answer at all is `unreachable`, with `reason`."""
     code = str(answer.get("error", "unknown_error"))
     needed = f" (needs {answer['needed']})" if answer.get("needed") else ""
     text = (
         f"Slack cannot be reached: {answer.get('reason')}"
         if code == "unreachable"
-        else f"Slack says {code}{needed}"
+        else f"{name and f'{name}: '}Slack says {code}{needed}"
     )
     return wrong(subject, text, _MENDS.get(code, f"see https://docs.slack.dev/reference/methods for {code}"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -18,6 +18,9 @@ from bot.check import findings
 from bot.check.findings import Finding, right, wrong
 from bot.settings import Settings
 from bot.settings.environment import SLACK_API_URL
+from bot.settings.problems import Place, dotted, line_of
+from bot.slack.access import MEMBERS, NO_GROUP, Home, NobodyCouldAnswer, check_answerers
+from bot.slack.people import People
 
 _TRIES = 3
 _LONGEST_WAIT = 30.0
@@ -42,8 +45,11 @@ async def probe(settings: Settings) -> AsyncIterator[Finding]:
     if not answer.body.get("ok"):
         yield findings.refused("SLACK_BOT_TOKEN", answer.body)
         return
-    yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {answer.body.get('team')}")
-    yield findings.scopes(answer.headers.get("x-oauth-scopes"), email=settings.slack.identity == "email")
+    home = Home.of(answer.body)
+    where = f"{answer.body.get('team')}{', all of its workspaces' if home.is_organization else ''}"
+    yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {where}")
+    scopes = findings.scopes(answer.headers.get("x-oauth-scopes"), email=settings.slack.identity == "email")
+    yield scopes
     if skew := findings.clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
         yield skew
     if settings.secrets.app_token is not None:
@@ -51,7 +57,7 @@ async def probe(settings: Settings) -> AsyncIterator[Finding]:
     if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
         yield _signing_secret(settings, settings.secrets.signing_secret)
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
-    async for finding in _places_and_people(settings, bot):
+    async for finding in _places_and_people(settings, bot, home, scopes_told=not scopes.ok):
         yield finding
     if (limited := await _history(settings, bot)) is not None:
         yield limited
@@ -73,16 +79,68 @@ def _signing_secret(settings: Settings, secret: SecretStr) -> Finding:
     return right(subject, "is there; Slack's first request proves it")
 
 
-async def _places_and_people(settings: Settings, bot: AsyncWebClient) -> AsyncIterator[Finding]:
-    """Look at each channel, person and group once per key that names it; Slack is asked once per id."""
-    known: dict[str, Mapping[str, Any]] = {}
-    for subject, name in _named(settings):
+async def _places_and_people(
+    settings: Settings, bot: AsyncWebClient, home: Home, *, scopes_told: bool
+) -> AsyncIterator[Finding]:
+    """Look at each channel, person and group; Slack is asked once per id, and what is wrong with it told once, with
+    all the keys that name it. What follows from something told before, a missing scope, is not told again.
+    """
+    named = _named(settings)
+    known: dict[str, Finding] = {}
+    for place, name in named:
         if name not in known:
-            known[name] = (await _call(bot, *_method(name))).body
-        judge = {"C": findings.channel, "G": findings.channel, "S": findings.group}.get(
-            name[0], findings.person
-        )
-        yield judge(subject, name, known[name])
+            answer = await _ask_about(bot, name)
+            found = known[name] = _judge(dotted(place), name, answer)
+            follows = scopes_told and answer.get("error") == "missing_scope"
+            if not found.ok and not follows:
+                yield _located(settings, found, name, [each for each, other in named if other == name])
+            if answer.get("error") == "unreachable":
+                return
+        if known[name].ok:
+            yield known[name]._replace(subject=dotted(place))
+    usable = {name for name, found in known.items() if found.ok}
+    for index, route in enumerate(settings.routes):
+        if route.channel in usable and usable.isdisjoint(route.answerers) and MEMBERS in route.answerers:
+            try:
+                await check_answerers((MEMBERS,), route.channel, People(bot), home)
+            except NobodyCouldAnswer as error:
+                place = ("routes", index, "answerers")
+                mend = "invite people to the channel, or name users (U…) or user groups (S…)"
+                finding = wrong(dotted(place), "; ".join(error.problems), mend)
+                yield _located(settings, finding, MEMBERS, [place])
+
+
+async def _ask_about(bot: AsyncWebClient, name: str) -> Mapping[str, Any]:
+    if name[0] in "CG":
+        return (await _call(bot, "conversations.info", {"channel": name})).body
+    if name[0] != "S":
+        return (await _call(bot, "users.info", {"user": name})).body
+    method = "usergroups.users.list"
+    body = (await _call(bot, method, {"usergroup": name})).body
+    if body.get("error") == "missing_argument":
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        teams = (await _call(bot, "auth.teams.list")).body.get("teams") or ()
+        for team in teams:
+            body = (await _call(bot, method, {"usergroup": name, "team_id": str(team["id"])})).body
+            if body.get("error") not in NO_GROUP:
+                break
+    return body
+
+
+def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> Finding:
+    judge = {"C": findings.channel, "G": findings.channel, "S": findings.group}.get(name[0], findings.person)
+    return judge(subject, name, answer)
+
+
+def _located(settings: Settings, finding: Finding, name: str, places: Sequence[Place]) -> Finding:
+    """Say in which line it stands, and which other keys name the same."""
+    lines = {place: line_of(settings.source, place, name) for place in places}
+    first, *others = lines
+    text = finding.text
+    if others:
+        text += f" (also {', '.join(f'{dotted(each)} in line {lines[each]}' for each in others)})"
+    line = f"{settings.file.name}:{lines[first]}" if lines[first] is not None else ""
+    return finding._replace(text=text, line=line)
 
 
 async def _history(settings: Settings, bot: AsyncWebClient) -> Finding | None:
@@ -99,35 +157,27 @@ async def _history(settings: Settings, bot: AsyncWebClient) -> Finding | None:
     return None
 
 
-def _named(settings: Settings) -> list[tuple[str, str]]:
+def _named(settings: Settings) -> list[tuple[Place, str]]:
     """List what the file names in Slack: (key, id)."""
-    named: list[tuple[str, str]] = []
+    named: list[tuple[Place, str]] = []
     if settings.slack.fallback_channel is not None:
-        named.append(("slack.fallback_channel", settings.slack.fallback_channel))
+        named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
     for index, route in enumerate(settings.routes):
-        named.append((f"routes[{index}].channel", route.channel))
+        named.append((("routes", index, "channel"), route.channel))
         people = (*route.answerer_users, *route.answerer_groups)
-        named += [(f"routes[{index}].answerers", name) for name in people]
+        named += [(("routes", index, "answerers"), name) for name in people]
     for role, responder in settings.responders.items():
-        named += [(f"responders.{role}.people", name) for name in responder.people or ()]
+        named += [(("responders", role, "people"), name) for name in responder.people or ()]
     for index, on_call in enumerate(settings.on_call):
-        key = "rotation.users" if on_call.rotation else "users"
-        named += [(f"on_call[{index}].{key}", name) for name in on_call.named_users]
+        key = ("rotation", "users") if on_call.rotation else ("users",)
+        named += [(("on_call", index, *key), name) for name in on_call.named_users]
         if on_call.group is not None:
-            named.append((f"on_call[{index}].group", on_call.group))
+            named.append((("on_call", index, "group"), on_call.group))
         targets = [target.partition(":") for step in on_call.steps for target in step.notify]
         named += [
-            (f"on_call[{index}].steps", name) for kind, _, name in targets if kind in {"channel", "group"}
+            (("on_call", index, "steps"), name) for kind, _, name in targets if kind in {"channel", "group"}
         ]
     return named
-
-
-def _method(name: str) -> tuple[str, dict[str, str]]:
-    if name[0] in "CG":
-        return "conversations.info", {"channel": name}
-    if name[0] == "S":
-        return "usergroups.users.list", {"usergroup": name}
-    return "users.info", {"user": name}
 
 
 def _client(settings: Settings, token: SecretStr) -> AsyncWebClient:

@@ -52,6 +52,7 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
     return Settings.model_construct(
         **dict(configuration),
         file=file.resolve(),
+        source=source,
         slack_api_url=slack_api_url(environ),
         secrets=secrets_in(document, environ),
     )

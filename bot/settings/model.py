@@ -160,9 +160,10 @@ class Secrets(Table):
 
 
 class Settings(Configuration):
-    """The file, the environment, and where the file is."""
+    """The file, the environment, where the file is, and its text (`source`)."""
 
     file: Path
+    source: str
     slack_api_url: str
     secrets: Secrets
 

@@ -55,6 +55,23 @@ def describe(problems: Iterable[Problem], source: str, file: str) -> list[str]:
     return list(dict.fromkeys(line for _, line in sorted(told, key=lambda item: item[0])))
 
 
+def line_of(source: str, place: Place, word: str) -> int | None:
+    """The line where `word` stands under a key, in a list of several lines too; the key's where it is not seen."""
+    lines = line_numbers(source)
+    known = next((place[:n] for n in range(len(place), 0, -1) if place[:n] in lines), None)
+    if known is None:
+        return None
+    start = lines[known]
+    end = min(
+        (number for key, number in lines.items() if number > start and key[: len(known)] != known),
+        default=None,
+    )
+    for number, line in enumerate(source.splitlines()[start - 1 : end and end - 1], start=start):
+        if re.search(rf"\b{re.escape(word)}\b", line.partition("#")[0]):
+            return number
+    return start
+
+
 def dotted(place: Place) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
 

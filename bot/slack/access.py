@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
 
@@ -50,6 +50,16 @@ class Home:
 
     team: str
     enterprise: str = ""
+
+    @classmethod
+    def of(cls, me: Mapping[str, Any]) -> Home:
+        """By what auth.test says. Installed for a whole organization, Slack names that in place of a workspace."""
+        team, enterprise = str(me.get("team_id") or ""), str(me.get("enterprise_id") or "")
+        return cls(team, enterprise or (team if team.startswith("E") else ""))
+
+    @property
+    def is_organization(self) -> bool:
+        return bool(self.enterprise) and self.team == self.enterprise
 
 
 @dataclass(frozen=True, slots=True)

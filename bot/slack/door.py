@@ -124,7 +124,7 @@ class SlackDoor:
         while True:
             try:
                 me = await who_am_i(self._web, self._clock, tries=1)
-                gate = Gate(self._people, self._settings, home_of(me), partial(paged_now, self._ports))
+                gate = Gate(self._people, self._settings, Home.of(me), partial(paged_now, self._ports))
                 await gate.check()
                 break
             except SlackUnreachableError as error:
@@ -217,9 +217,3 @@ class SlackDoor:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         await self._later.drain()
-
-
-def home_of(me: AuthorizeResult) -> Home:
-    """Where we are installed; installed for a whole organization, Slack names that in place of a workspace."""
-    team, enterprise = me.team_id or "", me.enterprise_id or ""
-    return Home(team, enterprise or (team if team.startswith("E") else ""))

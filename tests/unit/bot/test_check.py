@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -20,11 +21,13 @@ from bot.demo.producer import DemoProducer
 from bot.settings import Settings, parse_settings, prepare_folders
 from bot.workspace import Workspace
 from bot.workspace.seed import (
+    ADE,
     AGENTS,
     APP_TOKEN,
     ARCHIVED,
     BOT_TOKEN,
     FALLBACK,
+    FOLAKE,
     GONE,
     ONCALL,
     PLATFORM,
@@ -142,8 +145,8 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
     [
         (f'[[routes]]\nchannel = "{RANDOM}"', f"routes[0].channel: the bot is not in {RANDOM} (#random)"),
         (f'[[routes]]\nchannel = "{ARCHIVED}"', f"routes[0].channel: {ARCHIVED} (#old-questions) is archived"),
-        ('[[routes]]\nchannel = "C0NOWHERE"', "routes[0].channel: Slack says channel_not_found"),
-        (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["U0NOBODY"]', "routes[0].answerers: Slack says user_not_found"),
+        ('[[routes]]\nchannel = "C0NOWHERE"', "routes[0].channel: C0NOWHERE: Slack says channel_not_found"),
+        (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["U0NOBODY"]', "routes[0].answerers: U0NOBODY: Slack says user_not_found"),
         (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{GONE}"]', f"routes[0].answerers: {GONE} (Gone) is deactivated"),
         (f'[[on_call]]\nname = "p"\nusers = ["{GONE}"]', f"on_call[0].users: {GONE} (Gone) is deactivated"),
         ('[[on_call]]\nname = "p"\nusers = ["U0OTHERBOT"]', "on_call[0].users: U0OTHERBOT (Other bot) is a bot"),
@@ -196,7 +199,7 @@ async def test_check_names_a_user_group_that_nobody_is_in(configure: Configure, 
 
 async def test_check_names_an_unknown_user_group(configure: Configure) -> None:
     (line,) = await wrong(configure('[[on_call]]\nname = "p"\ngroup = "S0NONE"'))
-    assert line.startswith("on_call[0].group: Slack says ")
+    assert line.startswith("on_call[0].group: S0NONE: Slack says ")
 
 
 @pytest.mark.parametrize(
@@ -221,11 +224,8 @@ async def test_check_names_missing_scopes(configure: Configure, workspace: Works
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"im:write", "users:read.email", "commands"}
     assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: commands, im:write"]
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"channels:read"}
-    lines = await wrong(configure())
-    assert lines == [
-        "SLACK_BOT_TOKEN scopes: missing: channels:read, commands, im:write",
-        "slack.fallback_channel: Slack says missing_scope (needs channels:read)",
-    ]
+    # What follows from it is not told: the fallback channel cannot be looked at either.
+    assert await wrong(configure()) == ["SLACK_BOT_TOKEN scopes: missing: channels:read, commands, im:write"]
 
 
 async def test_check_only_notes_that_pictures_cannot_be_sent(
@@ -261,7 +261,7 @@ async def test_check_waits_when_slack_is_busy(configure: Configure, workspace: W
     workspace.context.faults.add("conversations.info", "429:0.1", 2)
     assert await wrong(configure()) == []
     workspace.context.faults.add("conversations.info", "429:0.1", 3)
-    assert await wrong(configure()) == ["slack.fallback_channel: Slack says ratelimited"]
+    assert await wrong(configure()) == [f"slack.fallback_channel: {FALLBACK}: Slack says ratelimited"]
 
 
 async def test_check_survives_answers_without_json(configure: Configure, workspace: Workspace) -> None:
@@ -433,8 +433,6 @@ def test_manifest_has_what_people_use() -> None:
 async def test_check_command_exit_code(
     workspace: Workspace, tmp_path: Path, channel: str, code: int, summary: str
 ) -> None:
-    import asyncio
-
     (tmp_path / "clarify.toml").write_text(
         f'[slack]\nfallback_channel = "{FALLBACK}"\n[[routes]]\nchannel = "{channel}"'
     )
@@ -449,6 +447,86 @@ async def test_check_command_exit_code(
     assert (done.returncode, done.stderr) == (code, "")
     assert done.stdout.rstrip().endswith(summary)
     assert BOT_TOKEN not in done.stdout
+
+
+UNKNOWN = f"""\
+[slack]
+fallback_channel = "{FALLBACK}"
+
+[[routes]]                      # not C0NOPE
+agent = "a"
+channel = "C0NOPE"
+answerers = [
+  "members",
+  "U0NOBODY",
+  "S0NONE",
+]
+
+[[routes]]
+channel = "{AGENTS}"
+answerers = ["U0NOBODY", "U0FOLAKE"]
+on_call = "p"
+
+[[on_call]]
+name = "p"
+users = ["{GONE}"]
+steps = [
+  {{after = "0s", notify = ["thread", "dm"]}},
+  {{after = "1m", notify = ["channel:C0NOPE", "group:S0NONE"]}},
+]
+"""
+
+
+async def test_check_tells_once_of_what_slack_does_not_know_with_id_and_lines(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "clarify.toml").write_text(UNKNOWN)
+    code, said = await checked(workspace, tmp_path)
+    assert code == 1
+    assert [line.removeprefix("✗ wrong  ") for line in said.splitlines() if line.startswith("✗")] == [
+        "clarify.toml:6: routes[0].channel: C0NOPE: Slack says channel_not_found (also on_call[0].steps in line 23)",
+        "clarify.toml:9: routes[0].answerers: U0NOBODY: Slack says user_not_found (also routes[1].answerers in line 15)",
+        "clarify.toml:10: routes[0].answerers: S0NONE: Slack says no_such_subteam (also on_call[0].steps in line 23)",
+        f"clarify.toml:20: on_call[0].users: {GONE} (Gone) is deactivated",
+    ]
+    assert "routes[1].answerers: U0FOLAKE (Folake) is there" in said
+
+
+async def checked(workspace: Workspace, folder: Path) -> tuple[int, str]:
+    """The exit code of `clarify check` in a process of its own, and what it says."""
+    check = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bot.cli", "check", "--config", str(folder / "clarify.toml")),
+        env={"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await check.communicate()
+    return check.returncode or 0, said.decode()
+
+
+async def test_check_tells_of_slack_being_away_once(configure: Configure, workspace: Workspace) -> None:
+    workspace.faults.add("conversations.*", "5xx:503", times=100)
+    (line,) = await wrong(configure(f'[[routes]]\nchannel = "{AGENTS}"'))
+    assert line.startswith("slack.fallback_channel: Slack cannot be reached: ")
+
+
+@pytest.mark.parametrize("answerers", ["", f'answerers = ["members", "{PLATFORM}"]'])
+async def test_check_tells_of_a_route_that_nobody_could_answer(
+    configure: Configure, workspace: Workspace, answerers: str
+) -> None:
+    settings = configure(f'[[routes]]\nchannel = "{AGENTS}"\n{answerers}')
+    for user in (FOLAKE, ADE, ONCALL):
+        workspace.change_user(user, hidden="user_not_visible")
+    nobody = f"routes[0].answerers: nobody could answer in {AGENTS}"
+    found = await wrong(settings)
+    assert [line[: len(nobody)] for line in found] == ([] if answerers else [nobody])
+
+
+async def test_check_of_an_org_wide_installation(configure: Configure, workspace: Workspace) -> None:
+    workspace.join_enterprise("E0ORG", org_wide=True)
+    settings = configure(f'[[routes]]\nchannel = "{AGENTS}"\n[[on_call]]\nname = "p"\ngroup = "{PLATFORM}"')
+    found = [finding async for finding in check_all(settings)]
+    assert [finding for finding in found if not finding.ok] == []
+    assert "works: @clarify in Local workspace, all of its workspaces" in [finding.text for finding in found]
 
 
 async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure, tmp_path: Path) -> None:
