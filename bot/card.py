@@ -24,11 +24,16 @@ from bot.rounds import (
     reply_words,
     words,
 )
+from bot.submission import MENU_OPTIONS
 from core import answers
 
 CHOOSE = "Choose an answer"
 BUTTON_CHOICES = 5
 BUTTON_LABEL = 30  # longer labels clip on screen
+MENU = 3500  # characters of a menu in all
+_LEAST_OPTION, _LEAST_LINE = 12, 20
+_LEAST_WORDS = 1500  # what a menu leaves to the question
+_LINES = 10  # of choices that no menu holds
 _CONTEXT = 2000
 _SMALL = 500
 _NAMED = 40  # where two names share a heading
@@ -57,16 +62,15 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     `instead_of` the channel that the card could not be posted to.
     """
     terse = verbosity == "terse"
-    selects = () if uses_buttons(shown) else _selects(shown)
     facts = _deadline(shown, terse=terse and shown.asked.confirmation is None)
     hint = () if terse else (Words(_hint(shown)),)
     alert = tuple(Words(line, live) for line, live in _alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
     budget = Budget.beside(text)
     budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent, shown.target)
-    budget.spend(
-        *(option for select in selects for option, _ in select.options), *shown.labels[:BUTTON_CHOICES]
-    )
+    selects = () if uses_buttons(shown) else _selects(shown, budget.left - _LEAST_WORDS)
+    budget.spend(*(option for select in selects for option, _ in select.options))
+    budget.spend(*(shown.labels if uses_buttons(shown) else ()))
     said = (_consent if shown.asked.confirmation else _question)(shown, budget, verbosity)
     cut = budget.cut or said.hides or _is_cut_default(shown) or reason_hides(shown, _SMALL)
     return Card(
@@ -99,13 +103,14 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     question, context, detail, choices = budget.fit(
         [words(shown.question), context, _detail(shown, verbosity), shown.numbered if listed else ""]
     )
-    if listed and inert.size(choices) < inert.size(shown.numbered):
+    if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
         choices = _clipped_choices(shown, inert.size(choices))
     return _Said(
         question=pieces(question, SECTION),
         choices=choices,
         asides=(f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""),
-        hides=terse and bool(shown.asked.context or shown.asked.default_response),
+        hides=(terse and bool(shown.asked.context or shown.asked.default_response))
+        or not _has_control(shown),
     )
 
 
@@ -176,12 +181,19 @@ def has_modal(shown: Round) -> bool:
     """Whether Answer… is offered: for what no button or menu can say."""
     kinds = shown.asked.kinds
     several = shown.asked.multi_select and bool(shown.labels)
+    several = several or not _has_control(shown)
     return several or "confirmation" in kinds or "numeric" in kinds or "freetext" in kinds or not kinds
 
 
-def options(shown: Round) -> list[str]:
-    """The choices' labels as options: numbered, 75 characters at most."""
-    return [inert.clip(f"{n}. {label}", OPTION) for n, label in enumerate(shown.labels, 1)]
+def _has_control(shown: Round) -> bool:
+    """Whether a control holds every choice."""
+    return len(shown.labels) <= MENU_OPTIONS
+
+
+def options(shown: Round, room: int = MENU_OPTIONS * OPTION) -> list[str]:
+    """The choices' labels as options: numbered, 75 characters at most, fewer where `room` is less than all need."""
+    width = min(OPTION, max(_LEAST_OPTION, room // max(1, len(shown.labels))))
+    return [inert.clip(f"{n}. {label}", width) for n, label in enumerate(shown.labels, 1)]
 
 
 def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
@@ -209,19 +221,27 @@ def _view_full(shown: Round) -> Button:
     )
 
 
-def _selects(shown: Round) -> tuple[Select, ...]:
-    if not shown.labels or shown.asked.multi_select:
+def _selects(shown: Round, room: int) -> tuple[Select, ...]:
+    if not shown.labels or shown.asked.multi_select or not _has_control(shown):
         return ()
     values = [Press("choice", shown.record.id, shown.number, str(n)).pack() for n in range(len(shown.labels))]
-    return (Select(CHOOSE, action_id("select"), tuple(zip(options(shown), values, strict=True))),)
+    return (
+        Select(CHOOSE, action_id("select"), tuple(zip(options(shown, min(MENU, room)), values, strict=True))),
+    )
 
 
 def _clipped_choices(shown: Round, room: int) -> str:
-    """All choices numbered, the long ones cut: none is left out."""
-    labels = shown.labels
-    given = inert.shares([inert.size(label) for label in labels], room - 5 * len(labels))
+    """The choices numbered, the long ones cut; the last ones left out where there are too many to read here."""
+    most = len(shown.labels) if _has_control(shown) else _LINES
+    labels = shown.labels[: max(1, min(most, (room - 2 * _LEAST_LINE) // _LEAST_LINE))]
+    left = len(shown.labels) - len(labels)
+    more = f"\n… and {left} more under {VIEW_FULL}" if left else ""
+    numbers = [f"{n}. " for n in range(1, len(labels) + 1)]
+    given = inert.shares(
+        [inert.size(label) for label in labels], room - len(more) - sum(len(number) + 1 for number in numbers)
+    )
     clipped = (inert.clip(label, max(10, share)) for label, share in zip(labels, given, strict=True))
-    return "\n".join(f"{n}. {label}" for n, label in enumerate(clipped, 1))
+    return "\n".join(map("".join, zip(numbers, clipped, strict=True))) + more
 
 
 def _heading(shown: Round) -> str:

@@ -22,7 +22,9 @@ from bot.submission import (
     YES_NO_BLOCK,
     YES_VALUE,
     fields,
+    types_choices,
 )
+from core import answers
 from core.confirmation import Confirmation
 from core.steering import BODY_LIMIT
 
@@ -82,13 +84,19 @@ def answer_form(shown: Round) -> Form:
     asked = shown.asked
     inputs = fields(asked)
     wanted = asked.confirmation
+    filled = (
+        _decision_inputs(wanted)
+        if wanted
+        else tuple(_input(shown, block, several=len(inputs) > 1) for block in inputs)
+    )
     parts = consent.whole_words(wanted) if wanted else [words(shown.question)]
-    if any(inert.size(label) > OPTION for label in shown.labels):
+    if types_choices(asked) or any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
     if context := inert.plain(asked.context or "").strip():
         parts.append(f"Context: {context}")
     all_sections = [piece for part in parts for piece in pieces(part, SECTION)]
-    sections = next(_pages(all_sections))
+    taken = sum(json_size(each.options) for each in filled)
+    sections = next(_pages(all_sections, PAGE_BYTES - taken))
     more = Words("There is more: close this and press View full on the card.")
     until = Words(f"Answer by {inert.deadline(asked.expires_at)}", live=True) if asked.expires_at else None
     default = default_words(asked, 1000)
@@ -106,9 +114,7 @@ def answer_form(shown: Round) -> Form:
             )
         ),
         guide="Fill in exactly one of these." if len(inputs) > 1 and not wanted else "",
-        inputs=_decision_inputs(wanted)
-        if wanted
-        else tuple(_input(shown, block, several=len(inputs) > 1) for block in inputs),
+        inputs=filled,
         text_limit=MODAL_TEXT_LIMIT if _is_events(shown) else BODY_LIMIT,
     )
 
@@ -171,15 +177,15 @@ def _history(shown: Round) -> Iterator[str]:
             yield f"{head}\n{words(entry.body)}"
 
 
-def _pages(sections: list[str]) -> Iterator[tuple[str, ...]]:
-    """Sections in pages that Slack takes as one view each; at least one page."""
+def _pages(sections: list[str], most: int = PAGE_BYTES) -> Iterator[tuple[str, ...]]:
+    """Sections in pages that Slack takes as one view each, of at most `most` bytes; at least one page."""
     page: list[str] = []
-    room = PAGE_BYTES
+    room = most
     for section in sections:
         cost = json_size(section) + 100
         if page and (len(page) == PAGE_BLOCKS or cost > room):
             yield tuple(page)
-            page, room = [], PAGE_BYTES
+            page, room = [], most
         page.append(section)
         room -= cost
     yield tuple(page)
@@ -199,6 +205,8 @@ def _input(shown: Round, block: str, *, several: bool) -> Input:
     element = {NUMERIC_BLOCK: "number_input", FREETEXT_BLOCK: "plain_text_input"}.get(block, "radio_buttons")
     if block == YES_NO_BLOCK:
         found = (("Yes", YES_VALUE), ("No", NO_VALUE))
+    elif block == CHOICES_BLOCK and types_choices(shown.asked):
+        element = "plain_text_input"
     elif block == CHOICES_BLOCK:
         found = _choice_options(shown)
         element = _choice_element(shown, several=several)
@@ -207,6 +215,8 @@ def _input(shown: Round, block: str, *, several: bool) -> Input:
     hint = _HINTS.get(block, "")
     if block == FREETEXT_BLOCK and not _is_events(shown):
         hint = _BETWEEN_AGENTS
+    if block == CHOICES_BLOCK and element == "plain_text_input":
+        hint = answers.hint_to_choose(shown.asked)
     return Input(block, _label(shown, block), element, several, hint, found)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bot import inert
 from bot.blockkit import BUTTON, MESSAGE_BUDGET, SECTION
-from bot.card import BUTTON_CHOICES, open_card, options
+from bot.card import MENU, open_card, options
 from bot.codec import LINK_ACTION
 from bot.notices import safe_url
 from bot.pagesheet import (
@@ -104,7 +104,7 @@ def _question_card(sheet: Sheet, matter: Matter, record: Clarification, text: st
 
 def _room_for_why(shown: Round, text: str) -> int:
     """What the question's own needs leave: its menu is not cut, its words hardly below a screenful."""
-    menu = sum(map(inert.size, options(shown))) + sum(map(inert.size, shown.labels[:BUTTON_CHOICES]))
+    menu = min(MENU, sum(map(inert.size, options(shown))))
     return max(_LEAST_WHY, min(SECTION, MESSAGE_BUDGET - inert.size(text) - menu - _QUESTION))
 
 

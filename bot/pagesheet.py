@@ -10,11 +10,13 @@ from bot import inert
 from bot.locale import directed
 from bot.parts import Words
 from bot.rounds import NAME_LIMIT, closed_words, has_one_side, round_of
+from core import answers
 from core.clarification import Clarification
 
 State = Literal["live", "taken", "snoozed", "closed"]
 _NOTES: dict[State, str] = {"live": "", "taken": " · taken", "snoozed": " · snoozed", "closed": " · closed"}
 _ROW, _FACT, _HEADING = 220, 300, 150
+_BARE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +49,11 @@ class Matter:
         return replace(self, record=record and directed(_without_holder(record)), link=link)
 
     def bare(self) -> Matter:
-        """Without others' words: what can always be shown."""
-        return replace(
-            self, title="Something needs a human", reason="See the log", body="", record=None, link=None
-        )
+        """The id and the beginning of what is asked, as plain text: what can always be shown."""
+        record = self.record
+        asked = f"{record.question[:_BARE]}\n{answers.hint(record.asked)}" if record is not None else ""
+        title = f"{self.clarification} needs a human" if self.clarification else "Something needs a human"
+        return replace(self, title=title, reason="See the log", body=asked, record=None, link=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ def heading(sheet: Sheet) -> str:
     if matter.kind == "escalated" and matter.record is not None:
         agent = inert.clip(round_of(matter.record).agent, NAME_LIMIT)
         title = f"{matter.name}: {agent} {'needed' if matter.state == 'closed' else 'needs'} you"
+    elif matter.clarification and matter.clarification not in title:
+        title = f"{matter.clarification}: {title}"
     return inert.clip(title, _HEADING - 12) + note
 
 

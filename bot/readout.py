@@ -26,7 +26,10 @@ PIECE = 3900
 POINTER = "This is only the beginning; the whole follows in the thread."
 _DEFAULT_LIMIT = 300
 _INSTEAD_LIMIT = 500
+_PLAIN = 1200
 _NO_LIMIT = 10**9
+_MOST_PIECES = 20  # more than the longest question that AAEP allows; beyond, View full has to do
+_REST = "The rest stands under View full."
 
 
 def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
@@ -67,7 +70,18 @@ def whole_pieces(shown: Round) -> list[str]:
         " ".join(filter(None, (_head(shown), _stakes(shown), _body(shown)))),
         _deadline(shown, _NO_LIMIT),
     )
-    return [piece for piece in inert.split_unescaped("\n".join(filter(None, parts)), PIECE) if piece.strip()]
+    found = [piece for piece in inert.split_unescaped("\n".join(filter(None, parts)), PIECE) if piece.strip()]
+    return found if len(found) <= _MOST_PIECES else [*found[: _MOST_PIECES - 1], _REST]
+
+
+def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
+    """For what cannot be laid out: text (not escaped) with the id, the question and how to answer, and `more`."""
+    standing = answers.hint(shown.asked) if shown.stage == "open" else closed_words(shown, _DEFAULT_LIMIT)
+    question = words(shown.question)
+    begun = inert.clip(question, _PLAIN)
+    tail = (POINTER, standing) if begun != question else (standing,)
+    text = "\n".join((f"{_says(shown)} ({inert.clip(shown.record.id, 80)}):", begun, *filter(None, tail)))
+    return text, tuple(whole_pieces(shown)) if begun != question else ()
 
 
 def _head(shown: Round) -> str:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bot import blockkit, codec, inert, notices
 from bot.blockkit import SECTION, TITLE, Block
 from bot.card import open_card, settled_card
+from bot.errors import BadPress, RenderError
 from bot.forms import answer_form, full_page
 from bot.handoff import Handoff, handoff_notice
 from bot.home.codec import CALLBACK as HOME_CALLBACK
@@ -30,14 +32,16 @@ from bot.pagesheet import Matter, Sheet
 from bot.pagetext import page_text
 from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.parts import pieces
-from bot.readout import open_text, settled_text
+from bot.readout import open_text, plain_text, settled_text
 from bot.rollup import WHICH, listing, rollup, which
-from bot.rounds import Verbosity, round_of, words
+from bot.rounds import Round, Verbosity, round_of, words
 from bot.seal import seal, seal_controls
 from bot.submission import VALUE_ACTION
 from bot.toollines import ToolLine, told
 from core.aaep import Event
 from core.clarification import Clarification
+
+_log = structlog.get_logger("clarify.render")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +91,20 @@ class Renderer:
             posted_to_fallback: the channel id that this card was meant for, where it could not be used.
             asks_an_agent: an agent is asked for the answer, too.
 
-        Raises:
-            RenderError: the result breaks a limit of Slack's: a fault of ours.
+        What cannot be laid out is shown as plain text: it has to be seen, whatever an agent put into it.
         """
         shown = replace(round_of(directed(record), round), asks_an_agent=asks_an_agent)
+        try:
+            return self._laid_out(shown, verbosity, posted_to_fallback)
+        except Exception:  # noqa: BLE001 - told with where
+            _log.exception("a card cannot be laid out; it is shown as plain text", clarification=record.id)
+        said, more = plain_text(shown)
+        return self._message(
+            inert.fallback(said), more, "plain", "tools", sections=pieces(inert.plain(said), SECTION)
+        )
+
+    def _laid_out(self, shown: Round, verbosity: Verbosity, posted_to_fallback: str | None) -> Message:
+        record = shown.record
         if shown.stage == "open":
             text, more = open_text(shown)
             card = open_card(shown, verbosity, text, posted_to_fallback)
@@ -101,14 +115,19 @@ class Renderer:
 
     def answer_modal(self, record: Clarification) -> dict[str, Any]:
         """The modal behind Answer…: the current round's question in full, and its inputs."""
-        form = answer_form(round_of(directed(record)))
-        return self._view(
-            "answer_modal",
-            form=form,
-            callback_id=codec.ANSWER_CALLBACK,
-            value_action=VALUE_ACTION,
-            text_limit=form.text_limit,
-        )
+        shown = round_of(directed(record))
+        try:
+            form = answer_form(shown)
+            return self._view(
+                "answer_modal",
+                form=form,
+                callback_id=codec.ANSWER_CALLBACK,
+                value_action=VALUE_ACTION,
+                text_limit=form.text_limit,
+            )
+        except (RenderError, BadPress):
+            _log.exception("a question cannot be laid out as a form", clarification=record.id)
+            return self.message_modal("Answer", f"Answer in the thread, please.\n{plain_text(shown)[0]}")
 
     def full_view(
         self,

@@ -22,6 +22,7 @@ DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 VALUE_ACTION = "value"
 YES_VALUE, NO_VALUE = "yes", "no"
+MENU_OPTIONS = 100  # Slack's menus take no more
 NONE_VALUE = (
     "none"  # radio buttons cannot be cleared again: where several kinds are asked, this says "not this"
 )
@@ -54,6 +55,12 @@ def fields(asked: Aaep) -> tuple[str, ...]:
     if "freetext" in asked.kinds or not found:
         found.append(FREETEXT_BLOCK)
     return tuple(found)
+
+
+def types_choices(asked: Aaep) -> bool:
+    """Whether a choice is typed, since a menu does not hold them all (and "None of these" where another kind is asked)."""
+    none = len(fields(asked)) > 1 and not asked.multi_select
+    return len(asked.choices) + none > MENU_OPTIONS
 
 
 def read_submission(values: Mapping[str, Any], asked: Aaep) -> Answer:
@@ -94,6 +101,8 @@ def _read_decision(values: Mapping[str, Any], asked: Aaep) -> Answer:
 
 
 def _read(block: str, said: list[str], asked: Aaep) -> Answer:
+    if block == CHOICES_BLOCK and types_choices(asked):
+        return answers.from_choice_text(asked, said[0])
     if block == CHOICES_BLOCK:
         return answers.from_choices(asked, [int(each) if each.isdecimal() else -1 for each in said])
     if block == YES_NO_BLOCK:

@@ -29,7 +29,7 @@ _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
 _DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?", re.IGNORECASE | re.DOTALL)
 _LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
-_INDEX = re.compile(r"[#(]?(\d{1,2})[.)]?")
+_INDEX = re.compile(r"[#(]?(\d{1,6})[.)]?")
 
 
 def from_text(asked: Aaep, text: str) -> Answer:
@@ -87,6 +87,19 @@ def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
     return Answer(option.value, option.label)
 
 
+def from_choice_text(asked: Aaep, text: str) -> Answer:
+    """The choice that `text` names by number, value or label, or several with commas.
+
+    Raises:
+        AnswerRejected: it names none, or more than one.
+    """
+    alone = asked.model_copy(update={"kinds": ("multiple_choice",)})  # a number can only be a choice's here
+    answer = _choice(alone, text.strip())
+    if answer is None:
+        raise AnswerRejected(f"No choice is called that. {hint_to_choose(asked)}")
+    return answer
+
+
 def from_yes_no(asked: Aaep, yes: bool) -> Answer:  # noqa: FBT001 - the answer itself is a boolean
     """Yes or no.
 
@@ -121,10 +134,7 @@ def hint(asked: Aaep) -> str:
         return f"Reply with {said}; a reason may follow a colon ({decisions[-1]}: as we agreed)."
     ways: list[str] = []
     if "multiple_choice" in asked.kinds and asked.choices:
-        several = (
-            "numbers of the choices, with commas (1, 2)" if asked.multi_select else "number of a choice (1)"
-        )
-        ways.append(f"the {several}" + (", or its label" if not asked.multi_select else ", or their labels"))
+        ways.append(_way_to_choose(asked))
     if "yes_no" in asked.kinds:
         ways.append("yes or no")
     if "numeric" in asked.kinds:
@@ -132,6 +142,17 @@ def hint(asked: Aaep) -> str:
     if "freetext" in asked.kinds:
         ways.append("your answer in your own words")
     return "Reply with " + ", or ".join(ways or ["your answer in your own words"]) + "."
+
+
+def hint_to_choose(asked: Aaep) -> str:
+    """How to name a choice where nothing else is asked."""
+    return f"Type {_way_to_choose(asked)}."
+
+
+def _way_to_choose(asked: Aaep) -> str:
+    if asked.multi_select:
+        return "the numbers of the choices, with commas (1, 2), or their labels"
+    return "the number of a choice (1), or its label"
 
 
 def number(text: str) -> int | float | None:
@@ -199,20 +220,30 @@ def _yes_no(asked: Aaep, words: str) -> Answer | None:  # noqa: ARG001 - the rea
 
 
 def _choice(asked: Aaep, words: str) -> Answer | None:
-    whole = _pick(asked, words)
+    names = _names(asked)
+    whole = _pick(asked, names, words)
     if whole is not None:
         return from_choices(asked, [whole])
     if not asked.multi_select:
         return None
     parts = [part.strip() for part in re.split(r"[,;\n]", words) if part.strip()]
-    picked = [index for part in parts if (index := _pick(asked, part)) is not None]
+    picked = [index for part in parts if (index := _pick(asked, names, part)) is not None]
     return from_choices(asked, picked) if parts and len(picked) == len(parts) else None
 
 
-def _pick(asked: Aaep, words: str) -> int | None:
+def _names(asked: Aaep) -> dict[str, set[int]]:
+    """Which choices go by a value or label, folded."""
+    names: dict[str, set[int]] = {}
+    for index, option in enumerate(asked.choices):
+        for name in (option.value, option.label):
+            names.setdefault(_fold(name), set()).add(index)
+    return names
+
+
+def _pick(asked: Aaep, names: dict[str, set[int]], words: str) -> int | None:
     """The one choice that `words` name. Two readings are asked back."""
-    said = {_fold(words), _fold(words.strip("*_~`"))}  # bold and the like, which Slack sends as typed
-    named = {i for i, option in enumerate(asked.choices) if said & {_fold(option.value), _fold(option.label)}}
+    said = (_fold(words), _fold(words.strip("*_~`")))  # bold and the like, which Slack sends as typed
+    named = {index for name in said for index in names.get(name, ())}
     match = _INDEX.fullmatch(words)
     index = int(match.group(1)) - 1 if match else -1
     numbered = {index} if 0 <= index < len(asked.choices) else set()

@@ -63,12 +63,14 @@ class Fallback:
     async def _tell(self, row: Row, place: str, code: str, *, shown: bool) -> None:
         record, agent = await self._of(row)
         what = (
-            "a fault in clarify-bot, see the log"
+            "It could not be laid out for Slack; see the log for why"
             if code == NOT_BUILT
             else f"Slack refused to post in {place}: {code}"
         )
         outcome = "It is shown in the fallback channel." if shown else "It could not be shown anywhere."
         title = "A card could not be posted" if row.kind == "card" else "A message could not be posted"
+        if record is None and row.clarification is not None:
+            title = f"{title} ({row.clarification})"
         await self._page(
             Page(f"unplaceable:{row.key}:{place}:{code}", f"{what}. {outcome}", title, record=record), agent
         )

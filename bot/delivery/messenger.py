@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from bot import inert
 from bot.delivery.fallback import NOT_BUILT
 from bot.delivery.gateway import Draft, Gateway
 from bot.delivery.lanes import Again, Done, NotYet
@@ -24,6 +25,7 @@ _LOOK_AGAIN = 1.0
 _STORAGE_RETRY = 1.0
 _AWAY_RETRY = 3.0  # with as many cards as there are
 _APP_RETRY = 30.0
+_SECTION = 2900
 _ADOPTED = "adopted"  # what a message shows whose place a press told: its sequels are still owed
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
@@ -224,10 +226,11 @@ class Messenger:
     def _draft(self, row: Row, wish: Wish) -> Draft:
         blocks: list[dict[str, Any]] = wish.message.blocks
         if row.key in self._plain:
-            blocks = [b for b in blocks if b["type"] == "actions"][:2]
-            blocks.insert(
-                0, {"type": "section", "text": {"type": "plain_text", "text": wish.message.text[:2900]}}
-            )
+            said = inert.split(wish.message.text, _SECTION)
+            blocks = [
+                *({"type": "section", "text": {"type": "plain_text", "text": piece}} for piece in said),
+                *[b for b in blocks if b["type"] == "actions"][:2],
+            ]
         return Draft(wish.message.text, blocks, wish.metadata, wish.thread_ts, wish.broadcast)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -220,3 +221,100 @@ async def test_channel_with_a_new_id_keeps_its_threads(stage: Scene) -> None:
         )
         assert (await bot.store.read("select channel, thread_ts from sessions"))[0]["channel"] == "C0NEW"
         assert (await bot.store.read("select channel, ts from messages"))[0]["ts"] == card.ts
+
+
+def hosts(count: int, more: int = 0) -> list[dict[str, str]]:
+    """Choices, `more` characters longer than their names."""
+    return [{"value": f"host-{n}", "label": f"Host {n}{' x' * (more // 2)}"} for n in range(1, count + 1)]
+
+
+def shows_another(stage: Scene, user: str, before: dict[str, Any]) -> bool:
+    return bool(stage.workspace.view(user).payload != before)
+
+
+async def every_page(stage: Scene, user: str) -> str:
+    """All that the modal behind View full says, page by page, on one line."""
+    pages = [(await stage.modal(user)).payload]
+    while "Next" in controls(stage.workspace.view(user)):
+        turned = partial(shows_another, stage, user, pages[-1])
+        assert (await stage.workspace.click_in_view(user, label="Next")).ok
+        await stage.until(turned)
+        pages.append(stage.workspace.view(user).payload)
+    await stage.workspace.close_view(user)
+    sections = [
+        block["text"]["text"] for page in pages for block in page["blocks"] if block["type"] == "section"
+    ]
+    return " ".join(" ".join(sections).split())
+
+
+TOO_MANY = [hosts(101), hosts(500), hosts(500, 1800), hosts(100, 2000)]
+
+
+@pytest.mark.parametrize("choices", TOO_MANY, ids=["101", "500", "500 long ones", "100 long ones"])
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+async def test_question_with_more_choices_than_fit_is_shown_and_can_be_read_whole(
+    stage: Scene, choices: list[dict[str, str]], several: bool
+) -> None:
+    async with stage.bot():
+        card = await stage.ask(
+            accepted_response_kinds=["multiple_choice"],
+            choices=choices,
+            multi_select=several,
+            timeout_seconds=3600,
+        )
+        assert "CLR-100001-001" in said(card)
+        menu = len(choices) <= 100 and not several
+        assert controls(card) == [*(["Choose an answer"] if menu else ["Answer…"]), "View full"]
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="View full")).ok
+        whole = await every_page(stage, ADE)
+        for n, choice in enumerate(choices, 1):
+            assert f"{n}. {choice['label']}" in whole, n
+        await stage.workspace.post(ADE, AGENTS, str(len(choices)), thread_ts=card.ts)
+        last = choices[-1]
+        assert (await stage.reply())["response"] == (last["label"] if several else last["value"])
+        await stage.now_says(card, f"<@{ADE}>")
+    assert not stage.workspace.direct("U0ONCALL")
+
+
+@pytest.mark.parametrize("typed", ["137", "#137", "host-137", "Host 137"])
+@pytest.mark.parametrize("kinds", [["multiple_choice"], ["multiple_choice", "numeric", "freetext"]])
+async def test_choice_beyond_a_menu_is_typed_into_the_modal(
+    stage: Scene, typed: str, kinds: list[str]
+) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=kinds, choices=hosts(500))
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")).ok
+        await stage.modal(ADE)
+        outcome = await stage.workspace.submit_view(ADE, {"Your choice": "Host 501"})
+        assert not outcome.ok
+        assert "number of a choice" in next(iter(outcome.errors.values()))
+        outcome = await stage.workspace.submit_view(ADE, {"Your choice": typed})
+        assert outcome.ok, outcome
+        assert (await stage.reply())["response"] == "host-137"
+        assert "Answer: Host 137" in said(await stage.now_says(card, f"<@{ADE}>"))
+
+
+async def test_several_choices_beyond_a_menu_are_typed_into_the_modal(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(
+            accepted_response_kinds=["multiple_choice"], choices=hosts(101), multi_select=True
+        )
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(ADE)
+        assert (await stage.workspace.submit_view(ADE, {"Your choices": "101, host-7"})).ok
+        assert (await stage.reply())["response"] == "Host 7, Host 101"
+
+
+async def test_long_choice_is_picked_from_the_menu(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=hosts(100, 2000))
+        menu = next(
+            element for block in card.blocks for element in block.get("elements", ()) if "options" in element
+        )
+        option = next(
+            each["text"]["text"]
+            for each in menu["options"]
+            if each["text"]["text"].startswith("77. Host 77 ")
+        )
+        await stage.workspace.select(FOLAKE, AGENTS, card.ts, "Choose an answer", option)
+        assert (await stage.reply())["response"] == "host-77"
