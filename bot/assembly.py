@@ -139,7 +139,7 @@ class Assembly(Foundation):
             index=self.index,
             ledger=self.ledger,
             messages=self.messages,
-            gateway=CountedGateway(Gateway(self.web), self.telemetry),
+            gateway=CountedGateway(Gateway(self.web, self.store.installation), self.telemetry),
             rollups=self.rollups,
             wishes=Wishes(
                 self.ledger,
@@ -248,6 +248,7 @@ class Assembly(Foundation):
                     messages=self.messages,
                     adopt=self.delivery.adopt,
                     group_of=self._group_of,
+                    foreign=self._foreign,
                 ),
                 renderer=self.renderer,
                 index=self.index,
@@ -264,6 +265,7 @@ class Assembly(Foundation):
                 permalinks=self.permalinks,
                 sessions=self.sessions.facts,
                 home=self.home,
+                counted=self._counted,
                 passed=self.watchman.trigger,
                 known=self._known,
             )
@@ -329,6 +331,16 @@ class Assembly(Foundation):
 
     def _summary_of(self, clarification: str) -> Summary | None:
         return self.index.get(clarification, parse_id(clarification)[0])
+
+    def _foreign(self) -> None:
+        """A click came to us that was meant for another installation."""
+        self.door.suspect()
+
+    async def _counted(self, others: int) -> None:
+        """For `clarify check`, which cannot look itself: Slack would hand its connection clicks."""
+        await self.store.execute(
+            "update installation set others = ?, told_at = ?", others, self.clock.now().timestamp()
+        )
 
     def _group_of(self, clarification: str) -> Group | None:
         summary = self._summary_of(clarification)

@@ -28,7 +28,7 @@ _CLOCKS = 300.0
 
 class Binding:
     """`adopt(row, ts)` notes that a post in doubt is at `ts`; `group_of` tells whose roll-up card a question would be
-    on; None: that is not known.
+    on; None: that is not known. `foreign` is told when a press came here that was meant for another installation.
     """
 
     def __init__(
@@ -38,18 +38,23 @@ class Binding:
         messages: Messages,
         adopt: Callable[[Row, str], Awaitable[None]],
         group_of: Callable[[str], Group | None],
+        foreign: Callable[[], None],
     ) -> None:
         self._installation = installation
         self._messages = messages
         self._adopt = adopt
         self._group_of = group_of
+        self._foreign = foreign
 
     def elsewhere(self, spot: Spot) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
         if spot.installation == self._installation:
             return None
         _log.warning("a press was not ours", installation=spot.installation or "none", channel=spot.channel)
-        return phrases.ANOTHERS if spot.installation else phrases.OPEN_AGAIN
+        if not spot.installation:
+            return phrases.OPEN_AGAIN
+        self._foreign()
+        return phrases.ANOTHERS
 
     async def refusal(self, press: AnyPress, spot: Spot) -> str | None:
         """Why a press counts for nothing, as words for the person; None: it counts.

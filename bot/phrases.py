@@ -29,6 +29,7 @@ UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
 _READ_LATE = "I could read it in Slack only after the decision, so it did not count."
+OTHER_BOT = "another bot is connected with the same Slack app, and gets clicks and replies that are meant for this one"
 ANOTHERS = (
     "This was posted by another installation of clarify-bot, so your click decided nothing here. If two bots run on this "
     "Slack app at the same time, press again: Slack may hand it to the other one. If the message is old, look for the "

@@ -209,6 +209,10 @@ class SlackMemory(Protocol):
         """The clarification and round whose card is the message at `ts`."""
         ...
 
+    async def posted(self, channel: str, ts: str) -> bool:
+        """Whether the message at `ts` is one that we posted."""
+        ...
+
     async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
         """The `ts` of a round's card, if it is in `channel`."""
         ...

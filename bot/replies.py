@@ -37,6 +37,7 @@ class Reply:
     """A person's reply. `ts` names it in its channel; `at` is when they sent it; `text` is plain.
 
     `missed`: it was not heard live but found later, so it may be older than the question that is open now.
+    `to_app`: the thread begins with a message of our Slack app, which another bot may run on, too.
     """
 
     person: Person
@@ -46,6 +47,7 @@ class Reply:
     at: datetime
     text: str
     missed: bool = False
+    to_app: bool = False
 
     @property
     def place(self) -> Place:
@@ -101,7 +103,10 @@ class ThreadReplies:
         if not reply.text.strip() or is_talk(reply.text):
             return Words()
         try:
-            return await self._in_thread(await self._asked_in(reply), reply)
+            mine = await self._asked_in(reply)
+            if not mine and reply.to_app and not await self._memory.posted(reply.channel, reply.thread_ts):
+                return Words(phrases.ANOTHERS_THREAD, recorded=False)
+            return await self._in_thread(mine, reply)
         except (ClarifyError, SlackError) as error:
             return _told(explained(error, "of this thread"))
 

@@ -87,6 +87,7 @@ async def _storage(bot: Assembly) -> str | None:
 def _parts(bot: Assembly) -> list[Check]:
     """What `/readyz` lists as degraded, with 200. Each look says in one line what is wrong, None if nothing is."""
     return [
+        Check("slack app", lambda: bot.door.other_bots),
         Check("slack history", lambda: bot.door.history_trouble),
         Check("answerers", lambda: bot.door.unusable_answerers),
         Check("log", log_trouble),

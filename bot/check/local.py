@@ -10,7 +10,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from bot import phrases
 from bot.check.findings import Finding, right, wrong
+from bot.delivery.peek import connections
 from bot.settings import Settings
 from bot.settings.pagers import service_of
 from core.archive import FOLDER as ARCHIVE
@@ -28,6 +30,8 @@ def probe(settings: Settings) -> Iterator[Finding]:
     yield from _ledgers(settings)
     yield from _ignored(settings)
     yield _storage(settings.storage.path)
+    if settings.slack.mode == "socket":
+        yield from _slack_app(settings.storage.path)
     yield from _pagers(settings)
     for index, webhook in enumerate(settings.webhooks):
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
@@ -123,6 +127,19 @@ def _last_issue(storage: Path) -> int:
     except sqlite3.Error:
         return 0
     return int(row[0]) if row and row[0] <= HIGHEST else 0
+
+
+def _slack_app(path: Path) -> Iterator[Finding]:
+    """What the bot was told when it last connected: to look ourselves would take clicks away from it."""
+    told = connections(path)
+    if told is None:
+        return
+    subject, since = "slack app", f"when this bot last connected, at {told.at:%Y-%m-%d %H:%M} UTC"
+    if told.others:
+        mend = "stop the other one, or give each installation a Slack app of its own, from manifest.yml"
+        yield wrong(subject, f"{phrases.OTHER_BOT}: so it was {since}", mend)
+    else:
+        yield right(subject, f"no other bot was connected with it {since}")
 
 
 def _storage(path: Path) -> Finding:

@@ -13,6 +13,7 @@ from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown, failure
 # A post whose outcome is unknown is recent. A channel's history comes newest first, a thread's replies oldest first.
 # No bound in time: Slack's clock is not ours.
 _HISTORY_PAGES, _REPLIES_PAGES = 5, 50
+_INSTALLATION = "installation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,14 @@ class Draft:
 
 
 class Gateway:
-    """`client` has no retry handlers: the default one repeats a dropped post, which makes two messages."""
+    """`client` has no retry handlers: the default one repeats a dropped post, which makes two messages.
 
-    def __init__(self, client: AsyncWebClient) -> None:
+    `installation`: our id, which the metadata of every post names: what another one posted is not taken for ours.
+    """
+
+    def __init__(self, client: AsyncWebClient, installation: str) -> None:
         self._client = client
+        self._installation = installation
 
     async def post(self, channel: str, draft: Draft) -> Outcome:
         """chat.postMessage, once."""
@@ -42,7 +47,7 @@ class Gateway:
                 channel=channel,
                 text=draft.text,
                 blocks=draft.blocks,
-                metadata=dict(draft.metadata),
+                metadata=self._signed(draft.metadata),
                 mrkdwn=False,
                 parse="none",
                 unfurl_links=False,
@@ -61,7 +66,7 @@ class Gateway:
                 ts=ts,
                 text=draft.text,
                 blocks=draft.blocks,
-                metadata=dict(draft.metadata),
+                metadata=self._signed(draft.metadata),
                 parse="none",
             )
             return Sent(channel, ts)
@@ -79,13 +84,14 @@ class Gateway:
     async def find(
         self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
     ) -> Sent | Later | Unknown | Never | None:
-        """The message whose metadata holds `matches` and whose ts is not `known`; None if there is none.
+        """The message whose metadata holds `matches`, and no other installation's id, and whose ts is not `known`; None if
+        there is none.
 
         Reads conversations.replies or .history.
         """
         try:
             async for message in self._messages(channel, thread_ts):
-                if message.get("ts") not in known and _carries(message, matches):
+                if message.get("ts") not in known and self._carries(message, matches):
                     return Sent(channel, str(message["ts"]))
         except Exception as error:  # noqa: BLE001 - as above
             return failure(error)
@@ -126,11 +132,20 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - as above
             return failure(error)
 
+    def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        payload = {**metadata["event_payload"], _INSTALLATION: self._installation}
+        return {**metadata, "event_payload": payload}
 
-def _carries(message: Mapping[str, Any], matches: Mapping[str, Any]) -> bool:
-    metadata = message.get("metadata")
-    if not isinstance(metadata, Mapping) or metadata.get("event_type") != matches["event_type"]:
-        return False
-    payload = metadata.get("event_payload")
-    wanted: Mapping[str, Any] = matches["event_payload"]
-    return isinstance(payload, Mapping) and all(payload.get(key) == value for key, value in wanted.items())
+    def _carries(self, message: Mapping[str, Any], matches: Mapping[str, Any]) -> bool:
+        metadata = message.get("metadata")
+        if not isinstance(metadata, Mapping) or metadata.get("event_type") != matches["event_type"]:
+            return False
+        payload = metadata.get("event_payload")
+        wanted: Mapping[str, Any] = matches["event_payload"]
+        # Earlier releases did not say whose it is.
+        if (
+            not isinstance(payload, Mapping)
+            or payload.get(_INSTALLATION, self._installation) != self._installation
+        ):
+            return False
+        return all(payload.get(key) == value for key, value in wanted.items())

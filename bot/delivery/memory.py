@@ -57,6 +57,10 @@ class SqliteSlackMemory:
         )
         return (row["clarification"], row["round"]) if row else None
 
+    async def posted(self, channel: str, ts: str) -> bool:
+        sql = "select 1 from messages where channel = ? and ts = ?"
+        return await self._landed(channel, sql, ts) is not None
+
     async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
         row = await self._store.read_one(
             "select ts from messages where kind = 'card' and clarification = ? and round = ? and channel = ?",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def sessions(path: Path, since: datetime, most: int) -> list[SessionFact]:
     except sqlite3.Error as error:
         raise StorageUnavailable(f"The storage could not be read: {error}.") from error
     return [session_fact(row) for row in reversed(rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """How many connections of the Slack app were not the bot's, when Slack last told."""
+
+    others: int
+    at: datetime
+
+
+def connections(path: Path) -> Connections | None:
+    """What Slack last told; None: nothing yet, or the storage cannot be read, or it is another version's. Blocking."""
+    if not path.exists():
+        return None
+    try:
+        with closing(_open(path)) as db:
+            row = db.execute("select others, told_at from installation where told_at is not null").fetchone()
+    except sqlite3.Error:
+        return None  # `clarify check` says so on another line
+    return None if row is None else Connections(row[0], datetime.fromtimestamp(row[1], UTC))
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -46,6 +46,9 @@ class Connection:
         self._leaving = leaving
         self._hello = asyncio.Event()
         self._left = False
+        self.count: int | None = (
+            None  # of all connections of the app, this one among them, as Slack's hello says
+        )
         self._sent: deque[tuple[float, str]] = deque(maxlen=_MOST_REMEMBERED)
         self.reading = asyncio.create_task(self._read(), name="slack socket reader")
 
@@ -53,6 +56,15 @@ class Connection:
     def usable(self) -> bool:
         """Whether Slack sends its envelopes here: greeted, not leaving, not closed."""
         return self._hello.is_set() and not self._left and not self._socket.closed
+
+    @property
+    def stands(self) -> bool:
+        """Whether Slack counts it: not closed, by either side."""
+        return not self._socket.closed
+
+    def leave(self) -> None:
+        """Another one takes its place."""
+        self._left = True
 
     async def greeted(self, patience: float) -> None:
         """Returns when Slack said hello, or sent something else, or kept the connection `patience` seconds without.
@@ -106,6 +118,8 @@ class Connection:
         if not isinstance(message, dict):
             _log.warning("Slack sent %d characters that are no JSON object", len(text))
         elif message.get("type") == "hello":
+            count = message.get("num_connections")
+            self.count = count if isinstance(count, int) else None
             self._hello.set()
         elif message.get("type") == "disconnect":
             if not self._left:

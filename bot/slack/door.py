@@ -11,6 +11,7 @@ import structlog
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 
+from bot import phrases
 from bot.audience import Audiences
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
 from bot.slack.access import Home
@@ -97,6 +98,17 @@ class SlackDoor:
         return self._line.since
 
     @property
+    def other_bots(self) -> str | None:
+        """That another bot shares our Slack app; None: we are alone."""
+        others = self._line.others if isinstance(self._line, SlackSocket) else 0
+        return f"{phrases.OTHER_BOT} (connections besides ours: {others})" if others else None
+
+    def suspect(self) -> None:
+        """A click came here that was meant for another bot."""
+        if isinstance(self._line, SlackSocket):
+            self._line.suspect()
+
+    @property
     def history_trouble(self) -> str | None:
         """What keeps us from reading what was missed, if anything does."""
         return self._allowance.trouble
@@ -180,6 +192,7 @@ class SlackDoor:
             dispatch=dispatcher(app, self._ports.passed),
             clock=self._clock,
             jitter=self._rng.random,
+            counted=self._ports.counted,
             on_return=self._returned,
             pulse=self._ports.pulse,
         )

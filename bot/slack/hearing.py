@@ -22,7 +22,8 @@ class Heard:
     """A reply in a thread, or its edit or deletion. `text` is in Slack's markup; empty for those two.
 
     `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it; `thread_ts` is empty where
-    either is in no thread. `missed`: found in the history, not heard live.
+    either is in no thread. `missed`: found in the history, not heard live. `parent`: who wrote the thread's first message,
+    where Slack says so.
     """
 
     kind: Kind
@@ -33,6 +34,7 @@ class Heard:
     team: str = ""
     text: str = ""
     missed: bool = False
+    parent: str = ""
 
     @property
     def key(self) -> str:
@@ -104,6 +106,7 @@ def said(channel: str, message: Mapping[str, Any], *, missed: bool = False) -> H
         team=_team(message),
         text=str(message.get("text") or ""),
         missed=missed,
+        parent=str(message.get("parent_user_id") or ""),
     )
 
 

@@ -184,7 +184,16 @@ class Intake:
         if not in_session and (words := await self._asides.hint(heard, person)) is not None:
             return words
         text = self.plain(heard.text)
-        reply = Reply(person, heard.channel, heard.thread_ts, heard.ts, moment(heard.ts), text, heard.missed)
+        reply = Reply(
+            person,
+            heard.channel,
+            heard.thread_ts,
+            heard.ts,
+            moment(heard.ts),
+            text,
+            missed=heard.missed,
+            to_app=heard.parent == self.bot_user,
+        )
         return await self._replies.take(reply)
 
 

@@ -5,7 +5,9 @@ the old socket before the new one is open, tries a rejected URL for ever, and po
 
 * every attempt asks for a new URL and is bounded in time; a failed one is followed by another after a backoff;
 * pings are aiohttp's `heartbeat`: a socket that does not answer is ended, a quiet healthy one is kept;
-* when Slack announces a `disconnect` the next connection is opened while the old one still reads.
+* when Slack announces a `disconnect` the next connection is opened while the old one still reads;
+* Slack's hello counts the app's connections. With more than ours another bot shares the app, and Slack hands it clicks
+  that are meant for us. Ours may be counted for some moments after their end, so it is counted again before it is said.
 
 An acknowledgement goes over whichever connection is open when it is ready, as Slack allows.
 """
@@ -17,7 +19,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import aiohttp
@@ -55,7 +57,8 @@ Dispatch = Callable[[Envelope], Awaitable[Json | None]]
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds. `ping`: between pings, answered within half of it. `ack`: Slack waits as long for an
-    acknowledgement. `overlap`: how long a leaving connection may read on.
+    acknowledgement. `overlap`: how long a leaving connection may read on. `count_again`: after how long a count that was
+    too high is believed if it still is; `count_others`: how often it is counted again while others are there.
     """
 
     open: float = 10.0
@@ -67,6 +70,8 @@ class Timing:
     overlap: float = 30.0
     first_retry: float = 0.5
     longest_retry: float = 30.0
+    count_again: float = 30.0
+    count_others: float = 600.0
 
 
 class SlackSocket:
@@ -74,7 +79,8 @@ class SlackSocket:
 
     `dispatch` handles one envelope and returns what goes with its acknowledgement, or raises Unacknowledged.
     `on_return` runs beside it whenever a connection stands after a time without one, the start's tries included. `pulse`
-    tells when Slack is back. `jitter` gives numbers in [0, 1).
+    tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` is told how many connections of the app are not
+    ours, whenever that is known.
     """
 
     def __init__(
@@ -87,6 +93,7 @@ class SlackSocket:
         jitter: Callable[[], float],
         on_return: Callable[[], Awaitable[object]] | None = None,
         pulse: Pulse | None = None,
+        counted: Callable[[int], Awaitable[object]] | None = None,
         timing: Timing | None = None,
     ) -> None:
         self._web = web
@@ -96,6 +103,10 @@ class SlackSocket:
         self._jitter = jitter
         self._on_return = on_return
         self._pulse = pulse or Pulse(clock)
+        self._counted = counted
+        self._others = 0
+        self._suspected: datetime | None = None
+        self._recount: asyncio.Task[None] | None = None
         self._timing = timing or Timing()
         self._http: aiohttp.ClientSession | None = None
         self._live: list[Connection] = []
@@ -117,6 +128,16 @@ class SlackSocket:
     def since(self) -> datetime:
         """Since when `connected` is what it is."""
         return self._since
+
+    @property
+    def others(self) -> int:
+        """How many connections to Slack the app has besides ours: of other bots with the same tokens."""
+        return self._others
+
+    def suspect(self) -> None:
+        """Something was handed to us that was meant for another bot: count soon."""
+        if self._recount is None and not self._stopping:
+            self._count_in(self._timing.count_again)
 
     async def start(self) -> None:
         """Returns when the first connection stands. Until then it keeps trying, and logs why it fails.
@@ -215,6 +236,57 @@ class SlackSocket:
             raise
         self._note()
         _log.info("connected to Slack")
+        if connection.count is not None:
+            self._compare(connection.count - sum(each.stands for each in self._live))
+
+    def _compare(self, others: int) -> None:
+        """Slack counted so many connections besides ours."""
+        now = self._clock.now()
+        if others <= 0:
+            if self._others:
+                _log.warning("no other bot is connected with this Slack app any more")
+            self._others, self._suspected = 0, None
+        elif self._suspected is None:
+            self._suspected = now
+            self._count_in(self._timing.count_again)
+            return
+        elif now - self._suspected >= timedelta(seconds=self._timing.count_again):
+            self._others = others
+            _log.error(
+                "ANOTHER BOT is connected with this Slack app (connections besides ours: %d): Slack hands it clicks and"
+                " replies that are meant for us. Give each installation a Slack app of its own, or stop one.",
+                others,
+            )
+        if others > 0:
+            self._count_in(self._timing.count_others if self._others else self._timing.count_again)
+        if self._counted is not None:
+            self._spawn(self._aside, self._tell_count(self._counted), "the count of connections")
+
+    async def _tell_count(self, counted: Callable[[int], Awaitable[object]]) -> None:
+        await counted(self._others)
+
+    def _count_in(self, seconds: float) -> None:
+        if self._recount is not None:
+            self._recount.cancel()
+        self._recount = self._spawn(self._aside, self._count_again(seconds), "counting connections")
+
+    async def _count_again(self, seconds: float) -> None:
+        """Only a new connection is told; it takes the place of those that there are."""
+        await self._clock.sleep(seconds)
+        self._recount = None
+        before = [connection for connection in self._live if connection.usable]
+        if not before:
+            return  # the next connection is told
+        try:
+            await self._open()
+        except (*NETWORK_ERRORS, HelloMissing) as error:
+            _log.warning("the app's connections could not be counted (%s)", reason(error))
+            self._count_in(max(seconds, retry_after(error) or 0.0))
+            return
+        for connection in before:
+            connection.leave()
+        self._note()
+        await asyncio.gather(*(connection.close() for connection in before))
 
     def _leaving(self, connection: Connection, why: str) -> None:
         _log.info("Slack is going to close a connection: %s", why)
@@ -275,7 +347,9 @@ class SlackSocket:
             return False
         return any([await connection.send(text, until) for connection in self._live[-1:]])
 
-    def _spawn(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn(
+        self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None], name: str
+    ) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)
         tasks.add(task)
 
@@ -285,3 +359,4 @@ class SlackSocket:
                 _log.error("%s failed", done.get_name(), exc_info=error)
 
         task.add_done_callback(finished)
+        return task

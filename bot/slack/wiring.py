@@ -135,6 +135,7 @@ class Ports:
     permalinks: Links = field(default_factory=NoLinks)
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]] = _no_sessions
     home: HomePublisher | None = None
+    counted: Callable[[int], Awaitable[object]] | None = None
     introduced: Callable[[Gate], None] = lambda _: None
     passed: Callable[[], None] = lambda: None
     known: Callable[[Gate], None] = lambda _: None

@@ -80,7 +80,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
 
     patch.setattr(bot.foundation, "Renderer", lambda: renderer)
     patch.setattr(bot.foundation, "web_client", lambda _: Web(outer))
-    patch.setattr(bot.assembly, "Gateway", lambda _: SlackGateway(outer, life().effect))
+    patch.setattr(bot.assembly, "Gateway", lambda *_: SlackGateway(outer, life().effect))
     patch.setattr(bot.assembly, "Outside", lambda _: Pagers(outer, life().effect))
     patch.setattr(bot.foundation, "People", lambda _: Directory(outer))
     for module in (bot.assembly, bot.foundation, bot.delivery.delivery):

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+from httpx import ASGITransport, AsyncClient
+
+from bot.check import local
+from bot.delivery.peek import connections
 from bot.demo.producer import DemoProducer
+from bot.serving import application
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.scenario.harness import Scene
+from tests.scenario.harness import HurriedClock, Scene, eventually, scene
 
 
 @asynccontextmanager
@@ -48,6 +54,36 @@ async def test_two_bots_on_one_app_answer_only_what_they_asked(stage: Scene) -> 
         assert (await other.reply("rpl_2"))["response"] is False
 
 
+async def test_reply_to_a_card_that_is_not_ours_is_not_lost_in_silence(stage: Scene) -> None:
+    async with elsewhere(stage) as other:
+        async with other.bot():
+            theirs = await other.ask("rpl_2")
+        async with stage.bot():
+            await stage.workspace.post(FOLAKE, AGENTS, "note: looks right to me", thread_ts=theirs.ts)
+            await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=theirs.ts)
+            told = await stage.whisper(FOLAKE, "your reply did not reach an agent")
+            assert told.thread_ts == theirs.ts
+            assert len(stage.workspace.ephemerals(FOLAKE)) == 1
+            mine = await stage.ask("rpl_1", question="Delete the backups?")
+            await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=mine.ts)
+            assert (await stage.reply("rpl_1"))["response"] is True
+
+
+async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_same_number(
+    stage: Scene,
+) -> None:
+    async with elsewhere(stage) as anew:
+        async with stage.bot():
+            old = await stage.ask("rpl_1", question="Delete the backups?")
+        async with anew.bot() as bot:
+            stage.workspace.faults.add("chat.postMessage", "drop")
+            new = await anew.ask("rpl_2", question="Start the tests?")
+            await bot.messages.in_flight.settled()
+            row = await bot.messages.get("card:CLR-100001-001:1")
+            assert row is not None
+            assert row.ts == new.ts != old.ts
+
+
 async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(stage: Scene) -> None:
     """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
     async with stage.bot() as bot:
@@ -65,3 +101,23 @@ async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_i
         # It begins its session's thread, as if it had been found.
         second = await stage.ask("rpl_2", question="And now?")
         assert second.thread_ts == card.ts
+
+
+async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path) -> None:
+    clock = HurriedClock(30)  # it is counted twice, half a minute apart
+    async with (
+        scene(tmp_path, clock=clock) as stage,
+        elsewhere(stage) as other,
+        other.bot(),
+        stage.bot() as bot,
+    ):
+        told = await eventually(lambda: bot.door.other_bots)
+        assert "another bot is connected with the same Slack app" in told
+        async with AsyncClient(transport=ASGITransport(application(bot)), base_url="http://127.0.0.1") as web:
+            answer = await web.get("/readyz")
+        assert answer.status_code == 200
+        assert [each["name"] for each in answer.json()["degraded"]] == ["slack app"]
+        await stage.until(lambda: connections(bot.settings.storage.path))
+        found = {each.subject: each for each in local.probe(bot.settings)}
+        assert not found["slack app"].ok
+        assert "another bot" in found["slack app"].text

@@ -29,7 +29,7 @@ class Scripted(Gateway):
     """Slack that answers as told."""
 
     def __init__(self, outcome: Outcome) -> None:
-        super().__init__(AsyncWebClient())
+        super().__init__(AsyncWebClient(), "0" * 16)
         self._outcome = outcome
 
     async def post(self, channel: str, draft: Draft) -> Outcome:

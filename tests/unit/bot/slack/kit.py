@@ -173,6 +173,7 @@ class Bot:
                 messages=self.messages,
                 adopt=lambda row, ts: self.messages.adopt(row, ts, ""),
                 group_of=lambda _: None,
+                foreign=lambda: None,
             ),
             renderer=self.renderer,
             index=self.index,

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackRefusedError
 from bot.slack.connection import Envelope
 from bot.slack.pulse import Pulse
-from bot.slack.socket import SlackSocket, Unacknowledged
+from bot.slack.socket import SlackSocket, Timing, Unacknowledged
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
@@ -30,6 +31,7 @@ class Desk:
         self.gate = asyncio.Event()
         self.gate.set()
         self.unwilling = 0
+        self.counts: list[int] = []
 
     async def __call__(self, envelope: Envelope) -> dict[str, Any] | None:
         self.seen.append(envelope)
@@ -42,9 +44,12 @@ class Desk:
     async def returned(self) -> None:
         self.returns += 1
 
+    async def counted(self, others: int) -> None:
+        self.counts.append(others)
+
 
 @asynccontextmanager
-async def connected(ws: Workspace, desk: Desk) -> AsyncIterator[SlackSocket]:
+async def connected(ws: Workspace, desk: Desk, timing: Timing = QUICK) -> AsyncIterator[SlackSocket]:
     socket = SlackSocket(
         web=AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]),
         app_token=APP_TOKEN,
@@ -52,7 +57,8 @@ async def connected(ws: Workspace, desk: Desk) -> AsyncIterator[SlackSocket]:
         clock=SystemClock(),
         jitter=lambda: 0.5,
         on_return=desk.returned,
-        timing=QUICK,
+        counted=desk.counted,
+        timing=timing,
     )
     try:
         async with asyncio.timeout(60):
@@ -245,3 +251,47 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(ws: Workspa
             await starting
     finally:
         await socket.stop()
+
+
+async def test_another_bot_on_the_app_is_noticed_once_it_stays_and_when_it_leaves(
+    ws: Workspace, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs, quick = Desk(), replace(QUICK, count_again=0.2, count_others=0.2)
+    async with AsyncExitStack() as other:
+        await other.enter_async_context(connected(ws, theirs))
+        async with connected(ws, desk, quick) as socket:
+            assert socket.others == 0  # ours of a moment ago may still be counted
+            await until(lambda: socket.others == 1)
+            assert "ANOTHER BOT" in caplog.text
+            await ws.post(ADE, AGENTS, "to whichever of them")
+            await until(lambda: len(desk.seen) + len(theirs.seen) == 1)
+            await other.aclose()
+            await until(lambda: socket.others == 0 and desk.counts[-1] == 0)
+            await heard(ws, desk, "alone again")
+    assert max(desk.counts) == 1
+
+
+def _reopened(ws: Workspace, socket: SlackSocket, before: int) -> bool:
+    return opened(ws) > before and socket.connected
+
+
+async def test_refresh_and_reconnect_are_no_other_bot(ws: Workspace, desk: Desk) -> None:
+    async with connected(ws, desk, replace(QUICK, count_again=0.1)) as socket:
+        for _ in range(2):
+            before = opened(ws)
+            await ws.link.disconnect("refresh_requested")
+            await until(partial(_reopened, ws, socket, before))
+        ws.link.cut()
+        await until(lambda: opened(ws) > 3 and socket.connected)
+        await heard(ws, desk, "one")
+        await asyncio.sleep(0.3)  # long enough to be counted again, if anything was suspected
+        assert set(desk.counts) == {0}
+
+
+async def test_bot_that_was_first_counts_again_when_a_click_for_another_reaches_it(
+    ws: Workspace, desk: Desk
+) -> None:
+    async with connected(ws, desk, replace(QUICK, count_again=0.1)) as socket, connected(ws, Desk()):
+        await until(lambda: desk.counts == [0])
+        socket.suspect()
+        await until(lambda: socket.others == 1)
