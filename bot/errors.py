@@ -2,6 +2,7 @@
 
     ClarifyBotError             expected trouble: shown as its message, without a traceback
     ├── ConfigurationError      the file or the environment is wrong; nothing was started
+    ├── AddressInUseError       somebody else listens where the HTTP server is to
     ├── StorageError            the SQLite file cannot be opened, read or written
     │   ├── StorageInUseError   another instance holds it
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
@@ -46,6 +47,10 @@ class ConfigurationError(ClarifyBotError):
         """`problems`: one line each, with file, key and what is expected."""
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems) or None)
+
+
+class AddressInUseError(ClarifyBotError):
+    """Something else listens at this address; it may be free a moment later."""
 
 
 class StorageError(ClarifyBotError):

@@ -10,7 +10,7 @@ import structlog
 from fastapi import FastAPI
 
 from bot.assembly import Assembly
-from bot.errors import ConfigurationError
+from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError
 from bot.logs import lines_dropped, log_trouble
 from bot.web.callers import Callers
 from bot.web.clarifications import clarification_routes
@@ -29,22 +29,22 @@ async def listening(bot: Assembly) -> HttpServer | None:
     """The server, bound and not yet serving; None where nobody asked for it and its address is taken.
 
     Raises:
-        ConfigurationError: the address cannot be had, and somebody counts on it.
+        AddressInUseError, ConfigurationError: the address cannot be had, and somebody counts on it.
     """
-    http = bot.settings.http
-    server = _server(bot)
+    server, file = _server(bot), bot.settings.file
+    trouble: ClarifyBotError
     try:
         await server.bind()
+    except AddressInUseError as error:
+        trouble = AddressInUseError(f"{file}: {error}")
     except ConfigurationError as error:
-        if http.is_asked_for or _is_needed(bot):
-            raise ConfigurationError([f"{bot.settings.file}: {each}" for each in error.problems]) from error
-        _log.warning("no HTTP server: set http.listen for another address", reason=str(error))
-        return None
-    return server
-
-
-def _is_needed(bot: Assembly) -> bool:
-    return bot.settings.slack.mode == "http" or any(each.pushes for each in bot.settings.producers)
+        trouble = ConfigurationError([f"{file}: {each}" for each in error.problems])
+    else:
+        return server
+    if bot.settings.must_listen:
+        raise trouble
+    _log.warning("no HTTP server: set http.listen for another address", reason=str(trouble))
+    return None
 
 
 def _server(bot: Assembly) -> HttpServer:

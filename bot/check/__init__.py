@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from bot.check import agents, local, producers, slack
+from bot.check import address, agents, local, producers, slack
 from bot.check.findings import Finding
 from bot.settings import Settings
 
@@ -14,6 +14,8 @@ __all__ = ["Finding", "check_all"]
 async def check_all(settings: Settings) -> AsyncIterator[Finding]:
     """Yield a finding for each thing looked at, as soon as it is known."""
     for finding in local.probe(settings):
+        yield finding
+    async for finding in address.probe(settings):
         yield finding
     async for finding in slack.probe(settings):
         yield finding

@@ -142,6 +142,17 @@ def _slack_app(path: Path) -> Iterator[Finding]:
         yield right(subject, f"no other bot was connected with it {since}")
 
 
+def is_running(path: Path) -> bool:
+    """Whether a bot holds this storage now."""
+    try:
+        with FileLock(f"{path}.lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False  # told of with the storage
+
+
 def _storage(path: Path) -> Finding:
     """Try the lock that a running bot holds, then the file itself."""
     try:

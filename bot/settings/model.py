@@ -177,6 +177,12 @@ class Settings(Configuration):
         variable = self.monitor.heartbeat_env
         return None if variable is None else self.secrets.by_variable[variable]
 
+    @property
+    def must_listen(self) -> bool:
+        """Whether somebody counts on the HTTP server; otherwise it is a convenience."""
+        pushes = any(producer.pushes for producer in self.producers)
+        return self.http.is_asked_for or self.slack.mode == "http" or pushes
+
     def on_call_named(self, name: str) -> OnCallSettings:
         return next(on_call for on_call in self.on_call if on_call.name == name)
 

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 
-from bot.errors import ConfigurationError, TaskDiedError
+from bot.errors import AddressInUseError, ConfigurationError, TaskDiedError
 from bot.web import docs, errors
 from bot.web.connections import USUAL, Connection, Connections, Limits
 from bot.web.guard import Guard
@@ -83,22 +83,14 @@ class HttpServer:
         """Take the address; nothing is answered before `run`.
 
         Raises:
-            ConfigurationError: it cannot be had.
+            AddressInUseError, ConfigurationError: it cannot be had.
         """
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            self._sockets = _bind_all([(family, address) for family, _, _, _, address in found])
-        except OSError as error:
-            unknown = isinstance(error, socket.gaierror)
-            why = _WHY.get(error.errno or 0, "no such host" if unknown else error.strerror)
-            raise ConfigurationError([f"http.listen: {self._authority(self._port)}: {why}"]) from error
+        self._sockets = await bind(self._host, self._port)
 
     @property
     def url(self) -> str:
         """Where it listens; after `bind`."""
-        return f"http://{self._authority(self._sockets[0].getsockname()[1])}"
+        return f"http://{_authority(self._host, self._sockets[0].getsockname()[1])}"
 
     async def run(self) -> None:
         """Serve. Cancelled, it ends like one that was told to: requests have a moment to end.
@@ -133,9 +125,6 @@ class HttpServer:
     def _listening(self) -> None:
         _log.info("listening", url=self.url)
         self._on_listening(self.url)
-
-    def _authority(self, port: int) -> str:
-        return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
 
 
 class _Server(uvicorn.Server):
@@ -172,6 +161,31 @@ def _configuration(app: FastAPI) -> uvicorn.Config:
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_GRACE,
     )
+
+
+async def bind(host: str, port: int) -> list[socket.socket]:
+    """Listen at an address.
+
+    Raises:
+        AddressInUseError: somebody else does.
+        ConfigurationError: it cannot be had.
+    """
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        return _bind_all([(family, address) for family, _, _, _, address in found])
+    except OSError as error:
+        unknown = isinstance(error, socket.gaierror)
+        why = _WHY.get(error.errno or 0, "no such host" if unknown else error.strerror)
+        problem = f"http.listen: {_authority(host, port)}: {why}"
+        if error.errno == errno.EADDRINUSE:
+            raise AddressInUseError(problem) from error
+        raise ConfigurationError([problem]) from error
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bind_all(addresses: Sequence[tuple[int, tuple[object, ...]]]) -> list[socket.socket]:

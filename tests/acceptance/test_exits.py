@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 
 import pytest
 
@@ -35,6 +36,22 @@ async def test_signal_ends_it_with_0(world: World, number: signal.Signals) -> No
     events = [line["event"] for line in world.logged()]
     assert "stopping" in events
     assert events[-1] == "stopped"
+
+
+async def test_busy_port_ends_with_1_so_that_it_is_started_again(world: World) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        world.config.write_text(f'{world.config.read_text()}\n[http]\nlisten = "{listen}"\n')
+        life = await Life.begin(world)
+        try:
+            assert await asyncio.wait_for(life.process.wait(), 60) == 1
+        finally:
+            await life.end()
+        assert f"{world.config}: http.listen: {listen}: the address is in use" in world.log.read_text()
+    async with Life.of(world) as life:
+        assert await life.stop() == 0
 
 
 @pytest.mark.parametrize("name", ["SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +19,7 @@ from pydantic import SecretStr
 
 from bot.check import Finding, check_all, findings, local
 from bot.demo.producer import DemoProducer
-from bot.settings import Settings, parse_settings, prepare_folders
+from bot.settings import HttpSettings, Settings, parse_settings, prepare_folders
 from bot.workspace import Workspace
 from bot.workspace.seed import (
     ADE,
@@ -48,8 +49,9 @@ async def workspace() -> AsyncIterator[Workspace]:
 @pytest.fixture
 def configure(tmp_path: Path, workspace: Workspace) -> Configure:
     def build(toml: str = "", *, environ: dict[str, str] | None = None, fallback: str = FALLBACK) -> Settings:
+        listen = "" if "[http]" in toml else '[http]\nlisten = "127.0.0.1:0"\n'
         settings = parse_settings(
-            f'[slack]\nfallback_channel = "{fallback}"\n{toml}',
+            f'[slack]\nfallback_channel = "{fallback}"\n{listen}{toml}',
             file=tmp_path / "clarify.toml",
             environ={
                 "SLACK_API_URL": workspace.api_url,
@@ -125,6 +127,7 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
         "configuration",
         "ledger.directory",
         "storage.path",
+        "http.listen",
         "SLACK_BOT_TOKEN",
         "SLACK_BOT_TOKEN scopes",
         "Slack's clock",
@@ -428,7 +431,7 @@ def test_manifest_has_what_people_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 9 checks failed.")]
+    ("channel", "code", "summary"), [(AGENTS, 0, "passed."), (RANDOM, 1, "1 of 10 checks failed.")]
 )
 async def test_check_command_exit_code(
     workspace: Workspace, tmp_path: Path, channel: str, code: int, summary: str
@@ -501,6 +504,29 @@ async def checked(workspace: Workspace, folder: Path) -> tuple[int, str]:
     )
     said, _ = await check.communicate()
     return check.returncode or 0, said.decode()
+
+
+@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("needed", [False, True])
+async def test_check_tells_of_a_port_that_is_taken(configure: Configure, needed: bool, running: bool) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        settings = configure(f'[http]\nlisten = "{listen}"')
+        if not needed:
+            http = HttpSettings.model_construct(set(), listen=listen)
+            settings = settings.model_copy(update={"http": http})
+        lock = FileLock(f"{settings.storage.path}.lock")
+        if running:  # the port is its own
+            lock.acquire()
+        found = await wrong(settings)
+        lock.release()
+    if running:
+        assert [line.partition(":")[0] for line in found] == ["storage.path"]
+    else:
+        in_use = f"http.listen: {listen}: the address is in use; expected one that nothing else listens on"
+        assert found == ([in_use] if needed else [])
 
 
 async def test_check_tells_of_slack_being_away_once(configure: Configure, workspace: Workspace) -> None:

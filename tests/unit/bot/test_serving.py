@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from bot.errors import ConfigurationError
+from bot.errors import AddressInUseError
 from bot.main import Bot
 from bot.serving import listening
-from bot.settings import parse_settings, prepare_folders
+from bot.settings import HttpSettings, parse_settings, prepare_folders
 from core.clock import SystemClock
 
 TOKENS = {"SLACK_BOT_TOKEN": "xoxb-1-1-a", "SLACK_APP_TOKEN": "xapp-1-A-1-a", "SLACK_SIGNING_SECRET": "s"}
@@ -22,8 +22,12 @@ PUSHES = PLAIN + '[[producers]]\nname = "planner"\n'
 
 
 @asynccontextmanager
-async def built(folder: Path, text: str) -> AsyncIterator[Bot]:
+async def built(folder: Path, text: str, default: int | None = None) -> AsyncIterator[Bot]:
+    """`default`: the port that stands in for the one which is taken where none is configured."""
     settings = parse_settings(text, file=folder / "clarify.toml", environ=TOKENS)
+    if default is not None:
+        http = HttpSettings.model_construct(set(), listen=f"127.0.0.1:{default}")
+        settings = settings.model_copy(update={"http": http})
     prepare_folders(settings)
     bot = await Bot.build(settings, SystemClock(), random.Random(7))  # noqa: S311 - jitter
     try:
@@ -33,30 +37,29 @@ async def built(folder: Path, text: str) -> AsyncIterator[Bot]:
 
 
 @pytest.fixture
-def default_port_taken() -> Iterator[None]:
-    with socket.socket() as taken:
-        with suppress(OSError):  # by somebody else, which is as good
-            taken.bind(("127.0.0.1", 8787))
-            taken.listen()
-        yield
+def taken() -> Iterator[int]:
+    """A port at which somebody else listens."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
 
 
-@pytest.mark.usefixtures("default_port_taken")
-async def test_taken_default_address_where_nobody_needs_it_is_no_trouble(tmp_path: Path) -> None:
-    async with built(tmp_path, PLAIN) as bot:
+async def test_taken_default_address_where_nobody_needs_it_is_no_trouble(tmp_path: Path, taken: int) -> None:
+    async with built(tmp_path, PLAIN, taken) as bot:
         assert await listening(bot) is None
 
 
-@pytest.mark.usefixtures("default_port_taken")
-@pytest.mark.parametrize(
-    "text",
-    [
-        PLAIN + '[http]\nlisten = "127.0.0.1:8787"\n',
-        PUSHES,
-        PLAIN + '[slack]\nmode = "http"\n',
-    ],
-)
-async def test_taken_address_that_somebody_counts_on_stops_the_start(tmp_path: Path, text: str) -> None:
-    async with built(tmp_path, text) as bot:
-        with pytest.raises(ConfigurationError, match=r"clarify.toml: http.listen.*in use"):
+@pytest.mark.parametrize("text", [PUSHES, PLAIN + '[slack]\nmode = "http"\n'])
+async def test_taken_default_address_that_somebody_counts_on_stops_the_start(
+    tmp_path: Path, taken: int, text: str
+) -> None:
+    async with built(tmp_path, text, taken) as bot:
+        with pytest.raises(AddressInUseError, match=r"clarify.toml: http.listen.*in use"):
+            await bot.start()
+
+
+async def test_taken_address_that_somebody_counts_on_stops_the_start(tmp_path: Path, taken: int) -> None:
+    async with built(tmp_path, f'{PLAIN}[http]\nlisten = "127.0.0.1:{taken}"\n') as bot:
+        with pytest.raises(AddressInUseError, match=r"clarify.toml: http.listen.*in use"):
             await bot.start()

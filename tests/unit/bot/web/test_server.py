@@ -17,7 +17,13 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request
 from starlette.types import Message
 
-from bot.errors import ClarifyBotError, ConfigurationError, StorageUnavailable, TaskDiedError
+from bot.errors import (
+    AddressInUseError,
+    ClarifyBotError,
+    ConfigurationError,
+    StorageUnavailable,
+    TaskDiedError,
+)
 from bot.web.errors import BODY_LIMIT, TooLarge, answer_to, problem
 from bot.web.guard import limited
 from bot.web.health import Check, health_routes
@@ -344,7 +350,7 @@ def held() -> Iterator[int]:
 
 async def test_address_in_use_is_said(held: int) -> None:
     server = HttpServer(build_app([], version="1"), "127.0.0.1", held, lambda _: None)
-    with pytest.raises(ConfigurationError, match=f"^http.listen: 127.0.0.1:{held}: the address is in use"):
+    with pytest.raises(AddressInUseError, match=f"^http.listen: 127.0.0.1:{held}: the address is in use"):
         await server.bind()
 
 
