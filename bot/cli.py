@@ -15,12 +15,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bot.errors import ClarifyBotError, ConfigurationError
-from bot.shell.app import add_to
+from bot.shell.app import Commands, add_to
 from bot.shell.options import ConfigOption
 from core.errors import ClarifyError
 
 app = typer.Typer(
     name="clarify",
+    cls=Commands,
     help="Brings the questions of AI agents to people in Slack, and their answers back.",
     no_args_is_help=True,
     add_completion=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from bot import listing, phrases
+from bot import inert, listing, phrases
 from bot.commands import words
 from bot.commands.access import Access
 from bot.commands.grammar import Change
@@ -17,6 +17,8 @@ from core.clarification import Answer, Clarification, Decider, Holder, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected
 from core.summary import escalation_words
+
+_REASON = 2000
 
 
 class Changes:
@@ -98,8 +100,9 @@ class Changes:
         after = await self._router.escalate(record.id, "by hand", reason, decider)
         return words.escalated(after, before=record.status == "escalated")
 
-    async def _abandon(self, record: Clarification, decider: Decider, text: str) -> str:  # noqa: ARG002 - as the others
-        return words.abandoned(await self._router.abandon(record.id, decider))
+    async def _abandon(self, record: Clarification, decider: Decider, text: str) -> str:
+        reason = inert.clip(inert.cleaned_line(text), _REASON)
+        return words.abandoned(await self._router.abandon(record.id, decider, reason))
 
     async def _refused(self, record: Clarification, person: Person) -> Listing | None:
         refusal = await self._access.refusal(person, record)

@@ -19,8 +19,10 @@ ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
 DutyVerb = Literal["who", "take", "hand"]
 BoardKind = Literal["agents", "ready"]
 WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
-VERBS = (*get_args(ChangeVerb), "stale", "mine", "oncall", *get_args(BoardKind), "digest", "help")
-TOPICS = ("lists", *VERBS)
+VERBS = (
+    "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "help"
+)  # fmt: skip
+SHELL_ONLY = ("request", "export", "forget", "backup", "restore", "check", "run", "init", "demo", "workspace")
 _NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
 _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
 _QUOTES = "".join({*_PAIRS, *_PAIRS.values()})
@@ -28,6 +30,7 @@ _DASHES = re.compile("[‐‑‒–—−]")
 _ID = re.compile(r"CLR-(\d{1,9})-(\d{1,9})", re.IGNORECASE)
 _NEAR_ID = re.compile(r"(?:CLR[-_ ]?)?(\d{1,9})[-_/](\d{1,9})", re.IGNORECASE)
 _ISSUE = re.compile(r"#(\d{1,9})|<#C[A-Z0-9]+\|(\d{1,9})>")
+_NUMBER = re.compile(r"\d{1,9}")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _ITSELF = re.compile(r"^/clarify\b\s*", re.IGNORECASE)
 _DUTIES: dict[DutyVerb, str] = {"who": "who platform", "take": "take 2h", "hand": "hand @ade 2h"}
@@ -117,7 +120,9 @@ def _by_verb(first: str, rest: str) -> Command | Hint:
         verb, rest = "oncall", _split(rest)[1]
     if verb in get_args(ChangeVerb):
         return _change(cast("ChangeVerb", verb), rest)
-    read = {"oncall": _on_call, "digest": _digest, "help": _help, "?": _help}.get(verb)
+    read = {
+        "list": _list, "show": _show, "oncall": _on_call, "digest": _digest, "help": _help, "?": _help
+    }.get(verb)  # fmt: skip
     if read is not None:
         return read(rest)
     return _plain_word(verb, rest) if verb in VERBS else _unknown(_bare(first), rest)
@@ -130,12 +135,12 @@ def is_change(command: Command | Hint) -> bool:
 
 def is_addressed(text: str) -> bool:
     """Whether a text is meant as a command even where it is none: it names us, a clarification or an issue first, or
-    a change with nothing or such a name after it. As an answer to something else it would be taken wrongly.
+    `show` or a change with nothing or such a name after it. As an answer to something else it would be taken wrongly.
     """
     text = unquoted(text)
     first, rest = _split(unquoted(_ITSELF.sub("", text, count=1)))
     target = first
-    if _bare(first).casefold() in get_args(ChangeVerb):
+    if _bare(first).casefold() in {"show", *get_args(ChangeVerb)}:
         target = _split(rest)[0] or first
         if target is first or _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target))):
             return True
@@ -147,6 +152,11 @@ def id_of(token: str) -> str | None:
     """A clarification's id however it was typed (`clr-42-1`, “CLR-42-001”:), or None."""
     match = _ID.fullmatch(_DASHES.sub("-", _bare(token)))
     return f"CLR-{int(match[1])}-{int(match[2]):03d}" if match else None
+
+
+def is_name(token: str) -> bool:
+    """Whether this names a clarification or an issue: `CLR-42-001`, `#42`."""
+    return id_of(token) is not None or _issue(token) is not None
 
 
 def unquoted(text: str) -> str:
@@ -173,10 +183,44 @@ def _issue(token: str) -> int | None:
     return int(match[1] or match[2]) if match else None
 
 
+def _named(token: str) -> int | None:
+    """The issue that is named after a verb: `42` will do there, as in the shell."""
+    issue = _issue(token)
+    return int(_bare(token)) if issue is None and _NUMBER.fullmatch(_bare(token)) else issue
+
+
+def _list(rest: str) -> Command | Hint:
+    target, more = _split(rest)
+    if _option(target) == "issue":
+        target, more = _split(more)
+    if not target:
+        return List("waiting")
+    issue = _named(target)
+    if issue is None or more:
+        return Hint("“list” takes the number of an issue, or nothing. For example: “/clarify list #42”.")
+    return List("issue", issue)
+
+
+def _show(rest: str) -> Command | Hint:
+    target, more = _split(rest)
+    if not more and (found := id_of(target)) is not None:
+        return One(found)
+    if not more and (issue := _named(target)) is not None:
+        return List("issue", issue)
+    near = _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target)))
+    return Hint(f"Which clarification? For example: “/clarify show {_id(near) if near else 'CLR-42-001'}”.")
+
+
+def _option(token: str) -> str:
+    """`--since`, as the shell has it and Slack's keyboards change it, without its dashes; empty: it is no option."""
+    plain = _DASHES.sub("-", token)
+    return plain.lstrip("-").casefold() if plain.startswith("-") else ""
+
+
 def _change(verb: ChangeVerb, rest: str) -> Command | Hint:
     example = f"/clarify {verb} CLR-42-001 {_NEEDS_WORDS.get(verb, '')}".rstrip()
     target, words = _split(rest)
-    found, issue = id_of(target), _issue(target)
+    found, issue = id_of(target), _named(target)
     if found is None and issue is None:
         near = _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target)))
         if near:
@@ -228,8 +272,10 @@ def _odd_duty(token: str, verb: DutyVerb) -> Hint:
 
 def _digest(rest: str) -> Command | Hint:
     tokens = [_bare(token) for token in rest.split()]
-    typed = [token for token in tokens if token.casefold() != "png"]
-    png = len(typed) < len(tokens)
+    png = any("png" in (token.casefold(), _option(token)) for token in tokens)
+    typed = [
+        token for token in tokens if token.casefold() != "png" and _option(token) not in {"png", "since"}
+    ]
     if not typed:
         return Digest(png=png)
     span = span_of("".join(typed))
@@ -242,10 +288,10 @@ def _digest(rest: str) -> Command | Hint:
 
 def _help(rest: str) -> Command | Hint:
     topic = _bare(_split(rest)[0]).casefold().replace("-", "")
-    if not topic or topic in TOPICS:
+    if not topic or topic in VERBS:
         return Help(topic or None)
-    near = _near(topic, TOPICS)
-    meant = f" Did you mean “/clarify help {near}”?" if near else f" There is help on: {', '.join(TOPICS)}."
+    near = _near(topic, VERBS)
+    meant = f" Did you mean “/clarify help {near}”?" if near else f" There is help on: {', '.join(VERBS)}."
     return Hint(f"There is no help on “{_short(topic)}”.{meant}")
 
 
@@ -273,6 +319,8 @@ def _unknown(word: str, rest: str) -> Hint:
         return Hint(f"Did you mean “/clarify #{dashed}”, everything of issue {dashed}?")
     if near := _NEAR_ID.fullmatch(dashed):
         return Hint(f"“{_short(word)}” is no id. Did you mean “/clarify {_id(near)}”?")
+    if word.casefold() in SHELL_ONLY:
+        return Hint(f"“{word.casefold()}” works in the shell only: “clarify {word.casefold()} --help”.")
     if close := _near(word.casefold(), VERBS):
         meant = f"{close} {_short(rest)}".strip()
         if close not in get_args(ChangeVerb) and isinstance(parse(meant), Hint):

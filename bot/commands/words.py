@@ -10,6 +10,8 @@ from core.clarification import Clarification
 
 GRAMMAR = (
     ("/clarify", "what waits for you and in this channel"),
+    ("list [#42]", "the same, or everything of issue 42"),
+    ("show ID", "one clarification"),
     ("#42", "everything of issue 42"),
     ("CLR-42-001", "one clarification"),
     ("stale", "what was reminded of or escalated"),
@@ -17,7 +19,7 @@ GRAMMAR = (
     ("answer ID text", "answer a question"),
     ("resolve ID text", "close it with what was decided"),
     ("escalate ID [reason]", "page whoever is on call"),
-    ("abandon ID", "close it without an answer"),
+    ("abandon ID [reason]", "close it without an answer"),
     ("oncall [who|take|hand]", "who is on call; take it over, or hand it to somebody"),
     ("agents", "the agents, and who waits for whom"),
     ("ready", "the sessions that can go on, and what blocks the others"),
@@ -25,9 +27,11 @@ GRAMMAR = (
     ("help [topic]", "this, or more on one word"),
 )
 HELP = {
-    "lists": "“/clarify”, “stale”, “mine” and “#42” list clarifications, the most urgent first. Each has Answer… and "
+    "list": "“/clarify”, “list”, “stale”, “mine” and “#42” list clarifications, the most urgent first. Each has Answer… and "
     "View full; escalated ones have Take. Next and Previous turn pages. You see what you may answer, and what is "
-    "asked in channels that you are in. Example: “/clarify #42”.",
+    "asked in channels that you are in. Example: “/clarify list #42”.",
+    "show": "“show ID” shows one clarification; the id alone does it too. With #42 in place of the id, everything of "
+    "issue 42 is listed. Example: “/clarify show CLR-42-001”.",
     "answer": "“answer ID text” answers a question as a reply in its thread would: a choice by its number or label, "
     "yes or no, a number, or your words. Quotes around the text are left out. The first answer wins. With #42 in "
     "place of the id, the only open question of issue 42 is meant. Example: “/clarify answer CLR-42-001 yes”.",
@@ -35,8 +39,8 @@ HELP = {
     "answer too, and goes to the agent that waits for it. Example: “/clarify resolve CLR-42-001 done by hand”.",
     "escalate": "“escalate ID [reason]” pages whoever is on call for the agent, until somebody takes it. "
     "Example: “/clarify escalate CLR-42-001 nobody here knows this”.",
-    "abandon": "“abandon ID” closes a clarification without an answer; the agent gets none. "
-    "Example: “/clarify abandon CLR-42-001”.",
+    "abandon": "“abandon ID [reason]” closes a clarification without an answer; the agent gets none. "
+    "Example: “/clarify abandon CLR-42-001 no longer needed”.",
     "stale": "“stale” lists open questions that were reminded of, are overdue or escalated. Example: “/clarify stale”.",
     "mine": "“mine” lists what you took, what was handed to you or you were paged for, and what you may answer. "
     "Example: “/clarify mine”.",
@@ -51,7 +55,7 @@ HELP = {
     "rounds, topics, who asks and who answers most. Without a time the last 7 days. With “png” a picture of the same "
     "figures comes to your direct messages with clarify. Example: “/clarify digest 30d png”.",
     "help": "“help” shows all words, “help answer” more on one of them. All work as “/clarify …”, after “@clarify” in a "
-    "channel, and as a direct message to clarify. Example: “/clarify help oncall”.",
+    "channel, and as a direct message to clarify; most work in a shell, too. Example: “/clarify help oncall”.",
 }
 
 
@@ -61,7 +65,7 @@ def help_text(topic: str | None) -> str:
         return HELP[topic]
     lines = "\n".join(f"{form} – {meaning}" for form, meaning in GRAMMAR)
     return (
-        f"{lines}\nID is such as CLR-42-001; #42 in its place means the only open one of issue 42. "
+        f"{lines}\nID is such as CLR-42-001; #42 (or 42) in its place means the only open one of issue 42. "
         "All words also work after “@clarify” and in a direct message."
     )
 

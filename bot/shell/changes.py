@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 NameArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="ID|ISSUE",
-        help="CLR-42-001, or 42 where only one of issue 42 is open.",
+        metavar="ID",
+        help="CLR-42-001, or 42 (or '#42') where only one of issue 42 is open.",
         autocompletion=complete_open_id,
     ),
 ]
 TextArgument = Annotated[
-    str | None,
+    list[str] | None,
     typer.Argument(
-        metavar="TEXT", help="`-` reads it from standard input; `--` goes before one that begins with a dash."
+        metavar="TEXT",
+        help="With or without quotes. `-` reads it from standard input; `--` goes before one that begins with a dash.",
     ),
 ]
 ReasonArgument = Annotated[
-    str | None, typer.Argument(metavar="REASON", help="Why; `-` reads it from standard input.")
+    list[str] | None, typer.Argument(metavar="[REASON]", help="Why; `-` reads it from standard input.")
 ]
 RoleOption = Annotated[
     str | None,
@@ -107,7 +108,7 @@ def escalate(
     json: JsonOption = False,
 ) -> None:
     """Pass it on to the person on call."""
-    said = _words(reason, "escalate", json=json) if reason is not None else ""
+    said = _words(reason, "escalate", json=json) if reason else ""
 
     async def work(shell: Shell) -> None:
         record = await _meant(shell, name)
@@ -126,7 +127,7 @@ def abandon(
     json: JsonOption = False,
 ) -> None:
     """Close it without an answer."""
-    said = _words(reason, "abandon", json=json) if reason is not None else ""
+    said = _words(reason, "abandon", json=json) if reason else ""
 
     async def work(shell: Shell) -> None:
         record = await _meant(shell, name)
@@ -152,15 +153,15 @@ async def _tell(shell: Shell, after: Clarification, sentence: str) -> None:
         shell.out.note("No bot runs: the agent gets its reply when `clarify run` is started.")
 
 
-def _words(text: str | None, command: str, example: str = "", *, json: bool) -> str:
+def _words(text: list[str] | None, command: str, example: str = "", *, json: bool) -> str:
     """What was said; read before anything else is opened, so that Ctrl-C ends it at once."""
     from bot.shell.words import given
     from core.errors import BadInput
 
     with told(json=json):
-        if text is None:
+        if not text:
             raise BadInput(f"What is the text? For example: clarify {command} CLR-42-001 {example}")
-        return given(text)
+        return given(" ".join(text))
 
 
 def _reads(text: str) -> Callable[[Clarification], Answer]:

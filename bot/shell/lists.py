@@ -1,5 +1,5 @@
 # ruff: noqa: PLC0415 - what a command needs is imported when it runs, so that `--help` is quick
-"""`clarify list`, `show`, `stale`: what there is, read without a lock, also while the bot runs."""
+"""`clarify list`, `show`, `stale`, `mine`: what there is, read without a lock, also while the bot runs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,15 @@ def add_lists(app: typer.Typer) -> None:
     app.command("list")(list_)
     app.command("show")(show)
     app.command("stale")(stale)
+    app.command("mine")(mine)
 
 
 def list_(
+    name: Annotated[
+        str | None, typer.Argument(metavar="ISSUE", help="42 (or '#42'): only of this issue.")
+    ] = None,
     *,
-    issue: Annotated[int | None, typer.Option(help="Only of this issue.", min=1)] = None,
+    issue: Annotated[int | None, typer.Option(help="The same.", min=1)] = None,
     status: Annotated[list[StatusName] | None, typer.Option(help="Only these; may be repeated.")] = None,
     from_: Annotated[
         str | None,
@@ -47,10 +51,14 @@ def list_(
     """List what is open, the most urgent first."""
 
     async def work(shell: Shell) -> None:
-        from bot.shell.finding import everywhere, has_status
+        from bot.shell.finding import everywhere, has_status, issue_of
         from core.clarification import OPEN
         from core.deadlock import agent_key
+        from core.errors import BadInput
 
+        only = issue if name is None else issue_of(name)
+        if name is not None and (only is None or issue not in {None, only}):
+            raise BadInput(f"“{name[:40]}” is not the number of an issue: 42, or '#42'.")
         statuses = frozenset(status or ()) or (None if all_ else OPEN)
 
         def wanted(item: Raw) -> bool:
@@ -60,7 +68,7 @@ def list_(
                 and (to is None or agent_key(str(item.get("to"))) == agent_key(to))
             )
 
-        found, troubles = await everywhere(shell, wanted, issue)
+        found, troubles = await everywhere(shell, wanted, only)
         _tell(shell, found, troubles, "Nothing of that kind is there.")
 
     run(work, config, json)
@@ -80,11 +88,48 @@ def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
     run(work, config, json)
 
 
+def mine(
+    *,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="ROLE", help="What is put to this role instead.", autocompletion=complete_role
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what waits for you: open questions that people answer, and escalated ones."""
+
+    async def work(shell: Shell) -> None:
+        from bot.shell import words
+        from bot.shell.finding import everywhere, is_open
+        from core.deadlock import agent_key
+
+        wanted = words.role(role)
+        agents = {
+            agent_key(name) for name, each in shell.settings.responders.items() if each.kind != "people"
+        }
+
+        def waits(record: Clarification) -> bool:
+            if wanted is not None:
+                return agent_key(record.to) == agent_key(wanted)
+            return record.status == "escalated" or agent_key(record.to) not in agents
+
+        found, troubles = await everywhere(shell, is_open)
+        whom = f"for {wanted}" if wanted is not None else "for you"
+        _tell(shell, [record for record in found if waits(record)], troubles, f"Nothing waits {whom}.")
+
+    run(work, config, json)
+
+
 def show(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="ID|ISSUE", help="CLR-42-001, or 42 for all of issue 42.", autocompletion=complete_id
+            metavar="ID",
+            help="CLR-42-001, or 42 (or '#42') for everything of issue 42.",
+            autocompletion=complete_id,
         ),
     ] = None,
     *,

@@ -56,18 +56,24 @@ def ready(config: ConfigOption = None, *, json: JsonOption = False) -> None:
 
 
 def digest(
-    config: ConfigOption = None,
+    span: Annotated[
+        str | None, typer.Argument(metavar="SPAN", help=f"{_SPAN} Without it, 7d.", show_default=False)
+    ] = None,
     *,
+    config: ConfigOption = None,
     json: JsonOption = False,
-    since: Annotated[str, typer.Option(help=_SPAN)] = "7d",
+    since: Annotated[str | None, typer.Option(metavar="SPAN", help="The same.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw it into this file.", **_FILE)] = None,
 ) -> None:
     """Show figures: how much was asked, what became of it, how fast it was answered, by whom."""
 
     async def work(shell: Shell) -> None:
         from bot.shell.digests import digest_json, digest_parts, figures, period_of
+        from core.errors import BadInput
 
-        period = period_of(since, shell.clock.now())
+        if span is not None and since is not None:
+            raise BadInput("Give the span once: either SPAN or --since SPAN.")
+        period = period_of(next(each for each in (span, since, "7d") if each is not None), shell.clock.now())
         counted, problems = await figures(shell.ledger, period.since)
         if png is not None:
             from bot.shell.drawing import draw

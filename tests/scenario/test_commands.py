@@ -35,6 +35,8 @@ CHANGES = ("answer CLR-42-001 yes", "resolve CLR-42-001 yes", "escalate CLR-42-0
 DEPLOY, PORT, KEYS = "Deploy to production?", "Which port?", "Rotate the keys?"
 FORMS = (
     "/clarify",
+    "list [#42]",
+    "show ID",
     "#42",
     "CLR-42-001",
     "stale",
@@ -42,7 +44,7 @@ FORMS = (
     "answer ID text",
     "resolve ID text",
     "escalate ID [reason]",
-    "abandon ID",
+    "abandon ID [reason]",
     "oncall",
     "agents",
     "ready",
@@ -84,6 +86,10 @@ READING = [
     ("“#42”", ("Issue 42: 2 clarifications, 2 open",), ()),
     ('"#42"', ("Issue 42: 2 clarifications, 2 open",), ()),
     ("#7", ("Issue 7: 2 clarifications, 1 open", KEYS, f"answered by <@{FOLAKE}>: “Yes”"), (DEPLOY,)),
+    ("list", ("Open questions: 4",), ()),
+    ("list 42", ("Issue 42: 2 clarifications, 2 open",), ()),
+    ("show #42", ("Issue 42: 2 clarifications, 2 open",), ()),
+    ("show CLR-42-001", ("CLR-42-001", DEPLOY), (PORT,)),
     ("CLR-42-001", ("CLR-42-001", DEPLOY), (PORT,)),
     ("clr-42-2", ("CLR-42-002", PORT), (DEPLOY,)),
     ("`CLR-42-002`", ("CLR-42-002", PORT), (DEPLOY,)),

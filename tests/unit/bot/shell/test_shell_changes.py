@@ -100,7 +100,7 @@ def test_escalate_says_why_and_only_once(prompt: Prompt) -> None:
 
 def test_abandon_says_why(prompt: Prompt) -> None:
     prompt.asked()
-    said = prompt.fine("abandon", "42", "not needed")
+    said = prompt.fine("abandon", "#42", "not", "needed")
     assert said == "CLR-42-001 is abandoned: whoever asked gets no answer.\n"
     assert "not needed" in prompt.record("CLR-42-001")["thread"][-1]["body"]
 

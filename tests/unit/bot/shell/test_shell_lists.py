@@ -54,6 +54,54 @@ def test_list_of_some_only(prompt: Prompt, arguments: list[str], found: list[str
     assert sorted(each["id"] for each in prompt("list", "--json", *arguments).json) == found
 
 
+def test_lists_take_an_issue_as_slack_does(prompt: Prompt) -> None:
+    prompt.asked("one", issue=1)
+    prompt.asked("two", issue=2)
+    for words in (("list", "2"), ("list", "#2"), ("list", "2", "--issue", "2")):
+        assert ids(prompt.fine(*words)) == ["CLR-2-001"]
+    for wrong in (("list", "two"), ("list", "2", "--issue", "1")):
+        said = prompt(*wrong)
+        assert (said.code, "is not the number of an issue" in said.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "#2"), ("#2",), ("show", "CLR-2-001"), ("clr-2-1",), ("CLR-2-001", "--json")]
+)
+def test_id_or_issue_alone_is_shown_as_in_slack(prompt: Prompt, words: tuple[str, ...]) -> None:
+    prompt.asked("one", issue=1)
+    prompt.asked("two", issue=2)
+    said = prompt.fine(*words)
+    assert "CLR-2-001" in said
+    assert "CLR-1-001" not in said
+
+
+def test_mine_lists_what_people_answer(prompt: Prompt) -> None:
+    (prompt.folder / "clarify.toml").write_text(
+        """[slack]
+fallback_channel = "C0F"
+[responders.architect]
+command = ["false"]
+[responders.product-manager]
+people = ["C0PRODUCT", "U0ANN"]
+"""
+    )
+    assert prompt("mine").out == prompt("mine", "--as", "architect").out == ""
+    prompt.asked("an agent answers this", issue=1)
+    prompt.asked("this was passed on", issue=2)
+    prompt.fine("escalate", "2")
+    prompt.asked("people answer for that role", "--to", "product-manager", issue=3)
+    prompt.event(4, question="an agent asks people")
+    assert sorted(ids(prompt.fine("mine"))) == ["CLR-2-001", "CLR-3-001", "CLR-4-001"]
+    assert sorted(ids(prompt.fine("mine", "--as", "Architect"))) == ["CLR-1-001", "CLR-2-001"]
+
+
+def test_help_and_what_only_slack_knows(prompt: Prompt) -> None:
+    assert "Questions and answers" in prompt.fine("help")
+    assert "The first answer wins" in prompt.fine("help", "answer")
+    assert (prompt("help", "nonsense").code, "No such command" in prompt("help", "nonsense").err) == (2, True)
+    assert (prompt("oncall").code, "/clarify oncall" in prompt("oncall").err) == (2, True)
+
+
 def test_list_with_a_status_that_there_is_not(prompt: Prompt) -> None:
     said = prompt("list", "--status", "open")
     assert (said.code, "escalated" in said.err) == (2, True)

@@ -241,8 +241,9 @@ async def test_escalate_says_who_and_why_in_the_ledger(bot: Bot) -> None:
 
 async def test_abandoned_one_takes_no_answer(bot: Bot) -> None:
     record, _ = await bot.asked()
-    await command(bot, f"abandon {record.id}")
+    await command(bot, f"abandon {record.id} no longer needed")
 
+    assert (await bot.find(record)).thread[-1].body.endswith("no longer needed")
     assert "closed by hand" in await command(bot, f"answer {record.id} yes")
 
 
