@@ -15,7 +15,7 @@ from bot.asking import Scopes, ask, between_agents, runs, within
 from bot.delivery.inbox import Item, SqliteInbox
 from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
-from bot.ports import Incoming
+from bot.ports import Arrived, Incoming
 from core import aaep
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
@@ -81,16 +81,17 @@ class Intake:
         """The producers' clock offsets; they are known only once the producers exist."""
         self._clocks = clocks
 
-    async def put(self, *incoming: Incoming) -> None:
+    async def put(self, *incoming: Incoming) -> Sequence[Arrived]:
         """See `bot.ports.Inbox`."""
         self._passed(incoming)
-        fresh = await self._inbox.put_all([(each, *self._timing(each)) for each in incoming])
-        if any(fresh):
+        arrived = await self._inbox.put_all([(each, *self._timing(each)) for each in incoming])
+        if "new" in arrived:
             self._came.set()
             self._idle.clear()
-        for each, new in zip(incoming, fresh, strict=True):
-            if not new:
-                _log.info("duplicate", producer=each.producer, event_id=each.event.event_id)
+        for each, how in zip(incoming, arrived, strict=True):
+            if how != "new":
+                _log.info(how, producer=each.producer, event_id=each.event.event_id)
+        return arrived
 
     async def subscription(self, producer: str) -> str | None:
         return await self._inbox.subscription(producer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 from core.aaep import Event, Response
 
@@ -15,7 +15,8 @@ class Incoming:
     """One event as it came from a producer.
 
     `cursor` is the SSE `id` to resume after, where the producer sends ids. `live` tells that the
-    event was just emitted (not a replayed backlog): only those say something of the producer's clock.
+    event was just emitted (not a replayed backlog): only those say something of the producer's clock. `told`: the
+    producer waits for an answer, so it can be refused.
     """
 
     producer: str
@@ -23,6 +24,11 @@ class Incoming:
     received_at: datetime
     cursor: str | None = None
     live: bool = False
+    told: bool = False
+
+
+Arrived = Literal["new", "duplicate", "event_id used", "reply_token used"]
+"""What an event is to the inbox. Used: that stood for something else; only where the producer is told, else it is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,8 @@ class Trouble:
 
 
 class Inbox(Protocol):
-    async def put(self, *incoming: Incoming) -> None:
-        """Returns once the events, in this order, and their cursor are durable. A duplicate is a success.
+    async def put(self, *incoming: Incoming) -> Sequence[Arrived]:
+        """Returns once the events, in this order, and their cursor are durable, but for those whose id or token is used.
 
         Raises:
             StorageUnavailable: nothing was stored; try again, and do not move on.

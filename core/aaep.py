@@ -39,6 +39,18 @@ PROGRESS = "agent.progress.updated"
 STREAMING = "agent.output.streaming"
 CRITICAL_TYPES = frozenset({CLARIFICATION, CONFIRMATION, HANDOFF, ERRORED})
 IGNORED_TYPES = frozenset({PROGRESS, STREAMING})
+KNOWN_TYPES = frozenset(
+    {
+        *CRITICAL_TYPES,
+        *IGNORED_TYPES,
+        STARTED,
+        COMPLETED,
+        CANCELLED,
+        STATE_CHANGED,
+        TOOL_INVOKED,
+        TOOL_COMPLETED,
+    }
+)
 SESSION_ENDS = frozenset({ERRORED, COMPLETED, CANCELLED})
 
 _CORE_TYPE = re.compile(

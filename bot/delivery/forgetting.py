@@ -193,7 +193,7 @@ _CHANGE = (
     "update incidents set title = :forgotten, reason = :forgotten, body = '', link = null where id in gone_incidents",
     """update incident_log set user = null, done_by = null where incident in (
          select id from incidents where id in gone_incidents and closed_at is not null)""",
-    f"update inbox set body = null, words = null, state = 'done' where {_HEARD}",  # noqa: S608 - a constant
+    f"update inbox set body = null, words = null, contents = null, state = 'done' where {_HEARD}",  # noqa: S608 - a constant
     "delete from replies where clarification in gone_ids",
     "delete from webhook_outbox where clarification in gone_ids",
     """delete from pushed_replies where (producer, session_id) in gone_sessions

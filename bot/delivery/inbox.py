@@ -6,16 +6,17 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from bot.delivery.store import Store
-from bot.ports import Incoming
+from bot.ports import Arrived, Incoming
 from core.aaep import Event, parse_event
 from core.folder import FIRST_RESERVED, HIGHEST
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
+_ENVELOPE = {"event_id", "timestamp", "sequence_number"}
 Timed = tuple[Incoming, datetime, datetime | None]
 
 
@@ -39,11 +40,11 @@ class SqliteInbox:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def put(self, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
-        """Take an event in, move the cursor, find its ledger; False for a duplicate."""
+    async def put(self, incoming: Incoming, at: datetime, expires_at: datetime | None) -> Arrived:
+        """Take an event in, move the cursor, find its ledger."""
         return (await self.put_all([(incoming, at, expires_at)]))[0]
 
-    async def put_all(self, timed: Sequence[Timed]) -> list[bool]:
+    async def put_all(self, timed: Sequence[Timed]) -> list[Arrived]:
         """`put` for several, in their order: all of them or none."""
         return await self._store.write(lambda db: [_take(db, *each) for each in timed])
 
@@ -106,44 +107,37 @@ class SqliteInbox:
         await self._store.write(work)
 
 
-def _take(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
-    fresh = _insert(db, incoming, at, expires_at)
+def _take(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None) -> Arrived:
+    arrived = _insert(db, incoming, at, expires_at)
     if incoming.cursor is not None:
         db.execute(
             "insert into cursors values (?, ?) on conflict (producer) do update set cursor = excluded.cursor",
             (incoming.producer, incoming.cursor),
         )
-    return fresh
+    return arrived
 
 
-def _insert(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None) -> bool:
-    event = incoming.event
-    seen = _rows(
-        db, "select 1 from inbox where producer = ? and event_id = ?", incoming.producer, event.event_id
-    )
+def _insert(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at: datetime | None) -> Arrived:
+    event, contents, words = incoming.event, _contents(incoming.event), _words(incoming.event)
+    event_id, arrived = _named(db, incoming, contents)
     token = event.question.reply_token if event.question else None
-    words = _words(event)
-    if not seen and token is not None:
-        seen = _rows(
-            db,
-            "select 1 from inbox where producer = ? and token = ? and words = ?",
-            incoming.producer,
-            token,
-            words,
-        )
-    if seen:
-        return False
+    if arrived == "new" and token is not None:
+        arrived = _asked_with(db, incoming, token, words, contents)
+    if arrived != "new":
+        return arrived
     issue = _issue(db, incoming)
     db.execute(
-        """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, expires_at, live, body)
-           values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at, expires_at,
+             live, body)
+           values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
         (
             incoming.producer,
-            event.event_id,
+            event_id,
             event.session_id,
             issue,
             token,
             words,
+            contents,
             incoming.received_at.timestamp(),
             at.timestamp(),
             expires_at.timestamp() if expires_at else None,
@@ -151,7 +145,52 @@ def _insert(db: sqlite3.Connection, incoming: Incoming, at: datetime, expires_at
             _body(event),
         ),
     )
-    return True
+    return "new"
+
+
+def _named(db: sqlite3.Connection, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
+    """The id under which an event is kept, and whether that is known.
+
+    Agents that start again count from 1 again: what says something else under a used id is another event, which a
+    producer that we cannot tell so gets shown. It is kept under an id made of both, so that it is known when it comes
+    once more.
+    """
+    named = incoming.event.event_id
+    known = _known_as(db, incoming.producer, named)
+    if not known:
+        return named, "new"
+    if known[0]["contents"] in {None, contents}:
+        return named, "duplicate"
+    if incoming.told:
+        return named, "event_id used"
+    other = f"{named}#{contents}"
+    return other, "duplicate" if _known_as(db, incoming.producer, other) else "new"
+
+
+def _known_as(db: sqlite3.Connection, producer: str, event_id: str) -> list[Any]:
+    return _rows(db, "select contents from inbox where producer = ? and event_id = ?", producer, event_id)
+
+
+def _asked_with(
+    db: sqlite3.Connection, incoming: Incoming, token: str, words: str | None, contents: str
+) -> Arrived:
+    """Whether the question is one that its token stood for already, under another id.
+
+    One token may stand for several questions on a stream: dropping one would leave it unseen.
+    """
+    known = _rows(
+        db,
+        "select session_id, words, contents from inbox where producer = ? and token = ?",
+        incoming.producer,
+        token,
+    )
+    session = incoming.event.session_id
+    for row in known:
+        before = (row["session_id"], row["words"]) if row["contents"] is None else row["contents"]
+        if before == ((session, words) if row["contents"] is None else contents):
+            return "duplicate"
+    used = any(row["words"] is not None for row in known)  # of what was forgotten nothing is known
+    return "reply_token used" if used and incoming.told else "new"
 
 
 def _issue(db: sqlite3.Connection, incoming: Incoming) -> int | None:
@@ -200,6 +239,18 @@ def _body(event: Event) -> str:
         )
 
 
+def _contents(event: Event) -> str:
+    """Digest of what an event says, whatever it is called and whenever it was sent."""
+    said = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
+    try:
+        text = json.dumps(said, sort_keys=True)
+    except RecursionError:  # as in `_body`
+        text = repr(
+            sorted((key, value) for key, value in said.items() if isinstance(value, (str, int, float)))
+        )
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
 def _words(event: Event) -> str | None:
     if event.question is None:
         return None
@@ -208,10 +259,11 @@ def _words(event: Event) -> str | None:
 
 def _item(row: Any) -> Item:
     received = datetime.fromtimestamp(row["received_at"], UTC)
+    event = parse_event(json.loads(row["body"]), received)
     return Item(
         id=row["id"],
         producer=row["producer"],
-        event=parse_event(json.loads(row["body"]), received),
+        event=replace(event, event_id=row["event_id"]),
         issue=row["issue"],
         received_at=received,
         at=datetime.fromtimestamp(row["at"], UTC),

@@ -9,12 +9,12 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import cast
+from typing import TypeVar, cast
 
 import structlog
 
-from bot.errors import StorageError
-from bot.ports import Inbox, Incoming, TellTrouble, Trouble
+from bot.errors import ClarifyBotError, StorageError
+from bot.ports import Arrived, Inbox, Incoming, TellTrouble, Trouble
 from bot.producers.backlog import Arrival, Backlog
 from bot.producers.backoff import backoff
 from bot.producers.gaps import Gaps
@@ -24,6 +24,7 @@ from bot.producers.stream import Frame, Oversize, head_field
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock
 
+_T = TypeVar("_T")
 _STORAGE_CAP = 10.0
 _KINDS = 1000
 _AT_ONCE = 100  # stored in one transaction
@@ -41,6 +42,7 @@ class Counters:
     skimmed: int = 0
     oversize: int = 0
     unreadable: int = 0
+    refused: int = 0
     not_utf8: int = 0
     missing: int = 0
     connections: int = 0
@@ -92,11 +94,12 @@ class Intake:
         if events:
             await self._store(events)
 
-    async def take_one(self, frame: Frame) -> Event:
-        """The same for a producer that waits for an answer: if it is no event, it is told so, and nobody else.
+    async def take_one(self, frame: Frame, check: Callable[[Event], None]) -> tuple[Event, Arrived]:
+        """The same for a producer that waits for an answer: it is told what is wrong, and nobody else.
 
         Raises:
             ValueError, RecursionError: it is no event.
+            ClarifyBotError: of `check`, which refuses events.
             StorageError: nothing was stored.
         """
         arrival = Arrival(frame, self._clock.now(), self._clock.steady(), live=False)
@@ -107,15 +110,30 @@ class Intake:
             reason = _reason(error, torn=frame.torn)
             self._level((reason,))("not an event", size=frame.size, reason=reason)
             raise
+        self._check(event, check)
         live = not self._kept_back(event, arrival)
         incoming = self._incoming(event, replace(arrival, live=live, late=not live), frame)
-        if incoming is not None:
-            try:
-                await self._store([incoming])
-            except StorageError:
-                self._away_until = self._clock.steady()
-                raise
-        return event
+        if incoming is None:
+            return event, "new"
+        try:
+            (arrived,) = await self._store([replace(incoming, told=True)])
+        except StorageError:
+            self._away_until = self._clock.steady()
+            raise
+        return event, arrived
+
+    def _check(self, event: Event, check: Callable[[Event], None]) -> None:
+        try:
+            check(event)
+        except ClarifyBotError as error:
+            self._counters.refused += 1
+            self._level((event.type, str(error)))(
+                "event refused",
+                event_id=event.event_id,
+                session_id=event.session_id,
+                reason=str(error),
+            )
+            raise
 
     def _kept_back(self, event: Event, arrival: Arrival) -> bool:
         """Whether an agent kept a posted event back while we were away.
@@ -187,17 +205,16 @@ class Intake:
                 missing=missing,
             )
 
-    async def _store(self, events: Sequence[Incoming]) -> None:
+    async def _store(self, events: Sequence[Incoming]) -> Sequence[Arrived]:
         try:
-            await self._until_stored(lambda: self._inbox.put(*events))
+            return await self._until_stored(lambda: self._inbox.put(*events))
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001  one event that the inbox cannot digest must not stop the rest
             if len(events) == 1:
                 await self._not_stored(events[0].event, error)
-            else:
-                for each in events:
-                    await self._store([each])
+                return ["new"]
+            return [arrived for each in events for arrived in await self._store([each])]
 
     async def _not_stored(self, event: Event, error: Exception) -> None:
         self._log.error(
@@ -255,11 +272,11 @@ class Intake:
         trouble = Trouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
         await self._until_stored(lambda: self._tell_trouble(trouble))
 
-    async def _until_stored(self, store: Callable[[], Awaitable[None]]) -> None:
+    async def _until_stored(self, store: Callable[[], Awaitable[_T]]) -> _T:
         attempt = 0
         while True:
             try:
-                await store()
+                return await store()
             except StorageError as error:
                 if not self._waits:
                     raise
@@ -267,8 +284,6 @@ class Intake:
                 attempt += 1
                 self._log.error("storage refuses; waiting with it", reason=str(error), attempt=attempt)
                 await self._clock.sleep(delay)
-            else:
-                return
 
 
 def _place(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from bot.producers.backlog import Arrival
 from bot.producers.client import json_body
 from bot.producers.intake import Intake
 from bot.producers.pushing import (
+    Broken,
     KeptReply,
     NoSuchSubscription,
     NotTaken,
@@ -74,7 +75,7 @@ class Push:
         """Deal with one message: an event (once it is in the inbox), or one of the handshake (what answers it).
 
         Raises:
-            NotTaken: it is neither.
+            NotTaken: it is neither; Broken: it has to be mended, or sent under an id and a token of its own.
             StorageError: nothing was stored; it has to be sent again.
         """
         self.last_heard = self._clock.now()
@@ -83,15 +84,20 @@ class Push:
         if message is not None:
             return await self._handshake(message)
         try:
-            event = await self._intake.take_one(Frame(text, None, len(body), 0, replaced))
+            event, arrived = await self._intake.take_one(
+                Frame(text, None, len(body), 0, replaced), pushing.check_event
+            )
         except NotAnEvent as error:
             field = "type" if text.lstrip().startswith("{") else None
             raise NotTaken(f"It is no event: {error}.", field) from None
         except (ValueError, RecursionError) as error:
             why = "It is nested too deeply." if isinstance(error, RecursionError) else "It is not JSON."
             raise NotTaken(why) from None
+        if arrived in pushing.USED:
+            field, why = pushing.USED[arrived]
+            raise Broken(why, field)
         await self._note_progress(event)
-        return Taken(event.event_id, event.problems)
+        return Taken(event.event_id, event.problems, duplicate=arrived == "duplicate")
 
     async def too_large(self, head: str) -> None:
         """Something over 1 MiB came, which begins with `head`: a human is told.

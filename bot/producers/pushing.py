@@ -9,14 +9,33 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 from bot.errors import ClarifyBotError
-from bot.ports import Reply
+from bot.ports import Arrived, Reply
 from bot.producers.dialects import AAEP_VERSION
+from core.aaep import CLARIFICATION, CRITICAL_TYPES, KNOWN_TYPES, Event
 
 _OURS = ("supports_confirmation_reply", "supports_clarification_reply")
 _LEVELS = (1, 2, 3)
+_LONGEST_TYPE = 80
+_NEAR = 0.8  # of difflib's ratio
+_FIELDS = {
+    "multiple_choice without choices": "choices",
+    "a choice has neither value nor label": "choices",
+    "neither accept nor reject is allowed": "allowed_replies",
+    "not UTF-8": None,
+}
+
+
+USED: Mapping[Arrived, tuple[str, str]] = {
+    "event_id used": ("event_id", "This event_id came with another event before; expected one of its own."),
+    "reply_token used": (
+        "reply_token",
+        "This reply_token came with another question before; expected one of its own.",
+    ),
+}
 
 
 class NotTaken(ClarifyBotError):
@@ -25,6 +44,10 @@ class NotTaken(ClarifyBotError):
     def __init__(self, message: str, field: str | None = None) -> None:
         self.field = field
         super().__init__(message)
+
+
+class Broken(NotTaken):
+    """An event that its producer has to mend: shown as it is, nobody could answer it, or it would be another one."""
 
 
 class NoSuchSubscription(NotTaken):
@@ -54,10 +77,13 @@ class KeptReply:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An event that is in the inbox; `problems`: what breaks its schema, in words without contents."""
+    """An event that is in the inbox; `problems`: what breaks its schema, in words without contents. `duplicate`: it was
+    there before.
+    """
 
     event_id: str
     problems: tuple[str, ...]
+    duplicate: bool = False
 
 
 class PushedReplies(Protocol):
@@ -89,6 +115,36 @@ def handshake_message(text: str) -> Mapping[str, Any] | None:
     if not isinstance(message, dict) or not isinstance(kind, str):
         return None
     return message if kind.startswith("subscription.") or kind.endswith(".reply") else None
+
+
+def check_event(event: Event) -> None:
+    """Does nothing for an event that people can be shown as its producer means it. On a stream, where nobody can be told,
+    such an event is shown as far as it can be read.
+
+    Raises:
+        Broken: a critical event that breaks its schema, or one that asks and has a type that nobody knows.
+    """
+    if event.type not in KNOWN_TYPES and (meant := _type_meant(event)) is not None:
+        raise Broken(f"No event has this type; expected {meant}, for example.", "type")
+    if event.critical and event.problems:
+        raise Broken(
+            f"The event breaks its schema: {'; '.join(event.problems)}.", _field_of(event.problems[0])
+        )
+
+
+def _type_meant(event: Event) -> str | None:
+    """The type that an unknown one may be a misspelling of; None: it is an extension, or of a later version."""
+    prefix, _, name = event.type[:_LONGEST_TYPE].casefold().rpartition(":")
+    if prefix in {"", "aaep"}:
+        near = get_close_matches(name, sorted(CRITICAL_TYPES), 1, _NEAR)
+        if near or "awaiting" in name:
+            return near[0] if near else CLARIFICATION
+    return CLARIFICATION if "reply_token" in event.raw else None
+
+
+def _field_of(problem: str) -> str | None:
+    """The field that a problem of `core.aaep` is about: most begin with it."""
+    return _FIELDS[problem] if problem in _FIELDS else problem.partition(" ")[0]
 
 
 def checked_request(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -33,7 +33,16 @@ from core.index import Summary
 
 _log = structlog.get_logger("clarify.http")
 _OPEN: tuple[Status, ...] = ("pending", "stale", "escalated")
-_FROM_PRODUCERS = ("events", "skimmed", "oversize", "unreadable", "not_utf8", "missing", "connections")
+_FROM_PRODUCERS = (
+    "events",
+    "skimmed",
+    "oversize",
+    "unreadable",
+    "refused",
+    "not_utf8",
+    "missing",
+    "connections",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from bot.errors import StorageError
 from bot.producers.push import Push
-from bot.producers.pushing import NoSuchSubscription, NotTaken, Taken, TooManyReaders
+from bot.producers.pushing import Broken, NoSuchSubscription, NotTaken, Taken, TooManyReaders
 from bot.web.callers import BEARER, Callers
 from bot.web.errors import ErrorBody, TooLarge, problem
 from bot.web.server import stopping_of
@@ -23,7 +23,9 @@ from core.clock import Clock
 BASE = "/aaep/v1"
 _HEAD = 4096
 _T = TypeVar("_T")
-_TAKEN = "An AAEP event is taken in once it is durable; the same `event_id` again changes nothing."
+_TAKEN = """An AAEP event is taken in once it is durable. The same event again changes nothing: 202, with the status
+`duplicate`. A question, or another critical event, that breaks its schema is refused, and so is an `event_id` or a
+`reply_token` that came with something else before."""
 _READ = (
     "`clarification.reply` and `confirmation.reply` messages of this producer only, one per frame with an `id`. "
     "With `Last-Event-ID` what came after it; without it, all that is not confirmed and has not run out."
@@ -71,9 +73,9 @@ class Pushing(Protocol):
 
 
 class EventTaken(BaseModel):
-    """The event is durable. `problems` says what breaks its schema: it is shown all the same, if it is critical."""
+    """The event is durable. `duplicate`: it was before. `problems` says what breaks its schema."""
 
-    status: Literal["accepted"] = "accepted"
+    status: Literal["accepted", "duplicate"] = "accepted"
     event_id: str
     problems: list[str] = Field(default_factory=list)
 
@@ -98,6 +100,7 @@ _POST_ANSWERS: dict[int | str, dict[str, Any]] = {
     202: {"model": EventTaken, "description": "The event is in the inbox"},
     204: {"description": "The subscription is closed"},
     400: {"model": _Rejection, "description": "No event, or no message of a handshake"},
+    422: {"model": ErrorBody, "description": "An event to mend: what is wrong with it, and in which field"},
 }
 _GET_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The replies"},
@@ -167,6 +170,8 @@ async def _taken(push: Push, request: Request) -> Taken | Mapping[str, Any] | No
         return await push.take(bytes(body))
     except NoSuchSubscription as error:
         raise problem(404, "NOT_FOUND", str(error), field=error.field) from None
+    except Broken as error:
+        raise problem(422, "BAD_INPUT", str(error), field=error.field) from None
     except NotTaken as error:
         raise problem(400, "BAD_INPUT", str(error), field=error.field) from None
 
@@ -175,7 +180,8 @@ def _answer(taken: Taken | Mapping[str, Any] | None) -> Response:
     if taken is None:
         return Response(status_code=204)
     if isinstance(taken, Taken):
-        told = EventTaken(event_id=taken.event_id, problems=list(taken.problems))
+        status: Literal["accepted", "duplicate"] = "duplicate" if taken.duplicate else "accepted"
+        told = EventTaken(status=status, event_id=taken.event_id, problems=list(taken.problems))
         return JSONResponse(told.model_dump(), 202)
     if taken["type"] == "subscription.rejected":
         return JSONResponse(dict(taken), 400)

@@ -12,7 +12,7 @@ import httpx
 import psutil
 from httpx_sse import EventSource
 
-from bot.ports import Incoming, Trouble
+from bot.ports import Arrived, Incoming, Trouble
 from bot.producers.config import ProducerConfig
 from bot.producers.hub import Producers
 from core.clock import SystemClock
@@ -72,8 +72,9 @@ class _Last:
     def __init__(self) -> None:
         self.came = asyncio.Event()
 
-    async def put(self, *incoming: Incoming) -> None:
+    async def put(self, *incoming: Incoming) -> list[Arrived]:
         self.came.set()
+        return ["new" for _ in incoming]
 
     async def cursor(self, producer: str) -> str | None:
         return None

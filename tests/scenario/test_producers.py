@@ -28,6 +28,21 @@ async def test_p2_duplicate_event_and_token_make_one_card(stage: Scene) -> None:
     assert len(stage.ledger(100001)["clarifications"]) == 2
 
 
+async def test_p1_agent_that_counts_from_one_again_has_all_its_questions_shown(stage: Scene) -> None:
+    """Killed, it numbers its events anew: what it asks then is another question under a known id."""
+    first = {"event_id": "evt_1", "session_id": "sess_1"}
+    later = {"event_id": "evt_1", "session_id": "sess_2", "question": "Shall I stop?"}
+    failed = {"event_id": "evt_1", "error_category": "internal_error", "urgency": "critical"}
+    async with stage.bot():
+        await stage.ask(**first)
+        await stage.ask(**later)
+        for again in (first, later):
+            await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]) | again)
+        await stage.says("session.errored", session="sess_2", **failed)
+        await stage.page("internal")
+        assert len(stage.cards()) == 2
+
+
 @pytest.mark.parametrize(
     ("broken", "shown"),
     [

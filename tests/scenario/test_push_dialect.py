@@ -34,6 +34,10 @@ class Agent:
         self.last: str | None = None
 
     async def post(self, event: dict[str, Any]) -> None:
+        response = await self.send(event)
+        assert response.status_code == 202, response.text
+
+    async def send(self, event: dict[str, Any]) -> httpx.Response:
         self._sent += 1
         envelope = {
             "@context": "https://aaep-protocol.org/context/v1",
@@ -41,8 +45,7 @@ class Agent:
             "timestamp": self._scene.clock.now().isoformat(),
             "producer": {"agent_id": "planner-agent"},
         }
-        response = await self._client.post("/aaep/v1/messages", json=envelope | event)
-        assert response.status_code == 202, response.text
+        return await self._client.post("/aaep/v1/messages", json=envelope | event)
 
     async def asks(self, token: str, **fields: Any) -> None:
         await self.post(question(token, accepted_response_kinds=["yes_no"], **fields))
@@ -146,12 +149,30 @@ async def test_p2_question_posted_again_has_one_card_and_its_answer_comes_again(
         assert len(stage.cards()) == 1
 
 
-async def test_p1_critical_event_that_breaks_its_schema_is_shown(stage: Scene, pushing: str) -> None:
+BROKEN: list[tuple[dict[str, Any], str]] = [
+    ({"reply_token": None}, "reply_token"),
+    ({"type": "aaep:agent.awaiting.clarifcation"}, "type"),
+    ({"question": "Shall I stop?"}, "event_id"),
+    ({"event_id": "evt_2", "question": "Shall I stop?"}, "reply_token"),
+]
+
+
+async def test_p1_broken_question_is_refused_with_field_and_reason_and_a_repetition_is_told(
+    stage: Scene, pushing: str
+) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
-        await planner.post(
-            {"type": "aaep:agent.awaiting.clarification", "session_id": "s", "summary_normal": "Which one?"}
-        )
-        await stage.message("Which one?")
+        asked = question("rpl_1", accepted_response_kinds=["yes_no"], event_id="evt_1")
+        await planner.post(asked)
+        assert (await planner.send(asked)).json()["status"] == "duplicate"
+        for changes, field in BROKEN:
+            fields = {key: value for key, value in (asked | changes).items() if value is not None}
+            answer = await planner.send(fields)
+            assert (answer.status_code, answer.json()["field"]) == (422, field), changes
+            assert answer.json()["message"]
+        await stage.card("Shall I go on?")
+        await planner.asks("rpl_2", question="And now?")
+        await stage.card("And now?")
+        assert len(stage.cards()) == 2
 
 
 async def test_confirmation_posted_is_decided_in_the_stream(stage: Scene, pushing: str) -> None:

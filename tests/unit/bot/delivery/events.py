@@ -40,5 +40,6 @@ def incoming(
     cursor: str | None = None,
     at: datetime = START,
     live: bool = True,
+    told: bool = False,
 ) -> Incoming:
-    return Incoming(producer, parse_event(event or QUESTION, at), at, cursor, live)
+    return Incoming(producer, parse_event(event or QUESTION, at), at, cursor, live, told)

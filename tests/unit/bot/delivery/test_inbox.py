@@ -13,6 +13,7 @@ import pytest
 from bot.delivery.inbox import FIRST_RESERVED_ISSUE, SqliteInbox, declared_issue
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
+from bot.ports import Arrived
 from core.aaep import parse_event
 from tests.clocks import START
 from tests.unit.bot.delivery.events import incoming, other, raw
@@ -25,9 +26,14 @@ def inbox(store: Store) -> SqliteInbox:
     return SqliteInbox(store)
 
 
+async def came(inbox: SqliteInbox, event: dict[str, Any] | None = None, **how: Any) -> Arrived:
+    (arrived,) = await inbox.put_all([(incoming(event, **how), START, EXPIRES)])
+    return arrived
+
+
 async def put(inbox: SqliteInbox, event: dict[str, Any] | None = None, **how: Any) -> bool:
-    (fresh,) = await inbox.put_all([(incoming(event, **how), START, EXPIRES)])
-    return fresh
+    """Whether it is new."""
+    return await came(inbox, event, **how) == "new"
 
 
 async def issues(inbox: SqliteInbox) -> list[int | None]:
@@ -52,16 +58,84 @@ async def test_put_keeps_all_of_an_event(inbox: SqliteInbox) -> None:
         ({"event_id": "evt_2"}, "planner", False),  # same token, same words
         ({"event_id": "evt_2", "reply_token": "rpl_2"}, "planner", True),
         ({"event_id": "evt_2", "question": "Deploy to staging?"}, "planner", True),  # a token used again
-        ({"reply_token": "rpl_2"}, "planner", False),  # same event
+        ({"event_id": "evt_2", "session_id": "sess_2"}, "planner", True),  # likewise, in a later session
+        (
+            {"timestamp": "2026-11-21T10:00:00Z", "sequence_number": 9},
+            "planner",
+            False,
+        ),  # made anew, says the same
+        ({"reply_token": "rpl_2"}, "planner", True),  # an id used again
+        ({"question": "Deploy to staging?"}, "planner", True),
+        ({"session_id": "sess_2"}, "planner", True),
+        ({"choices": [{"value": "a", "label": "A"}]}, "planner", True),
         ({}, "writer", True),
     ],
 )
-async def test_put_deduplicates_by_event_and_by_token_with_words(
+async def test_put_deduplicates_by_what_events_say(
     inbox: SqliteInbox, second: dict[str, str], producer: str, fresh: bool
 ) -> None:
     assert await put(inbox)
     assert await put(inbox, raw(**second), producer=producer) is fresh
     assert len(await inbox.waiting(0)) == 1 + fresh
+
+
+@pytest.mark.parametrize(
+    ("second", "arrived"),
+    [
+        ({}, "duplicate"),
+        ({"timestamp": "2026-11-21T10:00:00Z", "sequence_number": 9}, "duplicate"),
+        ({"event_id": "evt_2"}, "duplicate"),
+        ({"reply_token": "rpl_2"}, "event_id used"),
+        ({"question": "Deploy to staging?"}, "event_id used"),
+        ({"event_id": "evt_2", "question": "Deploy to staging?"}, "reply_token used"),
+        ({"event_id": "evt_2", "session_id": "sess_2"}, "reply_token used"),
+        ({"event_id": "evt_2", "reply_token": "rpl_2"}, "new"),
+    ],
+)
+async def test_producer_that_is_told_is_told_of_ids_and_tokens_that_are_used(
+    inbox: SqliteInbox, second: dict[str, str], arrived: Arrived
+) -> None:
+    assert await came(inbox, told=True) == "new"
+    assert await came(inbox, raw(**second), told=True) == arrived
+    assert len(await inbox.waiting(0)) == 1 + (arrived == "new")
+
+
+async def test_events_under_one_id_are_told_apart_and_known_when_they_come_again(inbox: SqliteInbox) -> None:
+    others = [raw(reply_token=f"rpl_{number}", question=f"Deploy {number}?") for number in range(3)]
+    assert [await came(inbox, each) for each in others] == ["new"] * 3
+    assert [await came(inbox, each) for each in others] == ["duplicate"] * 3
+    found = await inbox.waiting(0)
+    assert [item.event.question.text for item in found if item.event.question] == [
+        "Deploy 0?",
+        "Deploy 1?",
+        "Deploy 2?",
+    ]
+    names = [item.event.event_id for item in found]
+    assert names[0] == "evt_1"
+    assert len(set(names)) == 3
+    assert all(name.startswith("evt_1#") for name in names[1:])
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
+    inbox: SqliteInbox, store: Store, told: bool
+) -> None:
+    """Forgotten, or taken in by a release that kept no digest."""
+    await came(inbox, told=told)
+    await store.execute("update inbox set contents = null, words = null")
+    assert await came(inbox, raw(question="Deploy to staging?"), told=told) == "duplicate"
+    assert await came(inbox, raw(event_id="evt_2", question="Deploy to staging?"), told=told) == "new"
+
+
+@pytest.mark.parametrize(
+    ("words", "arrived"), [({}, "duplicate"), ({"question": "Else?"}, "reply_token used")]
+)
+async def test_token_of_an_earlier_release_is_known_by_its_words(
+    inbox: SqliteInbox, store: Store, words: dict[str, str], arrived: Arrived
+) -> None:
+    await came(inbox, told=True)
+    await store.execute("update inbox set contents = null")
+    assert await came(inbox, raw(event_id="evt_2", **words), told=True) == arrived
 
 
 async def test_put_at_once_twice_takes_one(inbox: SqliteInbox) -> None:

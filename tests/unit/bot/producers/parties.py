@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bot.errors import StorageUnavailable
-from bot.ports import Incoming, Reply, Trouble
+from bot.ports import Arrived, Incoming, Reply, Trouble
 from bot.producers.config import Dialect, ProducerConfig
 from bot.producers.hub import Producers
 from core.aaep import Response
@@ -68,7 +68,7 @@ class Box:
         self.chokes_on: str | None = None
         self.cursors: dict[str, str] = {}
 
-    async def put(self, *incoming: Incoming) -> None:
+    async def put(self, *incoming: Incoming) -> list[Arrived]:
         await self.gate.wait()
         if self.unavailable:
             self.unavailable -= 1
@@ -79,6 +79,7 @@ class Box:
             self.got.append(each)
             if each.cursor:
                 self.cursors[each.producer] = each.cursor
+        return ["new" for _ in incoming]
 
     async def cursor(self, producer: str) -> str | None:
         if self.unavailable:

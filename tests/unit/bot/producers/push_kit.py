@@ -13,7 +13,7 @@ from bot.delivery.inbox import SqliteInbox
 from bot.delivery.pushed import SqlitePushed
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.ports import Incoming, Reply, Trouble
+from bot.ports import Arrived, Incoming, Reply, Trouble
 from bot.producers.config import ProducerConfig
 from bot.producers.hub import Producers
 from bot.producers.push import Push
@@ -29,10 +29,10 @@ class KeptInbox(SqliteInbox):
 
     refuses = False
 
-    async def put(self, *incoming: Incoming) -> None:  # type: ignore[override]
+    async def put(self, *incoming: Incoming) -> list[Arrived]:  # type: ignore[override]
         if self.refuses:
             raise StorageUnavailable("The disk is full.")
-        await self.put_all([(each, each.event.timestamp, _expiry(each)) for each in incoming])
+        return await self.put_all([(each, each.event.timestamp, _expiry(each)) for each in incoming])
 
 
 class Life:

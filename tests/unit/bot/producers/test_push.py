@@ -17,7 +17,7 @@ from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.ports import Accepted, Refused, TryAgain
 from bot.producers.push import MOST_READERS, Reader
-from bot.producers.pushing import NotTaken, Taken, TooManyReaders
+from bot.producers.pushing import Broken, NotTaken, Taken, TooManyReaders
 from tests.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
 
@@ -61,8 +61,8 @@ async def test_push_takes_an_event_once_it_is_durable(bot: Life, clock: ManualCl
 
 
 async def test_push_takes_the_same_event_once(bot: Life, clock: ManualClock) -> None:
-    for _ in range(3):
-        assert (await bot.post(asked(clock))).event_id == "evt_0000000000000001"
+    for number in range(3):
+        assert await bot.post(asked(clock)) == Taken("evt_0000000000000001", (), duplicate=number > 0)
     assert await bot.ids() == ["evt_0000000000000001"]
 
 
@@ -85,13 +85,12 @@ async def test_push_does_not_take_what_cannot_be_stored(bot: Life, clock: Manual
     assert await bot.ids() == ["evt_0000000000000001"]
 
 
-async def test_push_takes_a_critical_event_that_breaks_its_schema_and_says_what(
-    bot: Life, clock: ManualClock
-) -> None:
-    broken = {"type": "aaep:agent.awaiting.clarification", "question": SECRET}
-    taken = await bot.post(broken)
-    assert "reply_token missing" in taken.problems
-    assert taken.event_id == (await bot.ids())[0]
+async def test_push_refuses_a_critical_event_that_breaks_its_schema_and_says_why(bot: Life) -> None:
+    with pytest.raises(Broken, match="reply_token missing") as refused:
+        await bot.post({"type": "aaep:agent.awaiting.clarification", "question": SECRET})
+    assert refused.value.field == "producer.agent_id"
+    assert SECRET not in str(refused.value)
+    assert await bot.ids() == []
 
 
 @pytest.mark.parametrize(
@@ -132,11 +131,15 @@ async def test_push_says_nothing_of_the_contents(bot: Life) -> None:
 async def test_push_takes_what_is_not_utf8_and_what_begins_with_a_mark(bot: Life, clock: ManualClock) -> None:
     marked = b"\xef\xbb\xbf" + json.dumps(asked(clock)).encode()
     assert isinstance(await bot.push().take(marked), Taken)
-    odd = json.dumps(asked(clock, "rpl_2", 2, question="Déjà?"), ensure_ascii=False).encode("latin-1")
+    odd = json.dumps(state(clock, to_state="Déjà"), ensure_ascii=False).encode("latin-1")
     taken = await bot.push().take(odd)
     assert isinstance(taken, Taken)
     assert taken.problems == ("not UTF-8",)
     assert bot.status()["not_utf8"] == 1
+    with pytest.raises(Broken, match="not UTF-8"):
+        await bot.push().take(
+            json.dumps(asked(clock, "rpl_2", 2, question="Déjà?"), ensure_ascii=False).encode("latin-1")
+        )
 
 
 async def test_push_tells_a_human_of_what_is_too_large(bot: Life) -> None:
@@ -351,7 +354,6 @@ async def test_question_posted_again_does_not_confirm_its_reply(bot: Life, clock
     await clock.advance(5)
     for again in ({}, {"timestamp": clock.now().isoformat()}, {"event_id": "evt_another"}):
         await bot.post(question | again)  # the agent began anew, and has forgotten
-    await bot.post({key: value for key, value in question.items() if key != "timestamp"})
     assert await tokens(bot) == [TOKEN]
 
 

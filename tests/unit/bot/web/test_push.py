@@ -21,7 +21,7 @@ from bot.web.push import push_routes
 from bot.web.server import HttpServer, build_app
 from bot.web.streams import HEARTBEAT
 from tests.clocks import ManualClock, until
-from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life
+from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life, state
 
 PATIENCE = 60.0
 PLANNER = {"Authorization": "Bearer planner-token"}
@@ -125,17 +125,74 @@ def log() -> Iterator[list[Any]]:
 
 
 async def test_event_is_accepted_once_it_is_in_the_inbox(door: Door, clock: ManualClock) -> None:
-    for _ in range(2):
+    for status in ("accepted", "duplicate"):
         response = await door.post(asked(clock))
         assert response.status_code == 202
-        assert response.json() == {"status": "accepted", "event_id": "evt_0000000000000001", "problems": []}
+        assert response.json() == {"status": status, "event_id": "evt_0000000000000001", "problems": []}
         assert await door.bot.ids() == ["evt_0000000000000001"]
 
 
-async def test_event_that_breaks_its_schema_is_accepted_with_what_is_wrong(door: Door) -> None:
-    response = await door.post({"type": "aaep:agent.awaiting.clarification", "question": "Deploy?"})
-    assert response.status_code == 202
-    assert "reply_token missing" in response.json()["problems"]
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"reply_token": None}, "reply_token", "reply_token missing"),
+        ({"event_id": ""}, "event_id", "event_id missing"),
+        ({"producer": {}}, "producer.agent_id", "producer.agent_id missing"),
+        ({"timeout_seconds": "soon"}, "timeout_seconds", "timeout_seconds missing"),
+        ({"accepted_response_kinds": ["multiple_choice"]}, "choices", "without choices"),
+        ({"type": "aaep:agent.awaiting.confirmation"}, "action", "action missing"),
+        ({"type": "aaep:agent.awaiting.clarifcation"}, "type", "expected agent.awaiting.clarification"),
+        ({"type": "aaep:agent.awating.confirmation", "urgency": "normal"}, "type", "awaiting.confirmation"),
+        ({"type": "awaiting.clarification"}, "type", "expected agent.awaiting.clarification"),
+        ({"type": "aaep:agent.asking"}, "type", "expected agent.awaiting.clarification"),
+        ({"type": "aaep:agent.session.erorred", "reply_token": None}, "type", "agent.session.errored"),
+    ],
+)
+async def test_event_to_mend_is_refused_with_field_and_reason(
+    door: Door, clock: ManualClock, changes: dict[str, Any], field: str, words: str
+) -> None:
+    fields = {key: value for key, value in (asked(clock) | changes).items() if value is not None}
+    response = await door.post(fields)
+    told = response.json()
+    assert (response.status_code, told["error"], told["field"]) == (422, "BAD_INPUT", field)
+    assert words in told["message"]
+    assert "Deploy" not in response.text
+    assert (await door.bot.ids(), door.bot.troubles) == ([], [])
+    assert door.bot.status()["refused"] == 1
+    assert (await door.post(asked(clock))).status_code == 202  # mended, under the same id
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"type": "acme:deploy.awaiting_slot"},
+        {"type": "aaep:agent.memory.updated"},
+        {"type": "aaep:agent.tool.completed", "timestamp": "yesterday"},
+    ],
+)
+async def test_event_that_asks_nothing_may_be_unknown_or_broken(
+    door: Door, clock: ManualClock, changes: dict[str, Any]
+) -> None:
+    assert (await door.post(state(clock) | changes)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"question": "Deploy to staging?"}, "event_id"),
+        ({"event_id": "evt_0000000000000002", "question": "Deploy to staging?"}, "reply_token"),
+        ({"event_id": "evt_0000000000000002", "session_id": "sess_2"}, "reply_token"),
+    ],
+)
+async def test_id_or_token_that_is_used_is_refused(
+    door: Door, clock: ManualClock, changes: dict[str, Any], field: str
+) -> None:
+    await door.post(asked(clock))
+    response = await door.post(asked(clock) | changes)
+    told = response.json()
+    assert (response.status_code, told["error"], told["field"]) == (422, "BAD_INPUT", field)
+    assert "one of its own" in told["message"]
+    assert await door.bot.ids() == ["evt_0000000000000001"]
 
 
 async def test_event_that_cannot_be_stored_is_to_be_sent_again(door: Door, clock: ManualClock) -> None:
