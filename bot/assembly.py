@@ -133,6 +133,7 @@ class Assembly(Foundation):
             clock=clock,
             rng=rng,
             on_refused=self._refused,
+            on_foreign=self._foreign,
         )
         self.delivery = Delivery(
             settings=settings,
@@ -325,6 +326,9 @@ class Assembly(Foundation):
         """Words were taken out of ledgers."""
         await self.answers.restore(self.ledger)
         self.home.touch()
+
+    async def _foreign(self, clarification: str) -> None:
+        await self.watch.adopt(clarification)
 
     async def _refused(self, clarification: str) -> None:
         await self.delivery.page_refused(clarification)

@@ -52,7 +52,9 @@ class Foundation(ABC):
         self.telemetry = Telemetry(clock)
         self.vitals = Vitals(store, clock, seconds=time.monotonic)
         self.index = Index()
-        self.ledger = FileLedger(settings.ledger.directory, expected=ledgers_expected)
+        self.ledger = FileLedger(
+            settings.ledger.directory, expected=ledgers_expected, shell_consents=settings.shell.consent
+        )
         self.router = Router(
             self.ledger,
             clock,

@@ -110,6 +110,13 @@ class Intake:
         """The number that a question without an issue got last; 0: none did."""
         return await self._inbox.last_issue()
 
+    async def marks_answers(self) -> bool:
+        """Whether a release that marks our own answers used this storage before."""
+        return await self._inbox.marks_answers()
+
+    async def note_marks_answers(self) -> None:
+        await self._inbox.note_marks_answers()
+
     async def drained(self) -> None:
         """Returns when everything that was taken in is worked off."""
         await self._idle.wait()

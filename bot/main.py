@@ -11,7 +11,7 @@ import asyncio
 import gc
 import random
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import httpx
@@ -27,7 +27,8 @@ from bot.serving import listening
 from bot.settings import Settings
 from bot.web.server import HttpServer
 from core.clock import Clock, SystemClock, within
-from core.errors import LedgerUnreadable
+from core.errors import ClarifyError, LedgerUnreadable
+from core.index import Summary
 
 _log = structlog.get_logger("clarify")
 # A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
@@ -106,6 +107,7 @@ class Bot(Assembly):
             self.watchman.note(summary)
         await self.door.expect()
         await self.intake.reserve_above(found.highest_issue)
+        await self._trust_earlier(found.summaries)
         self.delivery.hold(pages=True)
         await self.delivery.restore()
         await self.paging.restore()
@@ -140,6 +142,20 @@ class Bot(Assembly):
             if summary.adoptable:
                 await self.watch.adopt(summary.id)
         _log.info("started", open=len(found.summaries), producers=len(self.settings.producers))
+
+    async def _trust_earlier(self, summaries: Sequence[Summary]) -> None:
+        """Answers on their way that an earlier release wrote carry no mark: once, they count as they stand."""
+        if await self.intake.marks_answers():
+            return
+        for summary in summaries:
+            if not summary.is_open:
+                try:
+                    await self.router.trust(summary.id)
+                except ClarifyError as error:
+                    _log.warning(
+                        "an answer of an earlier release is not trusted", id=summary.id, reason=str(error)
+                    )
+        await self.intake.note_marks_answers()
 
     async def until(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set.

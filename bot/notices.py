@@ -19,6 +19,7 @@ from bot.readout import PIECE, POINTER
 from bot.rounds import NAME_LIMIT, sentence, words
 from core import aaep
 from core.aaep import Event
+from core.clarification import Clarification
 
 URL_LIMIT = 3000
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
@@ -110,6 +111,16 @@ def _head(notice: Notice) -> str:
         inert.utc_dates(part.text) if part.live else inert.fallback(part.text, 400) for part in notice.alert
     )
     return " ".join((inert.fallback(f"{notice.heading}.", 2 * _HEADING), *map(sentence, said)))
+
+
+def consent_notice(record: Clarification, by: str) -> Notice:
+    """Another program wrote an acceptance into a ledger: it does not count, and who waits for it should know."""
+    name = inert.clip(inert.line(by), NAME_LIMIT)
+    told = (
+        f"A program wrote into the ledger that {name} accepts this. That does not count: it is accepted in Slack only, "
+        "and is open again."
+    )
+    return Notice(f"Not accepted · {inert.clip(record.id, 40)}", (told,))
 
 
 def error_notice(event: Event) -> Notice:

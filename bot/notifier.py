@@ -24,6 +24,7 @@ from bot.render import Message, Renderer
 from bot.settings.model import Settings
 from bot.toollines import ToolLine
 from core import aaep
+from core.clarification import Clarification
 from core.errors import LedgerUnreadable
 from core.ledger import Oddity
 
@@ -103,6 +104,27 @@ class Notifier:
             page = Page(key, reason, f"A record of issue {odd.issue} cannot be read")
             await self._delivery.page(page, odd.agent_id)
         self._named[key] = odd.digest
+
+    async def consent_refused(self, record: Clarification, by: str) -> None:
+        """Another program wrote into a ledger that an action was accepted: told in the thread, once a round.
+
+        Raises:
+            StorageUnavailable: it could not be stored.
+        """
+        asked, message = record.asked, self._renderer.consent_notice(record, by)
+        words = {"text": message.text, "blocks": message.blocks, "more": message.more}
+        await self._delivery.notify(
+            Fresh(
+                key=f"notice:consent:{record.id}:{record.round}",
+                kind="notice",
+                target=self._settings.route_for(asked.agent_id or record.from_).channel,
+                clarification=record.id,
+                producer=asked.producer,
+                session_id=asked.session_id,
+                body={**words, "opens_thread": False, "broadcast": False, "needed": True},
+                wanted="notice",
+            )
+        )
 
     async def _handoff(self, item: Item) -> None:
         """Its card, and the page that it follows: paged first, since the card's controls are the page's. How urgent it

@@ -175,6 +175,10 @@ class Renderer:
         """A session that was completed or cancelled."""
         return self._notice(notices.session_notice(event))
 
+    def consent_notice(self, record: Clarification, by: str) -> Message:
+        """That another program wrote an acceptance into a ledger, which does not count."""
+        return self._notice(notices.consent_notice(record, by))
+
     def tools_notice(self, lines: Sequence[ToolLine]) -> Message:
         """Several tool results in one message: failures each on a line, successes folded."""
         said = told(lines)

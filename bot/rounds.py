@@ -12,6 +12,7 @@ from typing import Literal
 
 from bot import consent, inert
 from core import answers
+from core.adoption import author_of
 from core.clarification import Aaep, Clarification, Entry, EntryType, Why
 from core.deadlock import HUMAN, agent_key
 from core.transitions import US
@@ -133,7 +134,7 @@ class Round:
         by = self.asked.decided_by
         if not by and self.answer is not None and self.answer.from_:
             # Other implementations know agents by their bare role.
-            by = self.answer.from_ if ":" in self.answer.from_ else f"agent:{self.answer.from_}"
+            by = author_of(self.answer.from_)
         return inert.clip(inert.line(by or "") or "somebody", 256)
 
     @property

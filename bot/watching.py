@@ -14,7 +14,8 @@ from watchfiles import awatch
 
 from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
-from core.clarification import Clarification
+from core.adoption import claim_of
+from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index, Summary, summarize
@@ -157,7 +158,7 @@ class LedgerWatch:
             if (known.digest != summary.digest) if known is not None else summary.needs_something:
                 _log.info("a ledger was changed by another process", id=record.id, status=record.status)
                 self._noted(summary, record)
-            if summary.adoptable:
+            if summary.adoptable or (known is not None and not await self._ledger.vouches(record)):
                 done &= await self.adopt(record.id)
         if not done:
             self._ledger.forget(issue)
@@ -166,6 +167,7 @@ class LedgerWatch:
     async def adopt(self, clarification: str) -> bool:
         """Take over an answer that another implementation wrote; False: it has to be tried again."""
         try:
+            await self._tell_no_consent(clarification)
             await self._router.adopt(clarification)
         except (LockTimeout, LedgerUnwritable) as error:
             _log.warning("another process's answer has to wait", id=clarification, reason=str(error))
@@ -173,6 +175,18 @@ class LedgerWatch:
         except (LedgerUnreadable, NotFound) as error:
             _log.error("another process's answer cannot be used", id=clarification, reason=str(error))
         return True
+
+    async def _tell_no_consent(self, clarification: str) -> None:
+        """Before it is undone, so that it is told whatever happens in between."""
+        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        claim = claim_of(record, vouched=await self._ledger.vouches(record))
+        while claim is not None and claim.consents:
+            try:
+                await self._notifier.consent_refused(record, claim.by)
+                break
+            except StorageUnavailable as problem:
+                _log.warning("a notice has to wait", id=clarification, reason=str(problem))
+                await self._clock.sleep(_RETRY)
 
     async def _page_until_kept(self, what: LedgerUnreadable | Oddity) -> None:
         while True:

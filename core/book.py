@@ -17,6 +17,7 @@ from pydantic_core import from_json, to_json
 
 from core.clarification import DONE, Aaep, Clarification
 from core.errors import NotFound
+from core.seal import Seals, speaks_for_a_person
 
 Raw = dict[str, Any]
 _NAME = 60
@@ -28,13 +29,26 @@ _OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 class Book:
     """The records of one issue inside a transaction: read, decide, `put`; written when the decision returns."""
 
-    def __init__(self, issue: int, raw: Raw, highest: Callable[[], int] = int) -> None:
-        """`highest()`: the highest number ever given out, as far as it is known beside the file."""
+    def __init__(
+        self, issue: int, raw: Raw, highest: Callable[[], int] = int, seals: Seals | None = None
+    ) -> None:
+        """`highest()`: the highest number ever given out, as far as it is known beside the file. `seals`: None where
+        what is written speaks for nobody.
+        """
         self.issue = issue
         self.raw = raw
         self.changed: list[Clarification] = []
         self.numbered = 0  # the number given out, if any
         self._highest = highest
+        self._seals = seals
+
+    def sealed(self, record: Clarification) -> Clarification:
+        """An answer that was given here, marked as ours."""
+        return record if self._seals is None else self._seals.sealed(record)
+
+    def vouches(self, record: Clarification) -> bool:
+        """Whether its answer is by who it says: ours, or another writer's that speaks for no person."""
+        return self._seals.vouch(record) if self._seals else not speaks_for_a_person(record)
 
     @property
     def records(self) -> list[Clarification]:

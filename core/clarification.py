@@ -78,7 +78,8 @@ class Aaep(Record):
     `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead.
 
-    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so.
+    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so. `seal`: see
+    `core.seal`.
     """
 
     producer: str | None = None
@@ -126,12 +127,22 @@ class Aaep(Record):
     sla_minutes: float | None = None
     held_back: str | None = None
     rtl: bool | None = None
+    seal: str | None = None
     earlier: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_confirmation(self) -> bool:
+        return "confirmation" in self.kinds
+
+    @property
+    def is_consent(self) -> bool:
+        """Whether an action was accepted."""
+        return self.is_confirmation and self.response == "accept"
 
     @property
     def confirmation(self) -> Confirmation | None:
         """The action that waits for consent, if that is what is asked. One that others lost can only be rejected."""
-        if "confirmation" not in self.kinds:
+        if not self.is_confirmation:
             return None
         extra = self.extra_context or {}
         said = (self.consequence, self.risk_level, self.irreversible, self.reversibility)
@@ -266,12 +277,20 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface."""
+    """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether who decides
+    outside Slack may accept a confirmation, as configured.
+    """
 
     decided_by: str
     surface: str
     team: str | None = None
     user: str | None = None
+    consent: bool = False
+
+    @property
+    def may_accept(self) -> bool:
+        """People in Slack may; no agent ever may."""
+        return (self.surface == "slack" or self.consent) and not self.decided_by.startswith("agent:")
 
 
 def parse_id(text: str) -> tuple[int, int]:

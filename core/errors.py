@@ -9,6 +9,7 @@
     ├── MaxRoundsExceeded   asked further after the last round; people have it now
     ├── AgentError          a responder gave no answer that can be used
     ├── AnswerRejected      the answer does not fit the question
+    │   └── ConsentRefused      an action may be accepted, but not in this way
     ├── NotOpen             the clarification takes no answer any more
     │   ├── AlreadyAnswered     somebody was first
     │   ├── Superseded          asked again since: the newer round takes the answer
@@ -94,6 +95,16 @@ class AnswerRejected(ClarifyError):
     """The answer does not fit the question; the message is a hint for the person who gave it."""
 
     code = "ANSWER_REJECTED"
+
+
+class ConsentRefused(AnswerRejected):
+    code = "CONSENT_REFUSED"
+
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(
+            f"{clarification_id} asks for consent, which people give in Slack, on its card. "
+            "Here it can only be rejected: reject, or reject: and why."
+        )
 
 
 class NotOpen(ClarifyError):

@@ -42,8 +42,9 @@ def is_odd(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(path: Path, content: bytes, drafts: Path) -> Iterator[Path]:
-    """Put `content` in the place of the file, whose mode stays: others may share it by their group.
+def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> Iterator[Path]:
+    """Put `content` in the place of the file, whose mode stays: others may share it by their group. A new one gets
+    `mode`, whatever the umask.
 
     Yields the draft, in the folder `drafts` on the same file system, when it is on the disk; it takes the file's
     place when the block ends. Whoever reads finds the old content or the new, also after a crash.
@@ -53,10 +54,11 @@ def replacing(path: Path, content: bytes, drafts: Path) -> Iterator[Path]:
     """
     draft = drafts / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
     try:
-        handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
             with suppress(FileNotFoundError):
-                os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
+                mode = stat.S_IMODE(path.stat().st_mode)
+            os.fchmod(handle, mode)
             _write(handle, content)
             os.fsync(handle)
         finally:

@@ -99,7 +99,7 @@ class Hub:
             patience: how many seconds somebody else may hold a ledger before LockTimeout.
         """
         ledger.mkdir(parents=True, exist_ok=True)
-        files, clock = FileLedger(ledger), SystemClock()
+        files, clock = FileLedger(ledger, signs=False), SystemClock()
         router = Router(files, clock, sla, lambda _: None, patience)
         hub = cls(router=router, ledger=files, scopes=Scopes(workflows), clock=clock)
         hub._owns_ledger = True

@@ -25,6 +25,7 @@ from core.files import NOT_REGULAR, is_odd, read_regular, reason, replacing, set
 from core.folder import FIRST_RESERVED, Folder
 from core.locks import Held, Locks
 from core.numbering import Numbers
+from core.seal import Seals, speaks_for_a_person
 
 _T = TypeVar("_T")
 LOCK_TIMEOUT = 2.0
@@ -51,13 +52,24 @@ class FileLedger:
     call raises LedgersAway until it is back.
     """
 
-    def __init__(self, directory: Path, workers: int = 16, *, expected: bool = False) -> None:
-        """`expected`: ledgers were written there before, so that an empty folder cannot be the right one."""
+    def __init__(
+        self,
+        directory: Path,
+        workers: int = 16,
+        *,
+        expected: bool = False,
+        signs: bool = True,
+        shell_consents: bool = False,
+    ) -> None:
+        """`expected`: ledgers were written there before, so that an empty folder cannot be the right one. `signs`:
+        whether answers written here may speak for a person; `shell_consents`: whether consent given in the shell counts.
+        """
         self.directory = directory
         self._locks = Locks(directory)
         if not expected:
             self._locks.private.mkdir(parents=True, exist_ok=True)
         self._numbers = Numbers(self._locks.private)
+        self._seals = Seals(self._locks.private, shell=shell_consents) if signs else None
         self.shelf = Folder(directory, self._numbers)
         self.archive = Archive(directory, self._numbers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
@@ -129,6 +141,12 @@ class FileLedger:
             if identity(item) == clarification_id and (record := parse(item)):
                 return record
         raise NotFound(clarification_id)
+
+    async def vouches(self, record: Clarification) -> bool:
+        """Whether a record's answer is by who it says; not: another writer put a person's name there."""
+        if not speaks_for_a_person(record):
+            return True
+        return self._seals is not None and await asyncio.to_thread(self._seals.vouch, record)
 
     def issues(self) -> Iterator[int]:
         """The numbers of all live ledgers.
@@ -293,13 +311,13 @@ class FileLedger:
         try:
             content = read_regular(path)
         except FileNotFoundError:
-            return Book(issue, self._archived(issue) or _empty(issue), highest)
+            return Book(issue, self._archived(issue) or _empty(issue), highest, self._seals)
         except OSError as error:
             if is_odd(path):
                 raise LedgerUnreadable(issue, path, NOT_REGULAR, set_aside(path)) from error
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
-            return Book(issue, decode(content), highest)
+            return Book(issue, decode(content), highest, self._seals)
         except ValueError as error:
             check()  # else it may be half of what its holder is writing
             self._numbers.note_all(issue, content)

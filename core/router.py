@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
-from core.adoption import adopted, decided_elsewhere, is_adoptable, not_usable, reopened
-from core.answers import from_text
+from core.adoption import claim_of, is_misnamed, renamed, settled_claim
 from core.clarification import DONE, Answer, Ask, Clarification, Decider, ReplyState, parse_id
 from core.clock import Clock
 from core.deadlock import agent_key
-from core.errors import AnswerRejected, BadInput, Closed, MaxRoundsExceeded, NotAnswered, NotOpen, Superseded
+from core.errors import BadInput, Closed, MaxRoundsExceeded, NotAnswered, NotOpen, Superseded
 from core.ledger import LOCK_TIMEOUT, Book, Ledger
 from core.matters import gone_round, is_known, is_same_matter, is_with_people
 from core.sessions import SessionNews, after_event, concerns, of_session, settled
-from core.steering import Steering, check_length
+from core.steering import Steering, check_consent, check_length
 from core.summary import escalation_words
 from core.transitions import abandoned, answered, escalated, followed_up, has_expired, held_back, opened
 
@@ -129,7 +128,7 @@ class Router(Steering):
             round: the round that the person saw, where known.
 
         Raises:
-            NotFound, AnswerRejected, TooLong: as they say.
+            NotFound, AnswerRejected, ConsentRefused, TooLong: as they say.
             AlreadyAnswered, Closed, Superseded: with the record as it is.
         """
         issue, _ = parse_id(clarification_id)
@@ -141,8 +140,9 @@ class Router(Steering):
             if round is not None and round < record.round and record.is_open:
                 return Superseded(record)
             answer = read(record) if record.is_open else Answer("", "")
+            check_consent(record, answer, decider)
             check_length(record, answer.label)
-            return book.put(answered(record, answer, decider, at))
+            return book.put(book.sealed(answered(record, answer, decider, at)))
 
         outcome = await self._transact(issue, decide)
         if isinstance(outcome, NotOpen):
@@ -172,19 +172,29 @@ class Router(Steering):
         await self._transact(issue, decide)
 
     async def adopt(self, clarification_id: str) -> None:
-        """Take over an answer that another implementation wrote into the ledger, if the producer can use it."""
+        """Take over an answer that another implementation wrote into the ledger, if the producer can use it and it is
+        no consent; and take a person's name off an answer that did not come through us.
+        """
         issue, _ = parse_id(clarification_id)
 
         def decide(book: Book) -> None:
             record = book.get(clarification_id)
-            entry = decided_elsewhere(record)
-            if not is_adoptable(record) or entry is None:
-                return
-            try:
-                book.put(adopted(record, from_text(record.asked, entry.body), entry))
-            except AnswerRejected:
-                answered = entry.type == "answer"
-                book.put(reopened(record, self._clock.now(), self._sla) if answered else not_usable(record))
+            vouched = book.vouches(record)
+            if (claim := claim_of(record, vouched=vouched)) is not None:
+                book.put(settled_claim(claim, self._clock.now(), self._sla))
+            elif is_misnamed(record, vouched=vouched):
+                book.put(renamed(record))
+
+        await self._transact(issue, decide)
+
+    async def trust(self, clarification_id: str) -> None:
+        """Take the answer that a record holds for our own, where it is not marked: earlier releases marked none."""
+        issue, _ = parse_id(clarification_id)
+
+        def decide(book: Book) -> None:
+            record = book.get(clarification_id)
+            if record.asked.response is not None and record.asked.seal is None:
+                book.put(book.sealed(record))
 
         await self._transact(issue, decide)
 

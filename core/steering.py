@@ -11,7 +11,7 @@ from core.attention import Call, due_call
 from core.book import Book
 from core.clarification import Answer, Clarification, Decider, Holder, Why, parse_id
 from core.clock import Clock
-from core.errors import Closed, NotOpen, TooLong
+from core.errors import Closed, ConsentRefused, NotOpen, TooLong
 from core.summary import escalation_words
 from core.transitions import (
     US,
@@ -120,7 +120,7 @@ class Steering(ABC):
             at: when.
 
         Raises:
-            AnswerRejected: as `read` says.
+            AnswerRejected: as `read` says; ConsentRefused: nobody accepts a confirmation in this way.
             TooLong: between agents, as `check_length` says.
         """
 
@@ -128,6 +128,8 @@ class Steering(ABC):
             check_length(record, text, "answer" if record.is_open else "resolution")
             if record.is_open:
                 answer = read(record)
+                if record.asked.is_confirmation and answer.response == "accept":
+                    raise ConsentRefused(record.id)
                 check_length(record, answer.label)
                 after = answered(record, answer, decider, at)
                 return after if after.asked.reply else resolved_by_hand(after, text, decider, at)
@@ -157,7 +159,10 @@ class Steering(ABC):
             if has_expired(record, at or now):
                 return self._expired(book, record)
             after = change(record)
-            return after if after is record else book.put(after)
+            if after is record:
+                return record
+            is_answered = record.asked.response is None and after.asked.response is not None
+            return book.put(book.sealed(after) if is_answered else after)
 
         outcome = await self._transact(issue, decide)
         if isinstance(outcome, NotOpen):
@@ -179,6 +184,16 @@ def check_length(record: Clarification, text: str, what: str = "answer") -> None
     """
     if record.asked.reply_token is None and len(text) > BODY_LIMIT:
         raise TooLong(what, len(text), BODY_LIMIT)
+
+
+def check_consent(record: Clarification, answer: Answer, decider: Decider) -> None:
+    """Does nothing for an answer that `decider` may give (pure).
+
+    Raises:
+        ConsentRefused: it accepts a confirmation, which people in Slack may, and who is let by the configuration.
+    """
+    if record.asked.is_confirmation and answer.response == "accept" and not decider.may_accept:
+        raise ConsentRefused(record.id)
 
 
 def done(record: Clarification, call: Call, now: datetime, sla: timedelta) -> Clarification:

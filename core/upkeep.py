@@ -33,6 +33,11 @@ class Upkeep:
         self.shelf = Folder(directory, self.numbers)
         self.archive = Archive(directory, self.numbers)
 
+    @property
+    def private(self) -> Path:
+        """The folder beside the ledgers that is ours alone."""
+        return self._locks.private
+
     def close(self) -> None:
         self._locks.close()
 

@@ -62,6 +62,15 @@ class SqliteInbox:
         row = await self._store.read_one("select value from counters where name = 'issue'")
         return row["value"] if row and row["value"] <= HIGHEST else 0
 
+    async def marks_answers(self) -> bool:
+        """Whether this storage was used before by a release that marks the answers that come through it."""
+        return await self._store.read_one("select 1 from counters where name = 'marks answers'") is not None
+
+    async def note_marks_answers(self) -> None:
+        await self._store.execute(
+            "insert into counters values ('marks answers', 1) on conflict (name) do nothing"
+        )
+
     async def cursor(self, producer: str) -> str | None:
         row = await self._store.read_one("select cursor from cursors where producer = ?", producer)
         return row["cursor"] if row else None

@@ -24,10 +24,13 @@ _NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _RETRY = 0.5
 
 OnRefused = Callable[[str], Awaitable[None]]
+OnForeign = Callable[[str], Awaitable[object]]
 
 
 class ReplyDelivery:
-    """One task per reply that is on its way. `on_refused(clarification)` is told when a human has to know."""
+    """One task per reply that is on its way. `on_refused(clarification)` is told when a human has to know,
+    `on_foreign(clarification)` when somebody else wrote the answer and put a person's name to it.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class ReplyDelivery:
         clock: Clock,
         rng: random.Random,
         on_refused: OnRefused,
+        on_foreign: OnForeign,
     ) -> None:
         self._replies: Replies | None = None
         self._router = router
@@ -46,6 +50,7 @@ class ReplyDelivery:
         self._clock = clock
         self._rng = rng
         self._on_refused = on_refused
+        self._on_foreign = on_foreign
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._fresh: dict[str, Clarification] = {}
@@ -117,6 +122,10 @@ class ReplyDelivery:
         record = fresh or await self._ledger.find(clarification, parse_id(clarification)[0])
         asked = record.asked
         if asked.reply != "sending" or asked.reply_token is None or asked.producer is None:
+            return None
+        if fresh is None and not await self._ledger.vouches(record):
+            _log.warning("another program wrote an answer in a person's name", clarification=clarification)
+            await self._on_foreign(clarification)
             return None
         self._tried.add((clarification, asked.reply_token))
         # The first try of all need not be noted: "sending" without a note says, after a kill, that it may have been made.

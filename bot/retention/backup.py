@@ -12,7 +12,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
 from core.archive import FOLDER
 from core.book import decode, parse
 from core.clarification import Clarification
-from core.files import is_odd, sync_folder
+from core.files import is_odd, read_regular, replacing, sync_folder
 from core.folder import HIGHEST
 from core.forgetting import FORGOTTEN
+from core.seal import NAME as KEY
 from core.transitions import US
 from core.upkeep import Upkeep
 
@@ -62,6 +63,7 @@ def _copy(upkeep: Upkeep, database: Path, draft: Path, now: datetime, release: s
         version = _copy_storage(database, draft / DATABASE)
         upkeep.claim(_last_issue(draft / DATABASE))
     numbers = dict(_copy_ledgers(upkeep, draft / LEDGERS))
+    _copy_key(upkeep, draft / KEY)
     if version is not None:
         _reconcile(draft / DATABASE, _records(draft / LEDGERS))
     files = sorted(path for path in draft.rglob("*") if path.is_file())
@@ -99,6 +101,12 @@ def _copy_storage(database: Path, to: Path) -> int:
             return int(target.execute("pragma user_version").fetchone()[0])
     except sqlite3.Error as error:
         raise BackupError(f"{database} could not be copied: {error}.") from error
+
+
+def _copy_key(upkeep: Upkeep, to: Path) -> None:
+    """What our own answers are known by: without it, those on their way would be another writer's."""
+    with suppress(FileNotFoundError), replacing(to, read_regular(upkeep.private / KEY), to.parent):
+        pass
 
 
 def _last_issue(database: Path) -> int:

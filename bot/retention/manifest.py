@@ -16,7 +16,7 @@ NAME = "manifest.json"
 DATABASE = "clarify.db"
 LEDGERS = "ledgers"
 _FORMAT = 1
-_PATH = re.compile(r"clarify\.db|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
+_PATH = re.compile(r"clarify\.db|seal\.key|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
 
 
 def _known(path: str) -> str:

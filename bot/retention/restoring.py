@@ -16,7 +16,8 @@ from filelock import FileLock, Timeout
 from bot.delivery.store import newest_version
 from bot.errors import BackupError, StorageInUseError
 from bot.retention.manifest import DATABASE, LEDGERS, Manifest, verified
-from core.files import sync_folder
+from core.files import replacing, sync_folder
+from core.seal import NAME as KEY
 from core.upkeep import Upkeep
 
 _WITH = ("", "-wal", "-shm")
@@ -46,6 +47,7 @@ def restore(folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, repl
         try:
             _move_aside(upkeep, database, f"before-restore-{now:%Y%m%dT%H%M%S}")
             _put_ledgers(folder, upkeep, manifest)
+            _put_key(folder / KEY, upkeep.private / KEY)
             if manifest.storage_version is not None:
                 _put_storage(folder / DATABASE, database, now)
         except OSError as error:
@@ -90,6 +92,12 @@ def _put_ledgers(folder: Path, upkeep: Upkeep, manifest: Manifest) -> None:
         with upkeep.held(issue):
             given_out = max(number, upkeep.numbers.highest(issue))
             upkeep.numbers.note(issue, given_out + _NUMBERS_LEFT_OUT)
+
+
+def _put_key(source: Path, key: Path) -> None:
+    if source.exists():  # backups of earlier releases have none
+        with replacing(key, source.read_bytes(), key.parent):
+            pass
 
 
 def _put_storage(source: Path, database: Path, now: datetime) -> None:

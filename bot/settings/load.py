@@ -16,7 +16,7 @@ from bot.settings.model import Configuration, Settings
 from bot.settings.problems import Problem, describe, from_validation
 
 DEFAULT_FILE = Path("clarify.toml")
-SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing")
+SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell")
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:

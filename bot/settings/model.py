@@ -126,6 +126,12 @@ class StorageSettings(Table):
     keep: Duration | None = None
 
 
+class ShellTable(Table):
+    """`consent`: whether `clarify answer` may accept what an agent asks consent for."""
+
+    consent: bool = False
+
+
 class PacingSettings(Table):
     posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
@@ -139,6 +145,7 @@ class Configuration(Table):
     storage: StorageSettings
     monitor: MonitorSettings
     pacing: PacingSettings
+    shell: ShellTable
     producers: tuple[ProducerSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
     on_call: tuple[OnCallSettings, ...] = ()

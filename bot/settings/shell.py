@@ -19,7 +19,8 @@ class ShellSettings:
     """`file` is None where there is none: then everything is as by default, in this folder.
 
     `by_variable`: the secrets of all variables that the file names, as far as they are set: some are sent to
-    responders, and no command gets to see any. `folder`: what relative paths count from.
+    responders, and no command gets to see any. `folder`: what relative paths count from. `consent`: whether the
+    person at the prompt may accept confirmations.
     """
 
     ledger: LedgerSettings
@@ -29,6 +30,7 @@ class ShellSettings:
     file: Path | None
     folder: Path
     by_variable: Mapping[str, SecretStr]
+    consent: bool = False
 
 
 def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellSettings:
@@ -57,4 +59,5 @@ def _of(
         file=file,
         folder=folder,
         by_variable=secrets,
+        consent=configuration.shell.consent,
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from bot.shell.desk import Shell
-    from core.clarification import Answer, Clarification
+    from core.clarification import Answer, Clarification, Decider
 
 NameArgument = Annotated[
     str | None,
@@ -61,10 +61,17 @@ def answer(
         int | None,
         typer.Option("--round", min=1, help="The round that you saw: refused if it was asked again since."),
     ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Accept without being asked again, where the shell may accept."),
+    ] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer a question: a choice by its number or label, yes or no, a number, or words. The first answer wins."""
+    """Answer a question: a choice by its number or label, yes or no, a number, or words. The first answer wins.
+
+    A confirmation can be rejected here; it is accepted in Slack, unless [shell] consent = true lets the shell.
+    """
     said = _words(text, "answer", "yes", json=json)
 
     async def work(shell: Shell) -> None:
@@ -72,7 +79,12 @@ def answer(
 
         decider = shell.decider(words.role(role))
         record = await _meant(shell, name)
-        after = await shell.router.answer(record.id, _reads(said), decider, shell.clock.now(), round_)
+        # What was read is what is decided: asked again meanwhile, it may be another action.
+        seen = round_
+        if _is_consent(record, said):
+            _ask_back(shell, record, decider, yes=yes)
+            seen = record.round if round_ is None else round_
+        after = await shell.router.answer(record.id, _reads(said), decider, shell.clock.now(), seen)
         await _tell(shell, after, f"{after.id} is {after.status}: “{_label(after)}”.")
 
     run(work, config, json)
@@ -135,6 +147,37 @@ def abandon(
         await _tell(shell, after, f"{after.id} is abandoned: whoever asked gets no answer.")
 
     run(work, config, json)
+
+
+def _is_consent(record: Clarification, said: str) -> bool:
+    from core.errors import AnswerRejected
+
+    try:
+        return record.asked.is_confirmation and _reads(said)(record).response == "accept"
+    except AnswerRejected:
+        return False
+
+
+def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: bool) -> None:
+    """Have the person at the prompt read what they accept, and say that they mean it.
+
+    Raises:
+        ConsentRefused: it is not accepted in the shell, or not by an agent.
+        BadInput: nobody is there to ask; typer.Abort: they said no.
+    """
+    from bot import consent
+    from core.errors import BadInput, ConsentRefused
+
+    wanted = record.asked.confirmation
+    if wanted is None or not decider.may_accept:
+        raise ConsentRefused(record.id)
+    if yes:
+        return
+    if not shell.out.terminal:
+        raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
+    for line in consent.whole_words(wanted):
+        shell.out.note(line)
+    typer.confirm(consent.ASK_AGAIN, abort=True, err=True)
 
 
 async def _meant(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarification:

@@ -59,7 +59,9 @@ class Shell:
 
     def decider(self, role: str | None = None) -> Decider:
         """Who decides: the person at the prompt, or the agent whose role is given."""
-        return Decider(self.me if role is None else f"agent:{role}", "shell")
+        if role is not None:
+            return Decider(f"agent:{role}", "shell")
+        return Decider(self.me, "shell", consent=self.settings.consent)
 
 
 @asynccontextmanager
@@ -102,7 +104,7 @@ def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
     folder = settings.ledger.directory
     new, used = not folder.exists(), settings.storage.path.exists()
     try:
-        ledger = FileLedger(folder, expected=used)
+        ledger = FileLedger(folder, expected=used, shell_consents=settings.consent)
     except OSError as error:
         where = settings.file or "clarify.toml"
         raise ConfigurationError(

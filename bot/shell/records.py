@@ -10,6 +10,7 @@ from bot import consent, inert
 from bot.rounds import BLANK, round_of
 from bot.shell.sheet import Cell, Column, Part, Table
 from bot.shell.times import exact, relative, when
+from core.adoption import author_of
 from core.clarification import Clarification, Entry, Status
 from core.clock import iso
 from core.waiting import answer_of
@@ -76,7 +77,7 @@ def record_json(record: Clarification) -> dict[str, Any]:
         "answer": answer.body if answer else None,
         "response": asked.response,
         "rationale": asked.rationale,
-        "decidedBy": asked.decided_by or (answer.from_ if answer else None),
+        "decidedBy": asked.decided_by or (author_of(answer.from_) if answer else None),
         "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
         "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
     }
@@ -173,7 +174,12 @@ def _ways(record: Clarification) -> Iterator[Part]:
         if extra := consent.extra_words(wanted):
             yield _indented(extra)
         yield f"{consent.silence_words(wanted)}."
-        yield Cell(f"Answer it: clarify answer {record.id} {wanted.allowed[0]}", style="dim")
+        ways = {
+            "accept": "To accept it: in Slack, on its card (here only where [shell] consent = true).",
+            "reject": f"To reject it: there, or: clarify answer {record.id} reject",
+        }
+        for decision in wanted.allowed:
+            yield Cell(ways[decision], style="dim")
         return
     if asked.context:
         yield f"Context:\n{_indented(asked.context)}"

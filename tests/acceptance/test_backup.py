@@ -86,6 +86,22 @@ async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: Scene) -> 
     assert sorted(tokens) == ["rpl_done", "rpl_open", "rpl_since"]
 
 
+async def test_answer_on_its_way_is_still_that_persons_after_a_restore(stage: Scene) -> None:
+    copy = stage.folder / "copy"
+    async with stage.bot():
+        card = await stage.ask()
+        await stage.producer.down()
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        done = await clarify(stage, "backup", str(copy))
+        assert done.code == 0, done.err
+    lost(stage)
+    done = await clarify(stage, "restore", str(copy))
+    assert done.code == 0, done.err
+    await stage.producer.up()
+    async with stage.bot():
+        assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
+
+
 def lost(stage: Scene) -> None:
     shutil.rmtree(stage.folder / "ledgers")
     for path in stage.folder.glob("clarify.db*"):

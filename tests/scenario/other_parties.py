@@ -56,6 +56,24 @@ def answers(body: str, *, role: str = "architect") -> Callable[[Json], None]:
     return change
 
 
+def in_a_persons_name(body: str, user: str, **claimed: Any) -> Callable[[Json], None]:
+    """The change of a program that writes all that the bot writes when that person answers, or what is `claimed`."""
+
+    def change(record: Json) -> None:
+        name = f"user:slack/T0LOCAL/{user}"
+        answers(body, role=name)(record)
+        record["aaep"] |= {
+            "response": body,
+            "label": body.title(),
+            "decidedBy": name,
+            "answeredAt": "2026-11-21T10:00:00.000Z",
+            "answeredBy": {"surface": "slack", "team": "T0LOCAL", "user": user},
+            "reply": "sending",
+        } | claimed
+
+    return change
+
+
 @contextmanager
 def database_locked(stage: Scene) -> Iterator[None]:
     """Another program has the bot's database to itself."""

@@ -12,6 +12,7 @@ import pytest
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.scenario.harness import TOKEN, Scene, config, controls, said
+from tests.scenario.other_parties import another_writes, answers, in_a_persons_name
 from tests.scenario.prompts import Project
 from tests.scenario.typist import command
 
@@ -161,6 +162,102 @@ async def test_command_and_shell_decide(stage: Scene) -> None:
         reply = await stage.reply("rpl_2")
         assert (reply["decision"], reply["decision_rationale"]) == ("reject", "never")
         await stage.now_says(again, "Answer: Reject")
+
+
+def resolves(body: str) -> Any:
+    """The change of an implementation that closes what nobody answered."""
+
+    def change(record: dict[str, Any]) -> None:
+        record["status"] = "resolved"
+        entry = {"round": record["round"], "from": "architect", "type": "resolution", "body": body}
+        record["thread"].append(entry | {"timestamp": "2026-11-21T10:00:00.000Z"})
+
+    return change
+
+
+FORGERIES = {
+    "an agent": (answers("accept"), "agent:architect"),
+    "a person": (answers("accept: go", role=f"user:slack/T0LOCAL/{ADE}"), f"ledger:user:slack/T0LOCAL/{ADE}"),
+    "somebody human": (answers("Accept.", role="human"), "ledger:human"),
+    "a resolution": (resolves("accept"), "agent:architect"),
+    "all fields": (in_a_persons_name("accept", ADE), f"ledger:user:slack/T0LOCAL/{ADE}"),
+    "an agent in all fields": (in_a_persons_name("accept", ADE, decidedBy="agent:x"), "ledger:user:slack"),
+    "a seal": (in_a_persons_name("accept", ADE, seal="00" * 32), f"ledger:user:slack/T0LOCAL/{ADE}"),
+}
+
+
+async def consent_is_refused(stage: Scene, first: Message, named: str) -> None:
+    """It is told in the thread, once, and a person decides."""
+    told = await stage.message("Not accepted")
+    assert told.thread_ts == first.ts
+    assert named in told.text
+    again = await stage.until(
+        lambda: next((c for c in stage.cards() if "Accept" in controls(c) and c.ts != first.ts), None)
+    )
+    assert stage.producer.replies == []
+    assert (await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Accept")).ok
+    reply = await decided(stage)
+    assert (reply["decision"], reply["decided_by"]) == ("accept", f"user:slack/T0LOCAL/{FOLAKE}")
+    assert sum("Not accepted" in each.text for each in stage.workspace.messages(AGENTS)) == 1
+
+
+@pytest.mark.parametrize("kind", FORGERIES)
+async def test_p5_program_that_writes_the_ledger_cannot_consent_for_a_person(stage: Scene, kind: str) -> None:
+    change, named = FORGERIES[kind]
+    async with stage.bot():
+        first = await confirm(stage)
+        await another_writes(stage, change)
+        await consent_is_refused(stage, first, named)
+
+
+@pytest.mark.parametrize("kind", ["an agent", "a person", "all fields", "a seal"])
+async def test_p5_nor_while_the_bot_is_down(stage: Scene, kind: str) -> None:
+    change, named = FORGERIES[kind]
+    async with stage.bot():
+        first = await confirm(stage)
+    await another_writes(stage, change)
+    async with stage.bot():
+        await consent_is_refused(stage, first, named)
+
+
+@pytest.mark.parametrize(
+    ("change", "by"),
+    [
+        (answers("reject: never"), "agent:architect"),
+        (in_a_persons_name("reject", ADE), f"ledger:user:slack/T0LOCAL/{ADE}"),
+    ],
+)
+async def test_other_writers_may_reject_under_their_own_name(stage: Scene, change: Any, by: str) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        await another_writes(stage, change)
+        reply = await decided(stage)
+        assert (reply["decision"], reply["decided_by"]) == ("reject", by)
+        assert f"<@{ADE}>" not in said(await stage.now_says(card, "Answer: Reject"))
+
+
+async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: Scene) -> None:
+    text = config(stage.producer.url)
+    async with stage.bot(text):
+        await confirm(stage)
+        shell, name = Project.at(stage.folder, text), "CLR-100001-001"
+        for command_line in (("answer", name, "accept"), ("answer", name, "accept", "--yes"),
+                             ("answer", name, "accept", "--as", "architect", "--yes"), ("resolve", name, "accept")):  # fmt: skip
+            refused = await shell.run(*command_line)
+            assert (refused.code, "asks for consent" in refused.err) == (4, True), command_line
+        # Whoever runs a command can point it to a configuration of their own.
+        open_shell = Project.at(stage.folder, text + "[shell]\nconsent = true\n")
+        asked_back = await open_shell.run("answer", name, "accept")
+        assert (asked_back.code, "Add --yes to confirm" in asked_back.err) == (2, True)
+        assert (await open_shell.run("answer", name, "accept", "--as", "architect", "--yes")).code == 4
+        assert (await open_shell.run("resolve", name, "accept")).code == 4
+        await open_shell.fine("answer", name, "accept", "--yes")
+        await stage.message("Not accepted")
+        assert stage.producer.replies == []
+    async with stage.bot(text + "[shell]\nconsent = true\n"):
+        await open_shell.fine("answer", name, "accept", "--yes")
+        reply = await decided(stage)
+        assert (reply["decision"], reply["decided_by"][:8]) == ("accept", "user:os/")
 
 
 async def test_only_what_the_agent_takes_is_offered(stage: Scene) -> None:

@@ -8,9 +8,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.scenario.harness import HurriedClock, Scene, controls, eventually, question, said, scene
-from tests.scenario.other_parties import another_writes, answers, bot_process, database_locked, marker
+from tests.scenario.other_parties import (
+    another_writes,
+    answers,
+    bot_process,
+    database_locked,
+    in_a_persons_name,
+    marker,
+)
 
 Json = dict[str, Any]
 
@@ -25,6 +34,19 @@ async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage
         shown = await stage.now_says(card, "agent:architect")
         assert not controls(shown)
     assert len(stage.producer.replies) == 1
+
+
+@pytest.mark.parametrize("reply_state", ["sending", "confirmed"])
+async def test_p5_program_that_writes_the_ledger_cannot_answer_as_a_person(
+    stage: Scene, reply_state: str
+) -> None:
+    async with stage.bot():
+        card = await stage.ask(accepted_response_kinds=["freetext"])
+        await another_writes(stage, in_a_persons_name("do it", ADE, reply=reply_state))
+        if reply_state == "sending":
+            assert (await stage.reply())["decided_by"] == f"ledger:user:slack/T0LOCAL/{ADE}"
+        shown = await stage.now_says(card, f"ledger:user:slack/T0LOCAL/{ADE}")
+        assert f"<@{ADE}>" not in said(shown)
 
 
 async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(stage: Scene) -> None:

@@ -282,7 +282,11 @@ def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: boo
     ("author", "decided_by"),
     [
         ("architect", "agent:architect"),
-        ("user:folake", "user:folake"),
+        ("agent:architect", "agent:architect"),
+        ("user:folake", "ledger:user:folake"),
+        ("ledger:somebody", "ledger:somebody"),
+        ("folake@example.com", "ledger:folake@example.com"),
+        ("human", "ledger:human"),
         ("a" * 300, ("agent:" + "a" * 300)[:256]),
     ],
 )

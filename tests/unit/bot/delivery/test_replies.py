@@ -75,7 +75,7 @@ def delivery(producer: Producer, paged: list[str], troubles: list[Exception], **
             raise troubles.pop()
         paged.append(clarification)
 
-    made = ReplyDelivery(rng=random.Random(1), on_refused=page, **parts)  # noqa: S311 - jitter
+    made = ReplyDelivery(rng=random.Random(1), on_refused=page, on_foreign=page, **parts)  # noqa: S311 - jitter
     made.use(producer)
     return made
 

@@ -293,6 +293,7 @@ class World:
                 clock=self.clock,
                 rng=rng,
                 on_refused=self._refused,
+                on_foreign=self._refused,
             ),
             clock=self.clock,
             rng=rng,
