@@ -76,11 +76,12 @@ class Folder:
         return found[0]
 
     def _looked_at(self) -> Iterator[tuple[int, Path] | Ignored]:
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                if match := self._name.fullmatch(entry.name):
-                    is_file = entry.is_file(follow_symlinks=False)
-                    yield self._judged(match[1], self.path / entry.name, is_file=is_file)
+        with os.scandir(self.path) as found:
+            entries = list(found)  # whoever asks may stop half way
+        for entry in entries:
+            if match := self._name.fullmatch(entry.name):
+                is_file = entry.is_file(follow_symlinks=False)
+                yield self._judged(match[1], self.path / entry.name, is_file=is_file)
 
     def _judged(self, digits: str, path: Path, *, is_file: bool) -> tuple[int, Path] | Ignored:
         if not is_file:
