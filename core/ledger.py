@@ -185,7 +185,7 @@ class FileLedger:
             return True
         try:
             folders = [each for each in (self.directory, self.archive.folder) if each.is_dir()]
-            if not any(_NAMED.fullmatch(entry.name) for each in folders for entry in os.scandir(each)):
+            if not any(_NAMED.fullmatch(path.name) for each in folders for path in each.iterdir()):
                 return False
             self._locks.private.mkdir(exist_ok=True)
         except OSError:
