@@ -133,7 +133,7 @@ class Assembly(Foundation):
             clock=clock,
             rng=rng,
             on_refused=self._refused,
-            on_foreign=self._foreign,
+            on_foreign=self._not_ours,
         )
         self.delivery = Delivery(
             settings=settings,
@@ -327,7 +327,7 @@ class Assembly(Foundation):
         await self.answers.restore(self.ledger)
         self.home.touch()
 
-    async def _foreign(self, clarification: str) -> None:
+    async def _not_ours(self, clarification: str) -> None:
         await self.watch.adopt(clarification)
 
     async def _refused(self, clarification: str) -> None:
