@@ -28,6 +28,11 @@ STALE_CARD = "This card is out of date: the question was asked again since. Plea
 UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
+NOT_KEPT = (
+    "Your reply could not be stored just now, so it does not count yet. I'll read it again as soon as the storage works; "
+    "you need not repeat it."
+)
+NOT_KEPT_HERE = "This could not be stored just now, so nothing was done. If nothing happens within some minutes, please send it again."
 _READ_LATE = "I could read it in Slack only after the decision, so it did not count."
 OTHER_BOT = "another bot is connected with the same Slack app, and gets clicks and replies that are meant for this one"
 ANOTHERS = (

@@ -103,12 +103,22 @@ class ThreadReplies:
         if not reply.text.strip() or is_talk(reply.text):
             return Words()
         try:
-            mine = await self._asked_in(reply)
+            mine = await self._asked_in(reply.channel, reply.thread_ts)
             if not mine and reply.to_app and not await self._memory.posted(reply.channel, reply.thread_ts):
                 return Words(phrases.ANOTHERS_THREAD, recorded=False)
             return await self._in_thread(mine, reply)
         except (ClarifyError, SlackError) as error:
             return _told(explained(error, "of this thread"))
+
+    async def may_answer(self, channel: str, thread_ts: str, text: str) -> bool:
+        """Whether a reply in this thread would be read as an answer to something that is open.
+
+        Raises:
+            StorageUnavailable, ClarifyError: it is not known now.
+        """
+        if not text.strip() or is_talk(text):
+            return False
+        return any(record.is_open for record in await self._asked_in(channel, thread_ts))
 
     async def changed(self, channel: str, ts: str) -> Words:
         """A reply was edited or deleted: if it was an answer, the thread is told that nothing changes.
@@ -125,12 +135,12 @@ class ThreadReplies:
             return Words()
         return Words(aloud=phrases.edit_ignored(record), key=f"edited:{channel}:{ts}")
 
-    async def _asked_in(self, reply: Reply) -> list[Clarification]:
+    async def _asked_in(self, channel: str, thread_ts: str) -> list[Clarification]:
         """What was asked in the thread, or is what the page that begins it is about."""
-        thread = await self._memory.thread_at(reply.channel, reply.thread_ts)
+        thread = await self._memory.thread_at(channel, thread_ts)
         if thread is not None:
             return await asked_in(thread, self._records, self._audiences)
-        paged = await self._page_threads.clarifications_at(reply.channel, reply.thread_ts)
+        paged = await self._page_threads.clarifications_at(channel, thread_ts)
         return [await self._desk.find(each) for each in paged]
 
     async def _in_thread(self, mine: list[Clarification], reply: Reply) -> Words:

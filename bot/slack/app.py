@@ -21,7 +21,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import SlackError
+from bot.errors import SlackError, StorageUnavailable
 from bot.slack.calls import ask_patiently
 from bot.slack.connection import Envelope, Json
 from bot.slack.haste import hurried
@@ -103,10 +103,12 @@ def build_app(*, web: AsyncWebClient, me: AuthorizeResult, surface: Surface) -> 
     return app
 
 
-def dispatcher(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Dispatch:
+def dispatcher(
+    app: AsyncApp, passed: Callable[[], None] = lambda: None, owed: Callable[[], None] = lambda: None
+) -> Dispatch:
     """Hands an envelope of Socket Mode to the app; returns what goes with its acknowledgement.
 
-    `passed` is told of each.
+    `passed` is told of each, `owed` of each event that was not taken: it has to be looked for.
     """
 
     async def dispatch(envelope: Envelope) -> Json | None:
@@ -115,16 +117,20 @@ def dispatcher(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Disp
         request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
         response = await _respond(app, request)
         if response.status != 200:
+            if _is_event(request):
+                owed()
             raise Unacknowledged(f"status {response.status}")
         return _payload(response)
 
     return dispatch
 
 
-def handler(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Handle:
+def handler(
+    app: AsyncApp, passed: Callable[[], None] = lambda: None, owed: Callable[[], None] = lambda: None
+) -> Handle:
     """Hands what came to the request URL to the app; returns the HTTP response.
 
-    `passed` is told of each.
+    `passed` is told of each, `owed` of each event that was not taken: it has to be looked for.
     """
 
     async def handle(delivery: Delivery) -> Answer:
@@ -133,8 +139,11 @@ def handler(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Handle:
         body = json.dumps(
             delivery.payload
         )  # Bolt takes text in this mode; how forms are read: `bot.slack.http`
-        response = await _respond(app, AsyncBoltRequest(mode="http", body=body, headers=headers))
+        request = AsyncBoltRequest(mode="http", body=body, headers=headers)
+        response = await _respond(app, request)
         if response.status != 200:
+            if _is_event(request):
+                owed()
             return Answer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
         content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
         return Answer(response.status, response.body, content_type)
@@ -143,16 +152,20 @@ def handler(app: AsyncApp, passed: Callable[[], None] = lambda: None) -> Handle:
 
 
 async def _respond(app: AsyncApp, request: AsyncBoltRequest) -> BoltResponse:
-    if request.body.get("type") == "event_callback":  # no person waits, and Slack sends it again
+    if _is_event(request):  # no person waits, and Slack sends it again
         return await app.async_dispatch(request)
     with hurried():
         return await app.async_dispatch(request)
 
 
+def _is_event(request: AsyncBoltRequest) -> bool:
+    return bool(request.body.get("type") == "event_callback")
+
+
 async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
     """Not acknowledged: Slack repeats an event, and shows an error to who clicked."""
     envelope = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
-    if isinstance(error, (Unacknowledged, SlackError)):
+    if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
         _log.warning("a listener gave up: %s %s", error, envelope)
     else:
         _log.error("a listener failed: %s %s", type(error).__name__, envelope, exc_info=error)

@@ -183,13 +183,13 @@ class SlackDoor:
     def _joined(self, app: AsyncApp) -> Line:
         """The app at the end of its line, which tells when something may have been missed."""
         if self.request_url is not None:
-            self.request_url.use(handler(app, self._ports.passed), self._returned)
+            self.request_url.use(handler(app, self._ports.passed, self._owe), self._returned)
             return self.request_url
         token = self._settings.secrets.app_token
         return SlackSocket(
             web=self._web,
             app_token=token.get_secret_value() if token else "",
-            dispatch=dispatcher(app, self._ports.passed),
+            dispatch=dispatcher(app, self._ports.passed, self._owe),
             clock=self._clock,
             jitter=self._rng.random,
             counted=self._ports.counted,

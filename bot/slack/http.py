@@ -73,6 +73,7 @@ class RequestUrl:
         self._handling: set[asyncio.Task[Answer]] = set()
         self._look: asyncio.Task[None] | None = None
         self._open = False
+        self._turned_away = False  # an event, before `start`
         self._since = clock.now()
         self._stopped = asyncio.Event()
 
@@ -100,6 +101,8 @@ class RequestUrl:
             raise RuntimeError("start() before use()")
         self._gaps.opened(self._clock.now())
         self._open, self._since = not self._stopped.is_set(), self._clock.now()
+        if self._turned_away:  # it may have come too late for what was looked for before
+            self._look_for_missed()
 
     async def wait(self) -> None:
         """Returns after `stop`."""
@@ -140,6 +143,7 @@ class RequestUrl:
     async def _admitted(self, delivery: Delivery) -> Answer:
         if not self._open or self._handle is None:
             _log.warning("not ready for what Slack sent", type=_kind(delivery.payload))
+            self._turned_away = self._turned_away or delivery.payload.get("type") == "event_callback"
             return Answer.trouble(503, "NOT_READY", "not ready to take events and clicks")
         dropped = delivery.payload.get("type") == "app_rate_limited"
         if self._gaps.heard(self._clock.now(), retried=delivery.attempt > 0, dropped=dropped):

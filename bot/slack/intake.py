@@ -7,6 +7,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
+from bot import phrases
 from bot.desk import Person
 from bot.errors import StorageUnavailable
 from bot.ports import Place, SlackMemory, Teller
@@ -16,6 +17,7 @@ from bot.slack.asides import Asides
 from bot.slack.hearing import KINDS, Heard
 from bot.slack.later import Later
 from core.clock import Clock
+from core.errors import ClarifyError
 
 _log = logging.getLogger("clarify.slack.intake")
 _AGAIN_AFTER = (0.2, 1.0, 5.0, 15.0)
@@ -56,14 +58,23 @@ class Intake:
         self._in_work: set[str] = set()
         self._resumed: set[str] = set()
         self._left: set[str] = set()
+        self._unkept: set[str] = set()  # whose authors were told
 
     async def take(self, heard: Heard) -> bool:
         """Keep what was heard and let it be handled; False if it was taken before.
 
         Raises:
-            StorageUnavailable: it was not kept.
+            StorageUnavailable: it was not kept; whoever sent it owes it to us again.
         """
-        if not await self._memory.take_slack_event(heard.key, heard.body()):
+        try:
+            fresh = await self._memory.take_slack_event(heard.key, heard.body())
+        except StorageUnavailable:
+            if heard.key not in self._unkept:
+                self._unkept.add(heard.key)
+                self._later.run(self._tell_not_kept(heard), "tell that a reply was not kept")
+            raise
+        self._unkept.discard(heard.key)
+        if not fresh:
             return False
         self._enqueue(heard)
         return True
@@ -149,6 +160,24 @@ class Intake:
         if words.aloud is not None:
             await self._teller.say(place, words.key, words.aloud, words.blocks)
         await self._memory.slack_event_done(heard.key)
+
+    async def _tell_not_kept(self, heard: Heard) -> None:
+        """A word to its author, if it was meant for us and that can be known now."""
+        if heard.kind in {"edited", "deleted"} or heard.user == self.bot_user:
+            return
+        place = Place(heard.channel, heard.thread_ts or None)
+        if heard.kind != "said":
+            await self._teller.tell(heard.user, place, phrases.NOT_KEPT_HERE)
+            return
+        if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
+            return
+        try:
+            mine = await self._replies.may_answer(heard.channel, heard.thread_ts, self.plain(heard.text))
+        except (StorageUnavailable, ClarifyError) as error:
+            _log.warning("whether somebody has to be told is not known: %s", error)
+            return
+        if mine:
+            await self._teller.tell(heard.user, place, phrases.NOT_KEPT)
 
     async def _given_up(self, heard: Heard) -> Words | None:
         """What its author was, or was about to be, told when the process ended."""

@@ -1,0 +1,93 @@
+"""Promise P10 where a reply could not be kept: nobody acknowledged it, so it is looked for again, without a restart."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from bot.main import Bot
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from tests.scenario.harness import Scene, scene
+from tests.scenario.test_http_mode import SOON, in_use
+
+MODES = ["socket", "http"]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    monkeypatch.setattr("bot.delivery.store._BUSY_MS", 20)
+    async with scene(tmp_path, SOON) as made:
+        yield made
+
+
+def running(stage: Scene, mode: str) -> AbstractAsyncContextManager[Bot]:
+    return stage.bot() if mode == "socket" else in_use(stage)
+
+
+@contextmanager
+def storage_busy(stage: Scene) -> Iterator[None]:
+    """Somebody else writes into the storage, for longer than Slack tries."""
+    other = sqlite3.connect(stage.folder / "clarify.db", isolation_level=None)
+    try:
+        other.execute("begin immediate")
+        yield
+        other.execute("rollback")
+    finally:
+        other.close()
+
+
+async def refused_for_good(stage: Scene) -> None:
+    """Slack gave up."""
+    await stage.until(lambda: any(a.attempt == 3 and not a.ok for a in stage.workspace.acks))
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_back(
+    stage: Scene, mode: str
+) -> None:
+    stage.slack_waits(1.0)
+    async with running(stage, mode) as bot:
+        card = await stage.ask()
+        await bot.messages.in_flight.settled()
+        with storage_busy(stage):
+            await stage.workspace.post(ADE, AGENTS, "no", thread_ts=card.ts)
+            told = await stage.whisper(ADE, "could not be stored")
+            assert told.thread_ts == card.ts
+            await refused_for_good(stage)
+            assert stage.record()["status"] == "pending"
+        assert (await stage.reply())["response"] is False
+    assert len(stage.workspace.ephemerals(ADE)) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: Scene, mode: str) -> None:
+    stage.slack_waits(1.0)
+    async with running(stage, mode) as bot:
+        first = await stage.ask("rpl_1")
+        await bot.messages.in_flight.settled()
+        with storage_busy(stage):
+            await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
+            await refused_for_good(stage)
+            assert (await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")).ok
+        assert (await stage.reply("rpl_1"))["response"] is True
+        await stage.whisper(ADE, "written in time")
+
+
+async def test_talk_that_could_not_be_kept_gets_no_word(stage: Scene) -> None:
+    stage.slack_waits(1.0)
+    async with stage.bot() as bot:
+        card = await stage.ask()
+        await bot.messages.in_flight.settled()
+        with storage_busy(stage):
+            await stage.workspace.post(ADE, AGENTS, "note: lunch?", thread_ts=card.ts)
+            elsewhere = await stage.workspace.post(ADE, AGENTS, "lunch?")
+            await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=elsewhere.ts)
+            await stage.until(
+                lambda: len([a for a in stage.workspace.acks if a.attempt == 3 and not a.ok]) == 2
+            )
+    assert not stage.workspace.ephemerals(ADE)
+    assert not stage.workspace.ephemerals(FOLAKE)
