@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -99,15 +99,23 @@ async def _places_and_people(
         if known[name].ok:
             yield known[name]._replace(subject=dotted(place))
     usable = {name for name, found in known.items() if found.ok}
-    for index, route in enumerate(settings.routes):
-        if route.channel in usable and usable.isdisjoint(route.answerers) and MEMBERS in route.answerers:
+    for place, answerers, channel in _lists(settings):
+        if channel in usable and usable.isdisjoint(answerers) and MEMBERS in answerers:
             try:
-                await check_answerers((MEMBERS,), route.channel, People(bot), home)
+                await check_answerers((MEMBERS,), channel, People(bot), home)
             except NobodyCouldAnswer as error:
-                place = ("routes", index, "answerers")
                 mend = "invite people to the channel, or name users (U…) or user groups (S…)"
                 finding = wrong(dotted(place), "; ".join(error.problems), mend)
                 yield _located(settings, finding, MEMBERS, [place])
+
+
+def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str | None]]:
+    """Who may answer where: the key, whom it names, the channel."""
+    for index, route in enumerate(settings.routes):
+        yield ("routes", index, "answerers"), route.answerers, route.channel
+    for role, responder in settings.responders.items():
+        if responder.kind == "people":
+            yield ("responders", role, "people"), responder.answerers, responder.channel
 
 
 async def _ask_about(bot: AsyncWebClient, name: str) -> Mapping[str, Any]:

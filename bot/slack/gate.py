@@ -221,17 +221,22 @@ class Gate:
     async def _learn_membership(
         self, facts: _Facts, route: RouteSettings, channel: str, *, fresh: bool
     ) -> None:
-        user, team = facts.profile.id, facts.profile.team
+        team = facts.profile.team
         # Slack need not tell us of people who are at home elsewhere, and only full members need the channel's list.
         if team not in {self._home.team, ""} and not self._home.enterprise:
             return
-        members: frozenset[str] = frozenset()
         if MEMBERS in route.answerers:
-            members = await self._people.members(channel, fresh=fresh)
+            facts.profile, facts.members = await asyncio.gather(
+                self._described(facts.profile, fresh=fresh), self._people.members(channel, fresh=fresh)
+            )
+        else:
+            facts.profile = await self._described(facts.profile, fresh=fresh)
+
+    async def _described(self, person: Profile, *, fresh: bool) -> Profile:
+        """As Slack describes them; somebody whom it does not tell about is a stranger."""
         try:
-            facts.profile = await self._people.profile(user, fresh=fresh)
+            return await self._people.profile(person.id, fresh=fresh)
         except SlackRefusedError as error:
             if error.code not in UNTOLD:
                 raise
-            facts.profile = replace(facts.profile, is_stranger=True)
-        facts.members = members
+            return replace(person, is_stranger=True)

@@ -18,6 +18,7 @@ from bot.main import Bot
 from bot.settings import parse_settings, prepare_folders
 from bot.workspace import Options, Workspace
 from bot.workspace.controls import controls as found_controls
+from bot.workspace.controls import find
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
@@ -250,6 +251,13 @@ def url_of(bot: Bot) -> str:
 def said(message: Message) -> str:
     """All that a message shows: its fallback text and its blocks."""
     return f"{message.text}\n{json.dumps(message.blocks, ensure_ascii=False)}"
+
+
+def of_a_click(stage: Scene, user: str, card: Message) -> dict[str, Any]:
+    """What Slack sends of a press on **Yes**."""
+    control = find(card.blocks, "Yes", kinds={"button"})
+    make = stage.workspace.people._make
+    return make.block_action_in_message(user, card, control, {"type": "button"}, {})
 
 
 def controls(message: Message | View) -> list[str]:

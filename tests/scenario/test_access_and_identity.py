@@ -11,10 +11,9 @@ import pytest
 from bot.errors import ConfigurationError
 from bot.main import Bot
 from bot.slack import haste
-from bot.workspace.controls import find
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
-from bot.workspace.state import Message, User
-from tests.scenario.harness import Scene, config, eventually, url_of
+from bot.workspace.state import User
+from tests.scenario.harness import Scene, config, eventually, of_a_click, url_of
 
 
 @pytest.mark.parametrize(
@@ -341,10 +340,3 @@ async def test_p5_click_that_names_no_team_is_of_the_home_team(
         assert (await stage.reply())["decided_by"] == f"user:slack/{team}/{ADE}"
     by = stage.record()["aaep"]["answeredBy"]
     assert by == {"surface": "slack", "team": team, "user": ADE}
-
-
-def of_a_click(stage: Scene, user: str, card: Message) -> dict[str, Any]:
-    """What Slack sends of a press on **Yes**."""
-    control = find(card.blocks, "Yes", kinds={"button"})
-    make = stage.workspace.people._make
-    return make.block_action_in_message(user, card, control, {"type": "button"}, {})

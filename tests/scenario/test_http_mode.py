@@ -17,7 +17,7 @@ from bot.main import Bot
 from bot.settings import parse_settings, prepare_folders
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
-from tests.scenario.harness import HurriedClock, Scene, config, controls, scene
+from tests.scenario.harness import HurriedClock, Scene, config, controls, of_a_click, scene
 
 SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 
@@ -68,6 +68,16 @@ async def in_use(stage: Scene) -> AsyncIterator[Bot]:
     async with serving(stage) as joined:
         await stage.workspace.use_request_url(joined.url)
         yield joined.bot
+
+
+async def test_click_that_names_no_team_is_of_the_home_team(stage: Scene) -> None:
+    async with in_use(stage):
+        card = await stage.ask()
+        payload = of_a_click(stage, ADE, card)
+        payload["team"] = None
+        del payload["user"]["team_id"]
+        assert (await stage.workspace.link.deliver("interactive", payload)).ok
+        assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
 
 
 async def test_question_is_answered_by_a_click(stage: Scene) -> None:

@@ -539,12 +539,16 @@ async def test_check_tells_of_slack_being_away_once(configure: Configure, worksp
 async def test_check_tells_of_a_route_that_nobody_could_answer(
     configure: Configure, workspace: Workspace, answerers: str
 ) -> None:
-    settings = configure(f'[[routes]]\nchannel = "{AGENTS}"\n{answerers}')
+    settings = configure(
+        f'[[routes]]\nchannel = "{AGENTS}"\n{answerers}\n[responders.pm]\npeople = ["{AGENTS}"]'
+    )
     for user in (FOLAKE, ADE, ONCALL):
         workspace.change_user(user, hidden="user_not_visible")
-    nobody = f"routes[0].answerers: nobody could answer in {AGENTS}"
-    found = await wrong(settings)
-    assert [line[: len(nobody)] for line in found] == ([] if answerers else [nobody])
+    found = [line.partition(";")[0] for line in await wrong(settings)]
+    nobody = [
+        f"{key}: nobody could answer in {AGENTS}" for key in ("routes[0].answerers", "responders.pm.people")
+    ]
+    assert found == (nobody[1:] if answerers else nobody)
 
 
 async def test_check_of_an_org_wide_installation(configure: Configure, workspace: Workspace) -> None:
