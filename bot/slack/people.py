@@ -26,9 +26,8 @@ _KEEP = 300.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
 _PAGE = 1000
-_PATIENCE = (
-    0.3  # seconds, where a fact is there that only is out of date: a click has less than one for all look-ups
-)
+# Seconds that Slack has where a fact is there that only is out of date: a click has less than one for all look-ups.
+_PATIENCE = 0.3
 _NO_CHANNEL = frozenset({"channel_not_found", "not_in_channel", "is_archived"})
 _FACTS = UNTOLD | NO_GROUP | _NO_CHANNEL
 _log = logging.getLogger("clarify.slack")
