@@ -26,8 +26,13 @@ _WITH = ("", "-wal", "-shm")
 _ISSUES_LEFT_OUT, _NUMBERS_LEFT_OUT, _PAGES_LEFT_OUT = 1000, 100, 1000
 
 
-def restore(folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, replace: bool) -> Manifest:
+def restore(
+    folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, replace: bool, copy: bool = False
+) -> Manifest:
     """Verify the backup in `folder`, then have the ledgers and the storage be as they were.
+
+    It stays the same installation: buttons in Slack go on working. With `copy` it becomes another one beside the first,
+    and buttons that the first posted decide nothing here.
 
     The storage comes last: killed before, the same call (with `replace`) does it again.
 
@@ -49,7 +54,7 @@ def restore(folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, repl
             _put_ledgers(folder, upkeep, manifest)
             _put_key(folder / KEY, upkeep.private / KEY)
             if manifest.storage_version is not None:
-                _put_storage(folder / DATABASE, database, now)
+                _put_storage(folder / DATABASE, database, now, copy=copy)
         except OSError as error:
             raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
     return manifest
@@ -100,7 +105,7 @@ def _put_key(source: Path, key: Path) -> None:
             pass
 
 
-def _put_storage(source: Path, database: Path, now: datetime) -> None:
+def _put_storage(source: Path, database: Path, now: datetime, *, copy: bool) -> None:
     """Packed on the way, so that from then on it can give space back."""
     draft = Path(f"{database}.restoring")
     try:
@@ -109,6 +114,8 @@ def _put_storage(source: Path, database: Path, now: datetime) -> None:
             db.execute("update counters set value = value + ? where name = 'issue'", (_ISSUES_LEFT_OUT,))
             _leave_out_pages(db, now)
             _begin_streams_anew(db, now)
+            if copy:
+                _become_another(db)
             db.execute("pragma auto_vacuum = incremental")
             db.execute("vacuum")
         handle = os.open(draft, os.O_RDWR)
@@ -139,6 +146,12 @@ def _begin_streams_anew(db: sqlite3.Connection, now: datetime) -> None:
     for producer, epoch in db.execute("select producer, epoch from pushing").fetchall():
         fresh = hashlib.blake2b(f"{epoch} {now.isoformat()}".encode(), digest_size=6).hexdigest()
         db.execute("update pushing set epoch = ? where producer = ?", (fresh, producer))
+
+
+def _become_another(db: sqlite3.Connection) -> None:
+    if not db.execute("select 1 from sqlite_master where name = 'installation'").fetchone():
+        return  # of a release without the id: the next start makes one
+    db.execute("update installation set id = lower(hex(randomblob(8))), others = 0, told_at = null")
 
 
 _PLACES = {

@@ -55,6 +55,9 @@ def restore(
     replace: Annotated[
         bool, typer.Option("--replace", help="Move aside what is there (before-restore-…).")
     ] = False,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Make it another installation, beside the one that was backed up.")
+    ] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -63,7 +66,8 @@ def restore(
     def put(shell: Shell, upkeep: Upkeep) -> Manifest:
         from bot.retention.restoring import restore as put_back
 
-        return put_back(folder, upkeep, shell.settings.storage.path, now=shell.clock.now(), replace=replace)
+        now = shell.clock.now()
+        return put_back(folder, upkeep, shell.settings.storage.path, now=now, replace=replace, copy=copy)
 
     _with_ledgers(put, f"Restored {folder}", config, json=json)
 

@@ -340,3 +340,25 @@ async def test_backup_that_fails_leaves_nothing(
     with pytest.raises(BackupError, match="No space left"):
         backup(upkeep, tmp_path / "none.db", tmp_path / "copy", now=NOW, release="1")
     assert not [path for path in tmp_path.glob("*") if path != upkeep.directory]  # noqa: ASYNC240 - nobody waits
+
+
+@pytest.mark.parametrize("more", [(), ("--copy",)])
+async def test_restored_bot_keeps_its_buttons_and_a_copy_does_not(
+    stage: Scene, more: tuple[str, ...]
+) -> None:
+    copy = stage.folder / "copy"
+    async with stage.bot() as bot:
+        before = bot.store.installation
+        card = await stage.ask()
+        assert (await clarify(stage, "backup", str(copy))).code == 0
+    lost(stage)
+    done = await clarify(stage, "restore", str(copy), *more)
+    assert done.code == 0, done.err
+    async with stage.bot() as bot:
+        assert (bot.store.installation == before) is (not more)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        if more:
+            await stage.whisper(FOLAKE, "another installation of clarify-bot")
+            assert stage.record()["status"] == "pending"
+        else:
+            assert (await stage.reply())["response"] is True

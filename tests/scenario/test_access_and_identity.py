@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,8 +15,17 @@ from bot.errors import ConfigurationError
 from bot.main import Bot
 from bot.slack import haste
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
-from bot.workspace.state import User
-from tests.scenario.harness import Scene, config, eventually, of_a_click, url_of
+from bot.workspace.state import Ephemeral, User
+from tests.scenario.harness import (
+    PATIENT,
+    Scene,
+    config,
+    controls,
+    eventually,
+    of_a_click,
+    scene,
+    url_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -340,3 +352,46 @@ async def test_p5_click_that_names_no_team_is_of_the_home_team(
         assert (await stage.reply())["decided_by"] == f"user:slack/{team}/{ADE}"
     by = stage.record()["aaep"]["answeredBy"]
     assert by == {"surface": "slack", "team": team, "user": ADE}
+
+
+async def test_p6_refused_click_is_said_where_the_click_was(stage: Scene) -> None:
+    """Not in the card's thread, which nobody who clicks in the channel has open."""
+    async with stage.bot():
+        root = await stage.ask("rpl_1", question="First?")
+        broadcast = await stage.ask("rpl_2", question="Second?")  # in the thread, and in the channel
+        assert broadcast.thread_ts == root.ts
+        for card in (root, broadcast):
+            known = len(stage.workspace.ephemerals(GIO))
+            await stage.workspace.click(GIO, AGENTS, card.ts, label="Yes")
+            told = (await stage.until(partial(_whispered, stage, known)))[0]
+            assert "You cannot answer this" in told.text
+            assert (told.channel, told.thread_ts) == (AGENTS, None)
+        assert stage.calls("response_url") == 2
+        assert stage.calls("chat.postEphemeral") == 0
+        assert {stage.record(number=number)["status"] for number in (0, 1)} == {"pending"}
+
+
+def _whispered(stage: Scene, known: int) -> list[Ephemeral]:
+    return stage.workspace.ephemerals(GIO)[known:]
+
+
+async def test_p6_refused_click_in_a_thread_is_said_there(stage: Scene) -> None:
+    async with stage.bot():
+        root = await stage.ask("rpl_1", question="First?")
+        await stage.ask("rpl_2", question="Second?")
+        await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=root.ts)
+        which = await stage.message("Which question is this an answer to?")
+        await stage.workspace.click(ADE, AGENTS, which.ts, label=controls(which)[0])
+        told = await stage.whisper(ADE, "Only the person who wrote the reply")
+        assert (told.channel, told.thread_ts) == (AGENTS, root.ts)
+        assert stage.calls("response_url") == 1
+
+
+async def test_p6_refused_click_whose_response_url_does_not_work_is_said_beside_it(tmp_path: Path) -> None:
+    async with scene(tmp_path, replace(PATIENT, response_uses=0)) as stage, stage.bot():
+        card = await stage.ask("rpl_1", question="First?")
+        await stage.ask("rpl_2", question="Second?")
+        await stage.workspace.click(GIO, AGENTS, card.ts, label="Yes")
+        told = await stage.whisper(GIO, "You cannot answer this")
+        assert (told.channel, told.thread_ts) == (AGENTS, None)
+        assert stage.calls("chat.postEphemeral") == 1

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from httpx import ASGITransport, AsyncClient
 
+import bot.foundation
 from bot.check import local
 from bot.delivery.peek import connections
 from bot.demo.producer import DemoProducer
+from bot.render import Renderer
 from bot.serving import application
-from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.scenario.harness import HurriedClock, Scene, eventually, scene
 
 
@@ -75,18 +78,18 @@ async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_
     async with elsewhere(stage) as anew:
         async with stage.bot():
             old = await stage.ask("rpl_1", question="Delete the backups?")
-        async with anew.bot() as bot:
+        async with anew.bot() as running:
             stage.workspace.faults.add("chat.postMessage", "drop")
             new = await anew.ask("rpl_2", question="Start the tests?")
-            await bot.messages.in_flight.settled()
-            row = await bot.messages.get("card:CLR-100001-001:1")
+            await running.messages.in_flight.settled()
+            row = await running.messages.get("card:CLR-100001-001:1")
             assert row is not None
             assert row.ts == new.ts != old.ts
 
 
 async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(stage: Scene) -> None:
     """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
-    async with stage.bot() as bot:
+    async with stage.bot() as running:
         stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
         stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)
         card = await stage.ask()
@@ -94,7 +97,7 @@ async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_i
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply())["response"] is True
         await stage.now_says(card, f"<@{FOLAKE}>")
-        row = await bot.messages.get("card:CLR-100001-001:1")
+        row = await running.messages.get("card:CLR-100001-001:1")
         assert row is not None
         assert row.ts == card.ts
         assert stage.calls("chat.postMessage", ok=False) == 1
@@ -109,15 +112,118 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         scene(tmp_path, clock=clock) as stage,
         elsewhere(stage) as other,
         other.bot(),
-        stage.bot() as bot,
+        stage.bot() as running,
     ):
-        told = await eventually(lambda: bot.door.other_bots)
+        told = await eventually(lambda: running.door.other_bots)
         assert "another bot is connected with the same Slack app" in told
-        async with AsyncClient(transport=ASGITransport(application(bot)), base_url="http://127.0.0.1") as web:
+        async with AsyncClient(
+            transport=ASGITransport(application(running)), base_url="http://127.0.0.1"
+        ) as web:
             answer = await web.get("/readyz")
         assert answer.status_code == 200
         assert [each["name"] for each in answer.json()["degraded"]] == ["slack app"]
-        await stage.until(lambda: connections(bot.settings.storage.path))
-        found = {each.subject: each for each in local.probe(bot.settings)}
+        await stage.until(lambda: connections(running.settings.storage.path))
+        found = {each.subject: each for each in local.probe(running.settings)}
         assert not found["slack app"].ok
         assert "another bot" in found["slack app"].text
+
+
+async def test_modal_page_list_and_home_of_another_installation_decide_nothing(stage: Scene) -> None:
+    """They stand on no message that could be looked up, or were opened before the files were replaced."""
+    workspace = stage.workspace
+    free_text = {"accepted_response_kinds": ["freetext"]}
+    async with elsewhere(stage) as anew:
+        async with stage.bot():
+            card = await stage.ask("rpl_1", question="Which name?", **free_text)
+            await workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
+            await stage.modal(FOLAKE)
+            await workspace.command(ADE, AGENTS, "/clarify")
+            listed = await stage.whisper(ADE, "Which name?", timeout=5)
+            await workspace.open_home(ADE)
+            await stage.until(lambda: "Answer…" in str(workspace.home(ADE)))
+            await workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 look at it")
+            page = await stage.page("Which name?")
+        async with anew.bot():
+            await anew.ask("rpl_2", question="Which port?", **free_text)
+            before = anew.record()
+            outcome = await workspace.submit_view(FOLAKE, {"answer.freetext": "production"})
+            assert "another installation" in str(outcome.errors)
+            await workspace.press_ephemeral(ADE, listed, "Answer…")
+            await anew.whisper(ADE, "another installation")
+            assert not workspace.views(ADE)
+            await workspace.press_home(ADE, "Answer…")
+            assert "another installation" in str((await anew.modal(ADE)).payload)
+            await workspace.click(ONCALL, page.channel, page.ts, label="Take")
+            await anew.whisper(ONCALL, "another installation")
+            assert anew.record() == before
+
+
+async def test_modal_that_hands_over_of_another_installation_decides_nothing(stage: Scene) -> None:
+    async with elsewhere(stage) as anew:
+        async with stage.bot():
+            await stage.ask("rpl_1", question="Delete the backups?")
+            await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 look at it")
+            page = await stage.page("Delete the backups?")
+            await stage.workspace.click(ONCALL, page.channel, page.ts, label="Hand to…")
+            view = await stage.modal(ONCALL)
+        async with anew.bot():
+            await anew.ask("rpl_2", question="Start the tests?")
+            await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 look at it")
+            before = await anew.until(lambda: anew.record()["status"] == "escalated" and anew.record())
+            await stage.workspace.choose_user(ONCALL, view, FOLAKE)
+            await stage.workspace.submit_view(ONCALL)
+            assert "another installation" in str((await anew.modal(ONCALL)).payload)
+            assert anew.record() == before
+
+
+async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_as_ours(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their payloads name no installation."""
+    async with elsewhere(stage) as other:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(bot.foundation, "Renderer", lambda _: Renderer())
+            async with stage.bot():
+                ours = await stage.ask("rpl_1", question="Delete the backups?")
+                await stage.ask("rpl_3", question="Restart?", session="sess_three")
+                await stage.workspace.command(
+                    FOLAKE, AGENTS, "/clarify", "escalate CLR-100002-001 look at it"
+                )
+                page = await stage.page("Restart?")
+            async with other.bot():
+                theirs = await other.ask("rpl_2", question="Start the tests?")
+        assert "2|" not in str([each.blocks for each in (ours, page, theirs)])
+        async with stage.bot():
+            await stage.workspace.click(FOLAKE, AGENTS, theirs.ts, label="Yes")
+            await stage.whisper(FOLAKE, "I did not post this message")
+            assert stage.record()["status"] == "pending"
+            await stage.workspace.click(FOLAKE, AGENTS, ours.ts, label="Yes")
+            assert (await stage.reply("rpl_1"))["response"] is True
+            await stage.workspace.click(ONCALL, page.channel, page.ts, label="No")
+            assert (await stage.reply("rpl_3"))["response"] is False
+
+
+async def test_press_of_an_earlier_release_on_a_card_whose_post_is_in_doubt_counts(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bot.foundation, "Renderer", lambda _: Renderer())
+    async with stage.bot():
+        stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
+        stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)
+        card = await stage.ask()
+        await stage.until(lambda: stage.calls("conversations.history", ok=False))
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
+
+
+async def test_page_whose_post_is_in_doubt_can_be_taken_and_answered(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask()
+        stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
+        stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)
+        await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 look at it")
+        page = await stage.page("Shall I go on?")
+        await stage.workspace.click(ONCALL, page.channel, page.ts, label="Take")
+        await stage.now_says(page, f"Taken by <@{ONCALL}>")
+        await stage.workspace.click(ONCALL, page.channel, page.ts, label="Yes")
+        assert (await stage.reply())["response"] is True
