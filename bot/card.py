@@ -273,7 +273,7 @@ def _deadline(shown: Round, *, terse: bool) -> tuple[Words, ...]:
 
 
 def _is_cut_default(shown: Round) -> bool:
-    return inert.size(shown.asked.default_response or "") > _SMALL
+    return inert.size(answers.default_label(shown.asked)) > _SMALL
 
 
 def _who(shown: Round) -> str:

@@ -147,7 +147,7 @@ def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], st
 
 
 def _expired(asked: Aaep) -> str:
-    default = inert.plain(asked.default_response or "").strip()
+    default = inert.plain(answers.default_label(asked)).strip()
     told = f"was told to assume {_quoted(default)}" if default else "had no default to assume"
     return f"it expired{_when(asked.expires_at)}; the agent {told}"
 

@@ -136,7 +136,7 @@ def _deadline(shown: Round, limit: int) -> str:
 
 
 def _clips_default(shown: Round) -> bool:
-    return inert.size(shown.asked.default_response or "") > _DEFAULT_LIMIT
+    return inert.size(answers.default_label(shown.asked)) > _DEFAULT_LIMIT
 
 
 def _closed_by(shown: Round) -> str:

@@ -201,7 +201,7 @@ def default_words(asked: Aaep, limit: int) -> str:
     """What happens if nobody answers, with at most `limit` of the agent's own words."""
     if asked.confirmation:
         return consent.silence_words(asked.confirmation)
-    if default := inert.plain(asked.default_response or "").strip():
+    if default := inert.plain(answers.default_label(asked)).strip():
         return f"If nobody answers, the agent assumes “{inert.clip(default, limit)}”"
     if asked.expires_at is None:
         return ""
@@ -226,7 +226,7 @@ def closed_words(shown: Round, limit: int) -> str:
 def _expired_words(asked: Aaep, limit: int) -> str:
     if asked.confirmation and (told := consent.expired_words(asked.confirmation)):
         return told
-    if default := inert.plain(asked.default_response or "").strip():
+    if default := inert.plain(answers.default_label(asked)).strip():
         return f"Expired; the agent was told to assume “{inert.clip(default, limit)}”"
     return "Expired; the agent had no default to assume"
 

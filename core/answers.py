@@ -29,6 +29,7 @@ _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
 _DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?", re.IGNORECASE | re.DOTALL)
 _LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
+_ISOLATES = re.compile("[\u2066-\u2069]")  # around right-to-left words, where they are shown
 _INDEX = re.compile(r"[#(]?(\d{1,6})[.)]?")
 
 
@@ -125,6 +126,16 @@ def from_decision(asked: Aaep, decision: Decision, rationale: str = "") -> Answe
             f"The reason has {len(why)} characters; an agent takes at most {RATIONALE_LIMIT}."
         )
     return Answer(decision, _LABELS[decision], why or None)
+
+
+def default_label(asked: Aaep) -> str:
+    """What the agent assumes if nobody answers, as people read it: a choice by its label. Empty: it has no default."""
+    default = asked.default_response or ""
+    labels = {_fold(option.value): option.label for option in asked.choices}
+    if _fold(default) in labels:
+        return labels[_fold(default)]
+    parts = [_fold(part) for part in default.split(",")] if asked.multi_select else []
+    return ", ".join(labels[part] for part in parts) if parts and labels.keys() >= set(parts) else default
 
 
 def hint(asked: Aaep) -> str:
@@ -261,7 +272,7 @@ def _pick(asked: Aaep, names: dict[str, set[int]], words: str) -> int | None:
 
 
 def _fold(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return " ".join(_ISOLATES.sub("", text).casefold().split())
 
 
 def describe(response: Response) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core import answers
 from core.clarification import Clarification, Why
 
 LIMIT = 1500
@@ -89,7 +90,7 @@ def _options(record: Clarification) -> list[str]:
 
 
 def _otherwise(record: Clarification) -> list[str]:
-    default = record.asked.default_response
+    default = answers.default_label(record.asked)
     return [f"Assumed otherwise: {_clip(default, 100)}"] if default else []
 
 

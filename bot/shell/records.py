@@ -10,6 +10,7 @@ from bot import consent, inert
 from bot.rounds import BLANK, round_of
 from bot.shell.sheet import Cell, Column, Part, Table
 from bot.shell.times import exact, relative, when
+from core import answers
 from core.adoption import author_of
 from core.clarification import Clarification, Entry, Status
 from core.clock import iso
@@ -186,7 +187,7 @@ def _ways(record: Clarification) -> Iterator[Part]:
     for number, option in enumerate(asked.choices, 1):
         yield f"  {number}. {inert.line(option.label) or BLANK}"
     if asked.default_response:
-        yield f"If nobody answers, the agent assumes: {_indented(asked.default_response).strip()}"
+        yield f"If nobody answers, the agent assumes: {_indented(answers.default_label(asked)).strip()}"
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
     yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
 

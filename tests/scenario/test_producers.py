@@ -212,12 +212,29 @@ async def test_end_of_a_session_voids_what_is_open(stage: Scene, kind: str, word
         assert controls(stage.workspace.message(AGENTS, other.ts)) == ["Yes", "No"]
 
 
+CHOOSE: dict[str, Any] = {
+    "accepted_response_kinds": ["multiple_choice"],
+    "choices": [
+        {"value": "change-01", "label": "Change 1: the header"},
+        {"value": "change-02", "label": "Change 2"},
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
         (
             {"default_response": "Wait till Monday"},
             "Expired; the agent was told to assume “Wait till Monday”",
+        ),
+        (
+            CHOOSE | {"default_response": "change-01"},
+            "Expired; the agent was told to assume “Change 1: the header”",
+        ),
+        (
+            CHOOSE | {"default_response": "change-02, change-01", "multi_select": True},
+            "Expired; the agent was told to assume “Change 2, Change 1: the header”",
         ),
         ({}, "Expired; the agent had no default to assume"),
     ],
@@ -228,6 +245,10 @@ async def test_expired_question_says_what_the_agent_assumes(
     clock = HurriedClock(60)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         card = await stage.ask(timeout_seconds=60, **fields)
+        if "“" in words:
+            told = f"If nobody answers, the agent assumes {words[words.index('“') :]}"
+            assert told in card.text
+            assert told in json.dumps(card.blocks, ensure_ascii=False)
         shown = await stage.now_says(card, words)
         assert not controls(shown)
         blocks, shown.blocks = shown.blocks, card.blocks

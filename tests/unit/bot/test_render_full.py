@@ -52,7 +52,7 @@ def test_text_read_aloud_stands_alone() -> None:
         "retirement-planner asks (CLR-42-001): Which retirement age should I plan for?\n"
         "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
         "Context: Savings.\n"
-        "Answer by 24 May 2026, 14:27 UTC. If nobody answers, the agent assumes “65”.\n"
+        "Answer by 24 May 2026, 14:27 UTC. If nobody answers, the agent assumes “Age 65 (standard)”.\n"
         "Reply with the number of a choice (1), or its label, or a number (1200 or 12.5). "
         "Start with note: to comment without answering."
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from core.aaep import KINDS, Kind
 from core.answers import (
     TEXT_LIMIT,
+    default_label,
     describe,
     from_choices,
     from_free_text,
@@ -315,3 +316,22 @@ def test_every_choice_can_be_said_by_its_number_sign(question: Aaep) -> None:
 def test_every_hint_says_how(question: Aaep) -> None:
     assert hint(question).startswith("Reply with ")
     assert len(hint(question)) > len("Reply with .")
+
+
+@pytest.mark.parametrize(
+    ("default", "several", "label"),
+    [
+        (None, False, ""),
+        ("b", False, "Beta, the second"),
+        (" C ", False, "Gamma"),
+        ("\u2067b\u2069", False, "Beta, the second"),
+        ("Gamma", False, "Gamma"),
+        ("none of these", False, "none of these"),
+        ("a, c", False, "a, c"),
+        ("c, a", True, "Gamma, Alpha"),
+        ("c, z", True, "c, z"),
+    ],
+)
+def test_default_label(default: str | None, several: bool, label: str) -> None:
+    question = asked("multiple_choice", choices=ABC, several=several)
+    assert default_label(question.model_copy(update={"default_response": default})) == label

@@ -37,7 +37,7 @@ def test_words_of_a_plain_question() -> None:
         "Topic: Which database\n"
         "engineer asks architect: “Postgres or SQLite?”\n"
         "Options: Postgres · SQLite\n"
-        "Assumed otherwise: pg"
+        "Assumed otherwise: Postgres"
     )
 
 
