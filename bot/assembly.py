@@ -357,4 +357,5 @@ class Assembly(Foundation):
             url=producer.url,
             token=secret.get_secret_value() if secret else None,
             dialect=producer.dialect,
+            agents=producer.agents,
         )

@@ -72,7 +72,7 @@ class Notifier:
 
     async def trouble(self, trouble: Trouble) -> None:
         """Something critical may not have come in: somebody has to look."""
-        page = Page(trouble.key, trouble.summary, f"Producer {trouble.producer}: something could not be read")
+        page = Page(trouble.key, trouble.summary, f"Producer {trouble.producer}: something was not taken in")
         await self._delivery.page(page, trouble.agent_id)
 
     async def not_worked_off(self, item: Item) -> None:

@@ -56,8 +56,10 @@ def _server(bot: Assembly) -> HttpServer:
 def application(bot: Assembly, limits: Limits = USUAL) -> FastAPI:
     """All routes of a bot."""
     release = version("clarify-bot")
+    pushing = [each for each in bot.settings.producers if each.pushes]
     callers = Callers(
-        {each.name: bot.settings.producer_token(each) for each in bot.settings.producers if each.pushes}
+        {each.name: bot.settings.producer_token(each) for each in pushing},
+        {each.name: each.speaker for each in pushing},
     )
     hub = Hub(router=bot.router, ledger=bot.ledger, scopes=bot.scopes, clock=bot.clock, via="http")
     routers = [

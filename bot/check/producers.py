@@ -54,6 +54,11 @@ def _pushing(producer: ProducerSettings, settings: Settings) -> Finding:
                     f"its token is that of {other.name}, too: each could read the other's replies",
                     "give every producer that pushes a token of its own",
                 )
+    others = [each.name for each in settings.producers if each.pushes and each is not producer]
+    if others and producer.agents is None:
+        text = f"pushes to us, as does {', '.join(others)}, and may call itself any agent"
+        mend = f'set agents = ["{producer.name}", …] for it: the agents that may speak through it'
+        return Finding(ok=True, subject=_subject(producer), text=text, mend=mend)
     return right(_subject(producer), "pushes to us: nothing to connect to")
 
 

@@ -23,6 +23,7 @@ from bot.producers.skim import may_be_critical
 from bot.producers.stream import Frame, Oversize, head_field
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock
+from core.speakers import Speaker
 
 _T = TypeVar("_T")
 _STORAGE_CAP = 10.0
@@ -32,6 +33,18 @@ _AT_ONCE = 100  # stored in one transaction
 _LATE = timedelta(minutes=2)
 _AGENTS = 1000
 log = structlog.get_logger(__name__)
+
+
+_LONGEST_NAME = 80
+
+
+class NotItsAgent(ClarifyBotError):
+    """An event names an agent for which its producer may not speak."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This producer may not speak for that agent; `agents` of its [[producers]] table says for which."
+        )
 
 
 @dataclass(slots=True)
@@ -53,7 +66,7 @@ class Intake:
 
     def __init__(
         self,
-        producer: str,
+        speaker: Speaker,
         backlog: Backlog,
         *,
         inbox: Inbox,
@@ -65,7 +78,7 @@ class Intake:
         waits: bool = True,
     ) -> None:
         """`waits` for a storage that refuses, since the producer is told nothing; otherwise its error is raised."""
-        self._producer = producer
+        self._speaker, self._producer = speaker, speaker.producer
         self._backlog = backlog
         self._inbox = inbox
         self._clock = clock
@@ -78,7 +91,7 @@ class Intake:
         self._told: set[object] = set()
         self._away_until = clock.steady()
         self._heard: dict[str, float] = {}
-        self._log = log.bind(producer=producer)
+        self._log = log.bind(producer=speaker.producer)
 
     async def run(self) -> None:
         """Empties the backlog for ever."""
@@ -100,6 +113,7 @@ class Intake:
         Raises:
             ValueError, RecursionError: it is no event.
             ClarifyBotError: of `check`, which refuses events.
+            NotItsAgent: it may not speak for the agent that the event names.
             StorageError: nothing was stored.
         """
         arrival = Arrival(frame, self._clock.now(), self._clock.steady(), live=False)
@@ -125,6 +139,8 @@ class Intake:
     def _check(self, event: Event, check: Callable[[Event], None]) -> None:
         try:
             check(event)
+            if not self._speaker.may_be(event.agent_id):
+                raise NotItsAgent
         except ClarifyBotError as error:
             self._counters.refused += 1
             self._level((event.type, str(error)))(
@@ -161,6 +177,9 @@ class Intake:
             event = self._parse(arrival, arrival.frame)
         except (ValueError, RecursionError) as error:
             await self._unreadable(arrival, arrival.frame, error)
+            return None
+        if not self._speaker.may_be(event.agent_id):
+            await self._not_its_agent(event)
             return None
         return self._incoming(event, arrival, arrival.frame)
 
@@ -259,6 +278,21 @@ class Intake:
             f"Something that names a critical event could not be read ({reason}, {frame.size} bytes).",
             agent_id=head_field(frame.data, "agent_id"),
             session_id=session_id,
+        )
+
+    async def _not_its_agent(self, event: Event) -> None:
+        self._counters.refused += 1
+        self._level(("agent", event.agent_id))(
+            "event of another agent", type=event.type, event_id=event.event_id, agent_id=event.agent_id
+        )
+        if not event.critical:
+            return
+        await self._tell(  # where its own route says, not that of the agent whose name it took
+            f"agent:{self._producer}:{event.agent_id}",
+            f"An event ({event.type}) came as if from {event.agent_id[:_LONGEST_NAME]}, for which this producer may not "
+            "speak, and was not taken in. `agents` of its [[producers]] table says for which it may.",
+            agent_id=None,
+            session_id=event.session_id,
         )
 
     def _level(self, kind: object) -> Callable[..., object]:

@@ -24,6 +24,7 @@ from bot.producers.pushing import PushedReplies
 from bot.producers.replies import send_reply
 from bot.producers.subscriber import Subscriber
 from core.clock import Clock
+from core.speakers import Speaker
 
 _DRAIN = 5.0
 _CLOSE = 2.0
@@ -62,7 +63,7 @@ class Link:
         self._client: httpx.AsyncClient | None = None
         self._subscriber: Subscriber | None = None
         self._intake = Intake(
-            config.name,
+            Speaker(config.name, config.agents),
             self._backlog,
             inbox=around.inbox,
             clock=around.clock,

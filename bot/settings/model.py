@@ -31,6 +31,7 @@ from bot.settings.table import (
 from bot.settings.values import glob, is_loopback, listen_address, role, url_host
 from bot.settings.webhooks import WebhookSettings
 from core.deadlock import HUMAN, agent_key
+from core.speakers import Speaker
 
 Role = Annotated[str, AfterValidator(role)]
 
@@ -63,6 +64,7 @@ class ProducerSettings(Table):
     url: HttpUrl | None = None
     token_env: EnvironmentName | None = None
     dialect: Literal["auto", "standard", "minimal", "push"] = "auto"
+    agents: tuple[Annotated[str, AfterValidator(glob)], ...] | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> ProducerSettings:
@@ -80,6 +82,11 @@ class ProducerSettings(Table):
                     "expected https://, or a loopback host"
                 )
         return self
+
+    @property
+    def speaker(self) -> Speaker:
+        """Which agents may speak through it."""
+        return Speaker(self.name, self.agents)
 
     @property
     def pushes(self) -> bool:

@@ -81,7 +81,7 @@ def role(value: str) -> str:
 
 def glob(value: str) -> str:
     if not value or value != value.strip():
-        raise ValueError('expected a pattern such as "retirement-*"; leave the key out for the default route')
+        raise ValueError('expected a pattern such as "retirement-*"; leave the key out for all agents')
     if value.count("[") > value.count("]"):
         raise ValueError('unclosed "[" in the pattern; write "[[]" for the character itself')
     return value

@@ -17,6 +17,8 @@ from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 from starlette.requests import Request
 
+from core.speakers import Speaker
+
 LOCAL = "local"
 BEARER = HTTPBearer(
     auto_error=False,
@@ -33,11 +35,24 @@ _WITH_BODY = {"POST", "PUT", "PATCH"}
 class Callers:
     """Knows the producers that call us: name → bearer token, None for one that has none."""
 
-    def __init__(self, tokens: Mapping[str, SecretStr | None]) -> None:
+    def __init__(
+        self, tokens: Mapping[str, SecretStr | None], speakers: Mapping[str, Speaker] | None = None
+    ) -> None:
+        """`speakers`: of those that may not speak for all agents."""
         self._tokens = {
             name: token.get_secret_value().encode() for name, token in tokens.items() if token is not None
         }
+        self._speakers = speakers or {}
         self._bare = tuple(name for name, token in tokens.items() if token is None)
+
+    def speaker(self, request: Request) -> Speaker:
+        """The same as `producer`, with the agents that it may speak for.
+
+        Raises:
+            HTTPException: see `producer`.
+        """
+        name = self.producer(request)
+        return self._speakers.get(name, Speaker(name))
 
     def producer(self, request: Request) -> str:
         """The name of the producer that calls; "local" for a process of this machine if no producer may call.

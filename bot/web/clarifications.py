@@ -24,6 +24,7 @@ from core.book import digest, dump
 from core.clarification import DONE, Clarification
 from core.deadlock import HUMAN, agent_key
 from core.errors import NotFound, ScopeViolation
+from core.speakers import Speaker
 from core.waiting import answer_of
 
 _PERSON = re.compile(r"user:.*|<?@.*|[UW][A-Z0-9]{7,}", re.DOTALL)
@@ -60,23 +61,23 @@ def clarification_routes(
     """Ask, ask further, look, wait: `most_waiting` callers at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
     desk = _Desk(hub, ledger, most_waiting)
-    caller = Depends(callers.producer)
+    caller = Depends(callers.speaker)
 
     @router.post("", status_code=201)
-    async def ask(body: Question, response: Response, key: _Key = None, who: str = caller) -> Shown:
+    async def ask(body: Question, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
         """Ask. The answer comes later: `GET` the location that is returned, with `wait`."""
         return _located(await desk.ask(body, who, key), response)
 
     @router.post("/{clarification_id}/follow-up", status_code=201)
     async def follow_up(
-        clarification_id: _Id, body: FollowUp, response: Response, key: _Key = None, who: str = caller
+        clarification_id: _Id, body: FollowUp, response: Response, key: _Key = None, who: Speaker = caller
     ) -> Shown:
         """Ask further about what was answered: the next round. After the last one, people have it (409)."""
         return _located(await desk.follow_up(clarification_id, body, who, key), response)
 
     @router.get("/{clarification_id}")
     async def look(
-        clarification_id: _Id, wish: Annotated[Wish, Query()], request: Request, who: str = caller
+        clarification_id: _Id, wish: Annotated[Wish, Query()], request: Request, who: Speaker = caller
     ) -> Shown:
         """How it stands. With `wait`, once there is news, or as it is when the time is over: news is the answer to the
         latest question, or its end; or what `after_round` or `revision` say.
@@ -84,8 +85,8 @@ def clarification_routes(
         return shown(await desk.look(clarification_id, who, wish, request))
 
     @router.get("")
-    async def listed(wanted: Annotated[Wanted, Query()], who: str = caller) -> Page:
-        """What agents asked each other, and what the caller's sessions asked."""
+    async def listed(wanted: Annotated[Wanted, Query()], who: Speaker = caller) -> Page:
+        """What the caller's agents asked others and were asked by them, and what its sessions asked."""
         return await page(ledger, _seen_by(who), wanted)
 
     return router
@@ -98,23 +99,26 @@ class _Desk:
         self._most_waiting = most_waiting
         self._waiting = 0
 
-    async def ask(self, body: Question, who: str, key: str | None) -> Clarification:
+    async def ask(self, body: Question, who: Speaker, key: str | None) -> Clarification:
         _check_role(body.from_)
+        if not who.may_be_role(body.from_):
+            why = "You may not ask as that role; `agents` of your [[producers]] table says as which."
+            raise problem(403, "OTHER_AGENT", why, field="from")
         question = asking.Request(
             body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
         )
-        record = await self._hub.request(question, _key(who, key))
+        record = await self._hub.request(question, _key(who.producer, key))
         _check_key(record, body.question, key)
         _check_key_is_of(record, body, key)
         return record
 
-    async def follow_up(self, wanted: str, body: FollowUp, who: str, key: str | None) -> Clarification:
+    async def follow_up(self, wanted: str, body: FollowUp, who: Speaker, key: str | None) -> Clarification:
         await self._find(wanted, who)
-        record = await self._hub.follow_up(wanted, body.question, body.context, _key(who, key))
+        record = await self._hub.follow_up(wanted, body.question, body.context, _key(who.producer, key))
         _check_key(record, body.question, key)
         return record
 
-    async def look(self, wanted: str, who: str, wish: Wish, request: Request) -> Clarification:
+    async def look(self, wanted: str, who: Speaker, wish: Wish, request: Request) -> Clarification:
         record = await self._find(wanted, who)
         done = _news(record, wish.after_round, wish.revision)
         if not wish.wait or done(record):
@@ -124,7 +128,7 @@ class _Desk:
             await _until_any(wish.wait, self._hub.until(wanted, done), *ends)
         return await self._find(wanted, who)
 
-    async def _find(self, wanted: str, who: str) -> Clarification:
+    async def _find(self, wanted: str, who: Speaker) -> Clarification:
         record = await self._hub.find(wanted)
         if not _seen_by(who)(record):
             raise NotFound(wanted)
@@ -141,9 +145,15 @@ class _Desk:
             self._waiting -= 1
 
 
-def _seen_by(who: str) -> _Done:
-    """What agents asked each other is for all who may ask; what a producer's session asked, for that producer."""
-    return lambda record: record.asked.producer in (None, who)
+def _seen_by(who: Speaker) -> _Done:
+    """What a producer's session asked is for that producer; what one agent asked another, for whoever may be one of them."""
+
+    def seen(record: Clarification) -> bool:
+        if record.asked.producer is not None:
+            return record.asked.producer == who.producer
+        return who.may_be_role(record.from_) or who.may_be_role(record.to)
+
+    return seen
 
 
 def _news(record: Clarification, after_round: int | None, revision: int | None) -> _Done:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.errors import StorageError
+from bot.producers.intake import NotItsAgent
 from bot.producers.push import Push
 from bot.producers.pushing import Broken, NoSuchSubscription, NotTaken, Taken, TooManyReaders
 from bot.web.callers import BEARER, Callers
@@ -100,6 +101,10 @@ _POST_ANSWERS: dict[int | str, dict[str, Any]] = {
     202: {"model": EventTaken, "description": "The event is in the inbox"},
     204: {"description": "The subscription is closed"},
     400: {"model": _Rejection, "description": "No event, or no message of a handshake"},
+    403: {
+        "model": ErrorBody,
+        "description": "Not from there, or an agent for which the producer may not speak",
+    },
     422: {"model": ErrorBody, "description": "An event to mend: what is wrong with it, and in which field"},
 }
 _GET_ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -170,6 +175,8 @@ async def _taken(push: Push, request: Request) -> Taken | Mapping[str, Any] | No
         return await push.take(bytes(body))
     except NoSuchSubscription as error:
         raise problem(404, "NOT_FOUND", str(error), field=error.field) from None
+    except NotItsAgent as error:
+        raise problem(403, "OTHER_AGENT", str(error), field="producer.agent_id") from None
     except Broken as error:
         raise problem(422, "BAD_INPUT", str(error), field=error.field) from None
     except NotTaken as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Any
+
 import httpx
 
-from tests.scenario.harness import Scene, config, url_of
+from tests.scenario.harness import Scene, config, question, said, url_of
 
 AWAY = """
 [[producers]]
@@ -26,3 +29,66 @@ async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: Scene)
     assert [each["name"] for each in body["degraded"]] == ["producer:reviewer"]
     assert body["degraded"][0]["why"].startswith("not connected: ")
     assert (live.status_code, live.text) == (200, "ok\n")
+
+
+TWO = """
+[[producers]]
+name = "mailer"
+token_env = "MAILER_TOKEN"
+agents = ["mailer-*"]
+
+[[producers]]
+name = "engineer"
+token_env = "ENGINEER_TOKEN"
+agents = ["engineer", "tester"]
+"""
+MAILER = {"Authorization": "Bearer mailer-token"}
+ENGINEER = {"Authorization": "Bearer engineer-token"}
+
+
+def event(agent: str, number: int) -> dict[str, Any]:
+    return question(f"rpl_{number}", question=f"Shall {agent} go on?") | {
+        "@context": "https://aaep-protocol.org/context/v1",
+        "event_id": f"evt_{number}",
+        "timestamp": datetime.now(UTC).isoformat(),
+        "producer": {"agent_id": agent},
+    }
+
+
+async def test_names_are_bound_to_the_producers_that_may_use_them(stage: Scene) -> None:
+    stage.environ |= {"MAILER_TOKEN": "mailer-token", "ENGINEER_TOKEN": "engineer-token"}
+    async with (
+        stage.bot(config(stage.producer.url, more=TWO)) as bot,
+        httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client,
+    ):
+        names = [("mailer", 202), ("mailer-2", 202), ("engineer", 403), ("planner-agent", 403)]
+        for number, (name, status) in enumerate(names):
+            answer = await client.post("/aaep/v1/messages", json=event(name, number), headers=MAILER)
+            assert answer.status_code == status, answer.text
+            if status == 403:
+                assert (answer.json()["error"], answer.json()["field"]) == (
+                    "OTHER_AGENT",
+                    "producer.agent_id",
+                )
+            else:
+                await stage.card(f"Shall {name} go on?")
+        asked = {"from": "tester", "to": "human", "issue": 7, "topic": "t", "question": "Which tests?"}
+        assert (await client.post("/clarifications", json=asked, headers=MAILER)).status_code == 403
+        made = await client.post("/clarifications", json=asked, headers=ENGINEER)
+        assert made.status_code == 201, made.text
+        assert (await client.get(made.headers["location"], headers=ENGINEER)).status_code == 200
+        assert (await client.get(made.headers["location"], headers=MAILER)).status_code == 404
+        listed = (await client.get("/clarifications", headers=MAILER)).json()["clarifications"]
+        assert [each["from"] for each in listed] == ["mailer", "mailer-2"]
+        await stage.card("Which tests?")
+        assert len(stage.cards()) == 3
+
+
+async def test_agent_that_a_stream_may_not_speak_for_is_paged(stage: Scene) -> None:
+    bound = config(stage.producer.url).replace('dialect = "auto"', 'dialect = "auto"\nagents = ["planner-*"]')
+    async with stage.bot(bound):
+        await stage.producer.emit(question("rpl_1") | {"producer": {"agent_id": "mailer"}})
+        page = await stage.page("came as if from mailer")
+        assert "was not taken in" in said(page)
+        await stage.ask("rpl_2", question="May I?")  # as planner-agent
+        assert len(stage.cards()) == 1

@@ -23,7 +23,7 @@ secret_env = "HOOK"
 """
 
 
-def configured(folder: Path, second: str) -> Settings:
+def configured(folder: Path, second: str, text: str = CONFIGURATION) -> Settings:
     environ = {
         "SLACK_BOT_TOKEN": "xoxb-1",
         "SLACK_APP_TOKEN": "xapp-1",
@@ -31,13 +31,26 @@ def configured(folder: Path, second: str) -> Settings:
         "SECOND": second,
         "HOOK": "h",
     }
-    settings = parse_settings(CONFIGURATION, file=folder / "clarify.toml", environ=environ)
+    settings = parse_settings(text, file=folder / "clarify.toml", environ=environ)
     prepare_folders(settings)
     return settings
 
 
 async def told(settings: Settings) -> list[tuple[bool, str]]:
     return [(found.ok, found.text) async for found in producers(settings)]
+
+
+async def test_producers_that_share_the_server_are_told_of_those_that_may_take_any_name(
+    tmp_path: Path,
+) -> None:
+    settings = configured(tmp_path, "b")
+    first, second = [found async for found in producers(settings)]
+    assert (first.ok, first.text) == (True, "pushes to us, as does second, and may call itself any agent")
+    assert first.mend == 'set agents = ["first", …] for it: the agents that may speak through it'
+    assert "as does first" in second.text
+    text = CONFIGURATION.replace('name = "first"', 'name = "first"\nagents = ["first-*"]')
+    bound = configured(tmp_path, "b", text)
+    assert (await told(bound))[0] == (True, "pushes to us: nothing to connect to")
 
 
 async def test_producers_that_share_a_token_are_told_of(tmp_path: Path) -> None:

@@ -150,6 +150,8 @@ def test_settings_show_no_secrets() -> None:
             '[http]\nlisten = "0.0.0.0:1"\n[slack]\nfallback_channel = "C1"\n[[producers]]\nname = "a"',
             "producers[0].token_env: required: it pushes to us, and http.listen (0.0.0.0:1) is open",
         ),
+        ('[[producers]]\nname = "a"\nagents = [""]', "producers[0].agents[0]: expected a pattern"),
+        ('[[producers]]\nname = "a"\nagents = "a"', "producers[0].agents: expected a list"),
         ('[[routes]]\nagent = "a"', "clarify.toml:1: routes[0].channel: required, but not there"),
         ('[[routes]]\nchannel = "C1"\nagent = ""', "clarify.toml:3: routes[0].agent: expected a pattern"),
         ('[[routes]]\nchannel = "C1"\nagent = "a[b"', 'routes[0].agent: unclosed "["'),

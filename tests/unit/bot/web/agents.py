@@ -20,6 +20,7 @@ from core.clarification import Clarification, Decider
 from core.hub import Hub
 from core.ledger import FileLedger
 from core.router import Router
+from core.speakers import Speaker
 from core.workflow import Scopes
 from tests.clocks import ManualClock
 
@@ -62,14 +63,18 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(folder: Path, most_waiting: int = 1000) -> AsyncIterator[Desk]:
+async def desk(
+    folder: Path, most_waiting: int = 1000, speakers: dict[str, Speaker] | None = None
+) -> AsyncIterator[Desk]:
     for name in ("ledgers", "workflows"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "workflows" / "feature.toml").write_text(WORKFLOW)
     ledger, clock = FileLedger(folder / "ledgers"), ManualClock()
     router = Router(ledger, clock, timedelta(minutes=30), lambda _: None)
     hub = Hub(router=router, ledger=ledger, scopes=Scopes(folder / "workflows"), clock=clock, via="http")
-    routes = clarification_routes(hub=hub, ledger=ledger, callers=Callers(TOKENS), most_waiting=most_waiting)
+    routes = clarification_routes(
+        hub=hub, ledger=ledger, callers=Callers(TOKENS, speakers), most_waiting=most_waiting
+    )
     app = build_app([routes], version="0")
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
