@@ -134,6 +134,7 @@ class Assembly(Foundation):
             rng=rng,
             on_refused=self._refused,
             on_foreign=self._not_ours,
+            on_blocked=self._blocked,
         )
         self.delivery = Delivery(
             settings=settings,
@@ -332,6 +333,9 @@ class Assembly(Foundation):
 
     async def _refused(self, clarification: str) -> None:
         await self.delivery.page_refused(clarification)
+
+    async def _blocked(self, clarification: str, why: str) -> None:
+        await self.delivery.page_blocked(clarification, why)
 
     def _summary_of(self, clarification: str) -> Summary | None:
         return self.index.get(clarification, parse_id(clarification)[0])

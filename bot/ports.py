@@ -105,12 +105,14 @@ class Refused:
 class TryAgain:
     """Not now. `may_have_arrived`: the outcome is unknown, the token may be consumed.
 
-    `retry_after` in seconds where the producer said.
+    `retry_after` in seconds where the producer said. `blocked`: waiting alone does not help, somebody has to mend
+    something: a token that is refused, an address where something else answers.
     """
 
     reason: str
     may_have_arrived: bool
     retry_after: float | None = None
+    blocked: bool = False
 
 
 ReplyOutcome = Accepted | Refused | TryAgain

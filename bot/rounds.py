@@ -193,6 +193,8 @@ def reply_words(asked: Aaep) -> str:
     if asked.reply is None:
         return ""
     note = inert.clip(inert.line(asked.reply_note or ""), 300)
+    if asked.reply == "sending" and note:
+        return f"{sentence(note)} Trying again."
     said = _REPLY_WORDS[asked.reply]
     return f"{said}: {note}" if note and asked.reply in ("refused", "too_late") else said
 

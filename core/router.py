@@ -17,7 +17,16 @@ from core.matters import gone_round, is_known, is_same_matter, is_with_people
 from core.sessions import SessionNews, after_event, concerns, of_session, settled
 from core.steering import Steering, check_consent, check_length
 from core.summary import escalation_words
-from core.transitions import abandoned, answered, escalated, followed_up, has_expired, held_back, opened
+from core.transitions import (
+    abandoned,
+    answered,
+    escalated,
+    followed_up,
+    has_expired,
+    held_back,
+    opened,
+    reply_settled,
+)
 
 _T = TypeVar("_T")
 Changed = Callable[[Clarification], None]
@@ -232,6 +241,18 @@ class Router(Steering):
                 and asked.reply not in {"confirmed", state}
             ):
                 book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
+
+        await self._transact(issue, decide)
+
+    async def note_reply(self, clarification_id: str, token: str, note: str) -> None:
+        """Write down why a reply that is still being sent has not arrived."""
+        issue, _ = parse_id(clarification_id)
+
+        def decide(book: Book) -> None:
+            record = book.get(clarification_id)
+            asked = record.asked
+            if asked.reply == "sending" and asked.reply_token == token and asked.reply_note != note:
+                book.put(reply_settled(record, "sending", note))
 
         await self._transact(issue, decide)
 

@@ -274,6 +274,17 @@ class Delivery:
         )
         await self.page(page, record.asked.agent_id)
 
+    async def page_blocked(self, clarification: str, why: str) -> None:
+        """An answer does not reach its agent until somebody mends something."""
+        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        page = Page(
+            f"undelivered:{record.id}:{record.round}",
+            f"The agent cannot be reached with the answer: it {why}. It is tried again until the agent's time is over.",
+            f"{record.id}: the answer does not reach the agent",
+            record=record,
+        )
+        await self.page(page, record.asked.agent_id)
+
     async def tell(
         self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
     ) -> bool:

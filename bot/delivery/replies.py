@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sqlite3
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
 from bot.delivery.reply_policy import Settle, after_try
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.ports import Replies, Reply, TryAgain
+from bot.ports import Replies, Reply, ReplyOutcome, TryAgain
 from core.clarification import Aaep, Clarification, parse_id
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
@@ -22,14 +24,25 @@ from core.router import Router
 _log = structlog.get_logger("clarify.replies")
 _NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _RETRY = 0.5
+_PATIENCE = 60.0  # until somebody is told that an agent cannot be reached with the answer
 
 OnRefused = Callable[[str], Awaitable[None]]
 OnForeign = Callable[[str], Awaitable[object]]
+OnBlocked = Callable[[str, str], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Blocked:
+    """Since when, in steady seconds, a reply does not arrive; whether somebody was paged."""
+
+    since: float
+    told: bool = False
 
 
 class ReplyDelivery:
-    """One task per reply that is on its way. `on_refused(clarification)` is told when a human has to know,
-    `on_foreign(clarification)` when somebody else wrote the answer and put a person's name to it.
+    """One task per reply that is on its way. A human has to know what `on_refused(clarification)` is told of, and
+    `on_blocked(clarification, why)`: it does not arrive, and waiting alone will not help. `on_foreign(clarification)`
+    is told when somebody else wrote the answer and put a person's name to it.
     """
 
     def __init__(
@@ -42,6 +55,7 @@ class ReplyDelivery:
         rng: random.Random,
         on_refused: OnRefused,
         on_foreign: OnForeign,
+        on_blocked: OnBlocked,
     ) -> None:
         self._replies: Replies | None = None
         self._router = router
@@ -51,6 +65,8 @@ class ReplyDelivery:
         self._rng = rng
         self._on_refused = on_refused
         self._on_foreign = on_foreign
+        self._on_blocked = on_blocked
+        self._blocked: dict[tuple[str, str], _Blocked] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
         self._fresh: dict[str, Clarification] = {}
@@ -146,8 +162,11 @@ class ReplyDelivery:
             jitter=self._rng.random(),
         )
         if isinstance(step, Settle):
+            if isinstance(outcome, TryAgain) and outcome.blocked:
+                await self._tell_blocked(record, outcome)
             await self._finish(record, step)
             return None
+        left = await self._note_blocked(record, outcome, uncertain=uncertain)
         _log.info(
             "reply not delivered yet",
             clarification=clarification,
@@ -163,7 +182,33 @@ class ReplyDelivery:
                 attempts,
                 int(not certain),
             )
-        return step.seconds, asked.producer
+        return min(step.seconds, left), asked.producer
+
+    async def _note_blocked(self, record: Clarification, outcome: ReplyOutcome, *, uncertain: bool) -> float:
+        """Say on the card why the answer does not arrive, at once if it may have, else after a minute; then page, too.
+
+        Returns in how many seconds that minute is over, if it is not yet.
+        """
+        token = record.asked.reply_token or ""
+        if not isinstance(outcome, TryAgain) or not outcome.blocked:
+            return math.inf
+        now = self._clock.steady()
+        blocked = self._blocked.setdefault((record.id, token), _Blocked(now))
+        left = blocked.since + _PATIENCE - now
+        maybe = uncertain or outcome.may_have_arrived
+        if maybe or left <= 0:
+            standing = "Sent, not confirmed" if maybe else "Not delivered"
+            note = f"{standing}: the agent {outcome.reason}"
+            await self._router.note_reply(record.id, token, note)
+        if left <= 0:
+            await self._tell_blocked(record, outcome)
+        return max(_RETRY, left) if left > 0 else math.inf
+
+    async def _tell_blocked(self, record: Clarification, outcome: TryAgain) -> None:
+        blocked = self._blocked.setdefault((record.id, record.asked.reply_token or ""), _Blocked(0.0))
+        if not blocked.told:
+            await self._on_blocked(record.id, outcome.reason)
+            blocked.told = True
 
     async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
         """Note a try before it is made: killed in the middle of it, its outcome is unknown.
@@ -198,6 +243,7 @@ class ReplyDelivery:
                 _log.warning("a reply's outcome has to wait", clarification=record.id, reason=str(error))
                 await self._clock.sleep(_RETRY)
         self._tried.discard((record.id, token))
+        self._blocked.pop((record.id, token), None)
         _log.info("reply settled", clarification=record.id, state=step.state)
         if step.state == "refused":
             await self._tell_refused(record.id)

@@ -68,7 +68,7 @@ class DemoProducer:
         self.refusals: list[Refusal] = []
         self.subscriptions: dict[str, Subscription] = {}
         self._producer = {"agent_id": agent_id} | ({"agent_name": agent_name} if agent_name else {})
-        self._token = token
+        self.token = token
         self._now = now
         self._new_id = new_id
         self._asked: dict[str, Asked] = {}
@@ -186,7 +186,7 @@ class DemoProducer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        known = self._token is None or request.headers.get("Authorization") == f"Bearer {self._token}"
+        known = self.token is None or request.headers.get("Authorization") == f"Bearer {self.token}"
         if not known and request.path != "/healthz":
             return problem(401, Refusal("authentication_required", "expected a bearer token"))
         return await self._faults.handle(request, handler)

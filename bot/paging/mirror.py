@@ -15,7 +15,7 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.paging.board import Open
 from bot.paging.loop import Loop
-from bot.paging.model import FreshIncident
+from bot.paging.model import FreshIncident, Incident
 from bot.paging.ports import Known, Records
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
@@ -100,12 +100,7 @@ class Mirror:
 
     async def _follow(self, summary: Summary) -> None:
         key = key_of(summary)
-        over = [
-            each
-            for each in self._loop.board.about(summary.id)
-            if each.incident.kind in _WHILE_OPEN
-            and (not summary.is_open or (each.incident.kind == "escalated" and each.incident.key != key))
-        ]
+        over = [each for each in self._loop.board.about(summary.id) if _is_over(each.incident, summary, key)]
         await self._close(over)
         if key is None:
             self._loop.touch(each.incident.id for each in self._loop.board.about(summary.id))
@@ -166,6 +161,14 @@ class Mirror:
         if over:
             now = self._clock.now()
             await self._loop.happened([(each.incident.id, Closed(now)) for each in over])
+
+
+def _is_over(incident: Incident, summary: Summary, key: str | None) -> bool:
+    """Whether nobody has to take an incident any more; `key` names the escalation of its clarification."""
+    if incident.kind == "undelivered":
+        return summary.reply in {"delivered", "confirmed"}
+    stale = incident.kind == "escalated" and incident.key != key
+    return incident.kind in _WHILE_OPEN and (not summary.is_open or stale)
 
 
 def key_of(summary: Summary) -> str | None:

@@ -11,7 +11,16 @@ from datetime import datetime
 from typing import Literal, cast, get_args
 
 Kind = Literal[
-    "escalated", "refused", "unplaceable", "ledger", "errored", "event", "handoff", "trouble", "failed"
+    "escalated",
+    "refused",
+    "undelivered",
+    "unplaceable",
+    "ledger",
+    "errored",
+    "event",
+    "handoff",
+    "trouble",
+    "failed",
 ]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 Via = Literal["slack", "apprise"]

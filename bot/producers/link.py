@@ -160,7 +160,8 @@ class Link:
             return await self.push.send(reply)
         subscriber = self._subscriber
         if subscriber is None or self._client is None or subscriber.subscription is None:
-            return TryAgain("not connected", may_have_arrived=False)
+            refused = subscriber.last_error if subscriber and subscriber.unauthorized else None
+            return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
         subscription = subscriber.subscription
         outcome, gone = await send_reply(
             self._client,

@@ -88,7 +88,8 @@ def classify(  # noqa: PLR0911  a table, one row a line
 ) -> ReplyOutcome:
     """What a producer's answer to a reply means (appendix B.1; RFC 9110).
 
-    - 2xx: taken in the standard dialect; in the minimal one only received, as it says so to anything.
+    - 2xx: in the standard dialect taken, if it is a 204 or says so in the protocol's form; in the minimal one only
+      received, as it says so to anything. A page of a proxy or a login in its place says nothing of the reply.
     - 401, 403: our token, not the reply, is refused: an operator can mend that before the deadline.
     - 404, 405, 410: while its event stream is open it is the producer itself that takes no replies;
       otherwise a proxy may answer for one that restarts. (404 and 410 in the standard dialect: see
@@ -98,11 +99,11 @@ def classify(  # noqa: PLR0911  a table, one row a line
     status, said = answer.status, f"HTTP {answer.status}"
     wait = retry_after(answer.headers, now)
     if 200 <= status < 300:
-        return Accepted(proof=dialect == "standard")
+        return _received(answer, dialect)
     if 300 <= status < 400:
-        return TryAgain(redirected(status, answer.headers), may_have_arrived=False)
+        return TryAgain(redirected(status, answer.headers), may_have_arrived=False, blocked=True)
     if status in (401, 403):
-        return TryAgain(f"refuses our token ({said})", may_have_arrived=False, retry_after=wait)
+        return TryAgain(f"refuses our token ({said})", may_have_arrived=False, retry_after=wait, blocked=True)
     if status in (408, 425, 429):
         return TryAgain(f"not now ({said})", may_have_arrived=status == 408, retry_after=wait)
     if status in (404, 405, 410) and not connected:
@@ -110,6 +111,24 @@ def classify(  # noqa: PLR0911  a table, one row a line
     if status >= 500:
         return TryAgain(f"trouble on the producer's side ({said})", may_have_arrived=True, retry_after=wait)
     return Refused(_reason(answer, said))
+
+
+def _received(answer: Answer, dialect: Spoken) -> ReplyOutcome:
+    standard = dialect == "standard"
+    if answer.status == 204 or (
+        isinstance(_body(answer).get("status"), str) and "error" not in _body(answer)
+    ):
+        return Accepted(proof=standard)
+    if not standard and not answer.body.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
+        return Accepted(proof=False)
+    kind = (
+        clean(answer.headers.get("content-type", "").partition(";")[0], 40) or "nothing that tells its type"
+    )
+    return TryAgain(
+        f"answers with {kind} where AAEP was expected (HTTP {answer.status}): is `url` its address?",
+        may_have_arrived=True,
+        blocked=True,
+    )
 
 
 def _reason(answer: Answer, said: str) -> str:

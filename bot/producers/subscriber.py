@@ -62,6 +62,7 @@ class Subscriber:
         self.subscription: Subscription | None = None
         self.since: datetime | None = None
         self.last_error: str | None = None
+        self.unauthorized = False  # our token was refused on the last try to connect
         self._config = config
         self._base = base
         self._client = client
@@ -105,7 +106,7 @@ class Subscriber:
         attempt = 0
         while True:
             lost = await self._connect()
-            self.since = None
+            self.since, self.unauthorized = None, lost.unauthorized
             attempt = 0 if lost.useful else attempt + 1
             delay = reconnect_delay(
                 attempt,
@@ -247,7 +248,7 @@ class Subscriber:
 
     def _opened(self, subscription: Subscription) -> None:
         self.since = self._clock.now()
-        self.last_error = None
+        self.last_error, self.unauthorized = None, False
         self._signs = 0
         self._last_frame = asyncio.get_running_loop().time()
         self._counters.connections += 1

@@ -14,12 +14,15 @@ from tests.scenario.harness import eventually
 
 
 class Replayer:
-    """`replies` holds what was posted to it, whatever it was; everything is answered 200."""
+    """`replies` holds what was posted to it, whatever it was; everything is answered 200, where a `token` is set only
+    with it.
+    """
 
     def __init__(self) -> None:
         self.replies: list[dict[str, Any]] = []
         self.connections = 0
         self.url = ""
+        self.token: str | None = None
         self._buffer: list[str] = []
         self._readers: list[asyncio.Queue[str | None]] = []
         self._events = 0
@@ -68,6 +71,8 @@ class Replayer:
         return response
 
     async def _take(self, request: web.Request) -> web.Response:
+        if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
+            raise web.HTTPUnauthorized
         self.replies.append(await request.json())
         return web.json_response({"status": "received"})
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from aiohttp import web
 
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clock import SystemClock
-from tests.scenario.harness import HurriedClock, Scene, config, controls, question, said, scene
+from tests.scenario.harness import TOKEN, HurriedClock, Scene, config, controls, question, said, scene
+from tests.scenario.minimal_producer import Replayer, replayer
 
 LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}
 
@@ -347,3 +352,70 @@ async def test_step_of_the_producers_clock_kills_no_new_question(
             theirs.ahead = timedelta(seconds=ahead)
             for token in (f"rpl_{number}_a", f"rpl_{number}_b"):
                 await answered_in_full_time(stage, ours, token)
+
+
+@asynccontextmanager
+async def login_page(port: int) -> AsyncIterator[None]:
+    """What some proxies put in a producer's place: a page, whatever is asked."""
+
+    async def page(_request: web.Request) -> web.Response:
+        return web.Response(text="<!DOCTYPE html><title>Sign in</title>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", page)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def test_page_in_the_producers_place_does_not_count_as_delivered(tmp_path: Path) -> None:
+    async with scene(tmp_path, clock=HurriedClock(60)) as stage, stage.bot():
+        card = await stage.ask(timeout_seconds=7200)
+        await stage.producer.down()
+        async with login_page(httpx.URL(stage.producer.url).port or 80):
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            shown = await stage.now_says(card, "Sent, not confirmed: the agent answers with text/html")
+            assert "Delivered" not in said(shown)
+            assert stage.record()["status"] == "answered"
+            page = await stage.page("the answer does not reach the agent")
+            for words in ("CLR-100001-001", "Shall I go on?", "text/html"):
+                assert words in said(page), words
+        await stage.producer.up()
+        assert (await stage.reply())["response"] is True
+        assert "Sent, not confirmed" not in said(await stage.now_says(card, "Delivered"))
+        closed = await stage.page("closed")
+        assert closed.ts == page.ts
+    assert stage.record()["status"] == "resolved"
+
+
+@pytest.mark.parametrize("dialect", ["standard", "minimal"])
+async def test_producer_that_refuses_our_token_after_an_answer_is_told_on_card_and_page(
+    tmp_path: Path, dialect: str
+) -> None:
+    async with scene(tmp_path, clock=HurriedClock(60)) as stage, replayer() as minimal:
+        producer = stage.producer if dialect == "standard" else minimal
+        async with stage.bot(config(producer.url, dialect=dialect)):
+            if dialect == "standard":
+                card = await stage.ask(timeout_seconds=7200)
+            else:
+                event = question(TOKEN, accepted_response_kinds=["yes_no"], timeout_seconds=7200)
+                await minimal.emit(event, stage.clock.now().isoformat())
+                card = await stage.card("Shall I go on?")
+            producer.token = "another"
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.now_says(card, "Sending to the agent")
+            await stage.now_says(card, "Not delivered: the agent refuses our token (HTTP 401)")
+            page = await stage.page("the answer does not reach the agent")
+            for words in ("CLR-100001-001", "Shall I go on?", "refuses our token"):
+                assert words in said(page), words
+            producer.token = None
+            assert (await producer_reply(stage, minimal, dialect))["response"] is True
+            await stage.now_says(card, "Delivered")
+
+
+async def producer_reply(stage: Scene, minimal: Replayer, dialect: str) -> dict[str, Any]:
+    return await (stage.reply() if dialect == "standard" else minimal.reply(TOKEN))

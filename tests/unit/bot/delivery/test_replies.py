@@ -52,6 +52,7 @@ class World:
     store: Store
     replies: ReplyDelivery
     paged: list[str]
+    blocked: list[tuple[str, str]]
     page_troubles: list[Exception]
     written: Clarification | None = None  # what this process wrote; None: found on a start
 
@@ -69,13 +70,31 @@ class World:
         return await self.ledger.find(ID, 42)
 
 
-def delivery(producer: Producer, paged: list[str], troubles: list[Exception], **parts: Any) -> ReplyDelivery:
+def delivery(
+    producer: Producer,
+    paged: list[str],
+    troubles: list[Exception],
+    blocked: list[tuple[str, str]] | None = None,
+    **parts: Any,
+) -> ReplyDelivery:
     async def page(clarification: str) -> None:
         if troubles:
             raise troubles.pop()
         paged.append(clarification)
 
-    made = ReplyDelivery(rng=random.Random(1), on_refused=page, on_foreign=page, **parts)  # noqa: S311 - jitter
+    async def page_blocked(clarification: str, why: str) -> None:
+        if troubles:
+            raise troubles.pop()
+        if blocked is not None:
+            blocked.append((clarification, why))
+
+    made = ReplyDelivery(
+        rng=random.Random(1),  # noqa: S311 - jitter
+        on_refused=page,
+        on_blocked=page_blocked,
+        on_foreign=page,
+        **parts,
+    )
     made.use(producer)
     return made
 
@@ -86,8 +105,11 @@ async def world(store: Store, clock: ManualClock, tmp_path: Path) -> AsyncIterat
     router = Router(ledger, clock, SLA, lambda _: None)
     paged: list[str] = []
     troubles: list[Exception] = []
-    replies = delivery(producer, paged, troubles, store=store, clock=clock, router=router, ledger=ledger)
-    yield World(producer, clock, router, ledger, store, replies, paged, troubles)
+    blocked: list[tuple[str, str]] = []
+    replies = delivery(
+        producer, paged, troubles, blocked, store=store, clock=clock, router=router, ledger=ledger
+    )
+    yield World(producer, clock, router, ledger, store, replies, paged, blocked, troubles)
     await replies.close(grace=1)
     ledger.close()
 
@@ -151,7 +173,12 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     await until(lambda: world.producer.got)
     await world.replies.close(grace=0)  # the task dies in the middle of the call, as with SIGKILL
     again = Producer([NO])
-    parts = {"store": world.store, "clock": world.clock, "router": world.router, "ledger": world.ledger}
+    parts: dict[str, Any] = {
+        "store": world.store,
+        "clock": world.clock,
+        "router": world.router,
+        "ledger": world.ledger,
+    }
     second = delivery(again, world.paged, [], **parts)
     world.replies, world.written = second, None
     after = await world.settle()
@@ -228,3 +255,59 @@ async def test_refusal_after_a_kill_before_anything_was_noted_is_not_sure(world:
     world.written = None
     after = await world.settle()
     assert (after.asked.reply, world.paged) == ("unconfirmed", [])
+
+
+REFUSED = TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)
+PAGE = TryAgain("answers with text/html", may_have_arrived=True, blocked=True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "noted_after", "note"),
+    [
+        (REFUSED, 60.0, "Not delivered: the agent refuses our token (HTTP 401)"),
+        (PAGE, 0.0, "Sent, not confirmed: the agent answers with text/html"),
+    ],
+)
+async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minute(
+    world: World, outcome: TryAgain, noted_after: float, note: str
+) -> None:
+    world.producer.script = [outcome]
+    await world.answer(expires_at=START + timedelta(hours=1))
+    world.replies.put(ID, world.written)
+    noted: float | None = None
+    while not world.blocked:
+        await until(lambda: world.clock.sleeping)
+        if noted is None and (await world.ledger.find(ID, 42)).asked.reply_note is not None:
+            noted = (world.clock.now() - START).total_seconds()
+        await world.clock.advance(0.25)
+    assert 60 <= (world.clock.now() - START).total_seconds() < 63
+    after = await world.ledger.find(ID, 42)
+    assert (after.asked.reply, after.asked.reply_note) == ("sending", note)
+    assert noted_after <= (60.0 if noted is None else noted) <= noted_after + 1
+    assert world.blocked == [(ID, outcome.reason)]
+    world.producer.script = [PROOF]
+    world.replies.connected("planner")
+    await world.clock.advance(60)
+    await until(lambda: not world.replies.length)
+    after = await world.ledger.find(ID, 42)
+    assert (after.asked.reply, after.asked.reply_note) == ("delivered", None)
+    assert len(world.blocked) == 1
+
+
+@pytest.mark.parametrize(("outcome", "state"), [(REFUSED, "too_late"), (PAGE, "unconfirmed")])
+async def test_answer_that_never_arrived_is_told_when_its_time_is_over(
+    world: World, outcome: TryAgain, state: str
+) -> None:
+    world.producer.script = [outcome]
+    await world.answer(expires_at=START + timedelta(seconds=20))
+    after = await world.settle()
+    assert after.asked.reply == state
+    assert world.blocked == [(ID, outcome.reason)]
+
+
+async def test_agent_that_is_just_away_is_nobodys_business_yet(world: World) -> None:
+    world.producer.script = [*[SURE] * 12, OK]
+    await world.answer(expires_at=START + timedelta(hours=1))
+    assert (await world.settle()).asked.reply == "delivered"
+    assert world.clock.now() - START > timedelta(minutes=1)
+    assert world.blocked == []

@@ -294,6 +294,7 @@ class World:
                 rng=rng,
                 on_refused=self._refused,
                 on_foreign=self._refused,
+                on_blocked=self._blocked,
             ),
             clock=self.clock,
             rng=rng,
@@ -306,6 +307,9 @@ class World:
 
     async def _refused(self, clarification: str) -> None:
         raise AssertionError(clarification)
+
+    async def _blocked(self, clarification: str, why: str) -> None:
+        raise AssertionError((clarification, why))
 
     def _changed(self, record: Clarification) -> None:
         self.index.put(summarize(record))

@@ -183,6 +183,16 @@ async def test_hub_replies_over_a_kept_connection() -> None:
         assert len(connections) == 2
 
 
+async def test_hub_says_why_a_producer_that_refuses_our_token_gets_no_reply() -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        await answer(writer, "401 Unauthorized", "{}")
+
+    async with RawServer(serve) as server, Party(planner(server.url, "standard")) as party:
+        await until(lambda: party.state()["last_error"])
+        outcome = await party.hub.send("planner", reply())
+        assert outcome == TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)
+
+
 async def test_hub_with_a_producer_that_pushes_is_not_connected() -> None:
     async with Party(ProducerConfig("pusher", None, "secret", "push")) as party:
         await party.hub.first_contact(1)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
-from bot.producers.client import open_client, words
+from bot.producers.client import Answer, open_client, words
 from bot.producers.dialects import Spoken, minimal
 from bot.producers.replies import classify, send_reply, subscription_gone, unsent
 from tests.unit.bot.producers.parties import NOW, RawServer, Writer, reply
@@ -19,13 +19,10 @@ from tests.unit.bot.producers.test_dialects import answer
     ("status", "dialect", "connected", "outcome"),
     [
         (200, "minimal", True, Accepted(proof=False)),
-        (200, "standard", True, Accepted(proof=True)),
-        (201, "standard", True, Accepted(proof=True)),
-        (202, "standard", True, Accepted(proof=True)),
         (204, "standard", True, Accepted(proof=True)),
         (400, "standard", True, Refused("unknown_token: no such token (HTTP 400)")),
-        (401, "standard", True, TryAgain("refuses our token (HTTP 401)", may_have_arrived=False)),
-        (403, "minimal", True, TryAgain("refuses our token (HTTP 403)", may_have_arrived=False)),
+        (401, "standard", True, TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)),
+        (403, "minimal", True, TryAgain("refuses our token (HTTP 403)", may_have_arrived=False, blocked=True)),
         (404, "minimal", True, Refused("it takes no replies (HTTP 404)")),
         (405, "minimal", True, Refused("it takes no replies (HTTP 405)")),
         (404, "minimal", False, TryAgain("its reply endpoint is not there at the moment (HTTP 404)", may_have_arrived=False)),
@@ -43,6 +40,40 @@ def test_classify_says_what_an_answer_means(
 ) -> None:
     given = answer(status, {"error": "unknown_token", "message": "no such\ntoken"})
     assert classify(given, dialect, connected=connected, now=NOW) == outcome
+
+
+PAGE = "<!DOCTYPE html><title>Sign in</title>"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "dialect", "proof"),
+    [
+        (204, "", "standard", True),
+        (200, '{"status": "received"}', "standard", True),
+        (202, '{"status": "accepted"}', "standard", True),
+        (200, PAGE, "standard", None),
+        (200, "", "standard", None),
+        (202, "ok", "standard", None),
+        (200, "{}", "standard", None),
+        (200, '{"error": "unknown_token", "status": "failed"}', "standard", None),
+        (200, "[1]", "standard", None),
+        (200, PAGE, "minimal", None),
+        (200, "  <html>", "minimal", None),
+        (200, "", "minimal", False),
+        (200, "ok", "minimal", False),
+    ],
+)
+def test_only_what_the_protocol_knows_proves_that_a_reply_was_taken(
+    status: int, body: str, dialect: Spoken, proof: bool | None
+) -> None:
+    given = Answer(status, httpx.Headers({"content-type": "text/html; charset=utf-8"}), body.encode())
+    outcome = classify(given, dialect, connected=True, now=NOW)
+    if proof is not None:
+        assert outcome == Accepted(proof=proof)
+        return
+    assert isinstance(outcome, TryAgain)
+    assert (outcome.may_have_arrived, outcome.blocked) == (True, True)
+    assert f"answers with text/html where AAEP was expected (HTTP {status})" in outcome.reason
 
 
 @pytest.mark.parametrize("status", [429, 503])
