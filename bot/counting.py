@@ -54,6 +54,11 @@ class CountedGateway(Gateway):
     ) -> Sent | Later | Unknown | Never | None:
         return await self._inner.find(channel, thread_ts, matches, known)
 
+    async def find_card(
+        self, channel: str, matches: Mapping[str, Any], since: float, former: str
+    ) -> Sent | Later | Unknown | Never | None:
+        return await self._inner.find_card(channel, matches, since, former)
+
     def _counted(self, kind: str, outcome: Outcome) -> Outcome:
         self._telemetry.delivered(kind, _word(outcome))
         return outcome

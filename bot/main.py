@@ -25,6 +25,7 @@ from bot.paging.heartbeat import Heartbeat
 from bot.scan import scan
 from bot.serving import listening
 from bot.settings import Settings
+from bot.takeup import take_up_ledgers
 from bot.web.server import HttpServer
 from core.clock import Clock, SystemClock, within
 from core.errors import ClarifyError, LedgerUnreadable
@@ -105,6 +106,14 @@ class Bot(Assembly):
         for summary in found.summaries:
             self.index.put(summary)
             self.watchman.note(summary)
+        await take_up_ledgers(
+            store=self.store,
+            ledger=self.ledger,
+            index=self.index,
+            delivery=self.delivery,
+            renderer=self.renderer,
+            settings=self.settings,
+        )
         await self.door.expect()
         await self.intake.reserve_above(found.highest_issue)
         await self._trust_earlier(found.summaries)

@@ -192,6 +192,23 @@ def ledgers_again() -> Notice:
     )
 
 
+def storage_began(path: str, count: int) -> Notice:
+    """There are ledgers of earlier questions, and nothing is known of what was heard and shown."""
+    waits = (
+        "no question is open"
+        if not count
+        else "1 question is open"
+        if count == 1
+        else f"{count} questions are open"
+    )
+    text = (
+        f"The storage, {fact(path)}, is new, and beside it are ledgers of earlier questions: {waits} in them. They go on as "
+        "they are: nothing is asked or answered a second time. Buttons of cards that could not be found again say that "
+        "they are from another installation. If the storage should not be new, stop the bot and put the old one back."
+    )
+    return Notice("Started with a new storage beside older ledgers", (text,))
+
+
 def session_notice(event: Event) -> Notice:
     """`agent.session.completed` and `agent.session.cancelled`."""
     cancelled = event.type == aaep.CANCELLED

@@ -167,6 +167,10 @@ class Renderer:
         """All of it could be recorded."""
         return self._notice(notices.ledgers_again())
 
+    def storage_began(self, path: str, count: int) -> Message:
+        """The storage is new, beside ledgers in which `count` questions are open."""
+        return self._notice(notices.storage_began(path, count))
+
     def handoff_card(self, handoff: Handoff, matter: Matter) -> Message:
         """The card of a handoff; `matter` is what on-call is paged for, as it stands."""
         return self._notice(handoff_notice(handoff, matter))

@@ -22,6 +22,7 @@ from bot.delivery.pages import Page, Paging
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.sequels import Sequels, live_blocks
+from bot.delivery.takeup import InDoubt
 from bot.delivery.wishes import Wish, Wishes, rolled_up
 from bot.errors import StorageUnavailable
 from bot.ports import Place
@@ -82,6 +83,7 @@ class Delivery:
             dropped=pager.ended,
             stumbled=pager.stumbled,
             may_post=lambda kind: not (self._holds_pages if kind == "page" else self._holds),
+            elsewhere=settings.slack.fallback_channel,
         )
         self.lanes = Lanes(
             self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
@@ -112,6 +114,16 @@ class Delivery:
         """Post what was held, and whatever comes."""
         self._holds = self._holds_pages = False
         self.lanes.go_on()
+
+    def in_doubt(self, summaries: Iterable[Summary]) -> list[InDoubt]:
+        """The cards that an earlier storage may have posted; of questions in numbers, as many as get cards at once."""
+        found = []
+        for summary in sorted(summaries, key=lambda each: (each.created, each.id)):
+            self._rollups.update(summary)
+            if self._audiences.shows(summary) and self._rollups.may_have_card(summary.id):
+                card = self._card(summary)
+                found.append(InDoubt(card, card.target, summary.asked_last.timestamp()))
+        return found
 
     async def restore(self) -> None:
         """On start: find what was decided and not shown, from the index and the messages table."""

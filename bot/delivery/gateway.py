@@ -97,14 +97,37 @@ class Gateway:
             return failure(error)
         return None
 
-    async def _messages(self, channel: str, thread_ts: str | None) -> AsyncIterator[dict[str, Any]]:
+    async def find_card(
+        self, channel: str, matches: Mapping[str, Any], since: float, former: str
+    ) -> Sent | Later | Unknown | Never | None:
+        """The latest message of a channel, threads' broadcasts included, that holds `matches` and was posted after
+        `since` (seconds since 1970) by us or under our `former` id. A user's id: their direct messages.
+        """
+        try:
+            place = channel
+            if channel.startswith(("U", "W")):
+                opened = await self._client.conversations_open(users=channel)
+                place = str(opened["channel"]["id"])
+            async for message in self._messages(place, None, since):
+                if self._carries(message, matches, former):
+                    root, ts = message.get("thread_ts"), str(message["ts"])
+                    return Sent(place, ts, str(root) if root and root != ts else None)
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+        return None
+
+    async def _messages(
+        self, channel: str, thread_ts: str | None, since: float | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
         cursor: str | None = None
-        for _ in range(_REPLIES_PAGES if thread_ts else _HISTORY_PAGES):
+        for _ in range(_HISTORY_PAGES if thread_ts is None and since is None else _REPLIES_PAGES):
             arguments: dict[str, Any] = {
                 "channel": channel,
                 "limit": 200,
                 "include_all_metadata": True,
             } | ({"cursor": cursor} if cursor else {})
+            if since is not None:
+                arguments["oldest"] = f"{since:.6f}"
             if thread_ts:
                 response = await self._client.conversations_replies(ts=thread_ts, **arguments)
             else:
@@ -136,16 +159,17 @@ class Gateway:
         payload = {**metadata["event_payload"], _INSTALLATION: self._installation}
         return {**metadata, "event_payload": payload}
 
-    def _carries(self, message: Mapping[str, Any], matches: Mapping[str, Any]) -> bool:
+    def _carries(
+        self, message: Mapping[str, Any], matches: Mapping[str, Any], former: str | None = None
+    ) -> bool:
         metadata = message.get("metadata")
         if not isinstance(metadata, Mapping) or metadata.get("event_type") != matches["event_type"]:
             return False
         payload = metadata.get("event_payload")
         wanted: Mapping[str, Any] = matches["event_payload"]
+        if not isinstance(payload, Mapping):
+            return False
         # Earlier releases did not say whose it is.
-        if (
-            not isinstance(payload, Mapping)
-            or payload.get(_INSTALLATION, self._installation) != self._installation
-        ):
+        if payload.get(_INSTALLATION, self._installation) not in {self._installation, former}:
             return False
         return all(payload.get(key) == value for key, value in wanted.items())

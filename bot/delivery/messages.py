@@ -14,6 +14,9 @@ from bot.ports import Thread
 from core.clarification import parse_id
 from core.index import OWN_THREAD
 
+# What a card shows that an earlier storage may have known, before that one's id: it is yet to be looked up.
+TAKEN_UP = "taken up:"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -146,19 +149,31 @@ class Messages:
         self.in_flight.end(key)
 
     async def landed(
-        self, row: Row, channel: str, ts: str, shown: str, *, final: bool, opens_thread: bool
+        self,
+        row: Row,
+        channel: str,
+        ts: str,
+        shown: str,
+        *,
+        final: bool,
+        opens_thread: bool,
+        thread_ts: str | None = None,
     ) -> None:
-        """It is there. `opens_thread`: the session's thread starts with it."""
+        """It is there. `opens_thread`: the session's thread starts with it, or is the one of `thread_ts`, in which it
+        was found.
+        """
 
         def work(db: sqlite3.Connection) -> None:
             db.execute(
                 "update messages set channel = ?, ts = ?, shown = ?, final = ?, intent_at = null where key = ?",
                 (channel, ts, shown, int(final), row.key),
             )
+            if thread_ts is not None:
+                db.execute("update messages set thread_ts = ? where key = ?", (thread_ts, row.key))
             if opens_thread:
                 db.execute(
                     "update sessions set channel = ?, thread_ts = ? where producer = ? and session_id = ?",
-                    (channel, ts, row.producer, row.session_id),
+                    (channel, thread_ts or ts, row.producer, row.session_id),
                 )
 
         await self._store.write(work)

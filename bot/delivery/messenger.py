@@ -11,7 +11,7 @@ from bot import inert
 from bot.delivery.fallback import NOT_BUILT
 from bot.delivery.gateway import Draft, Gateway
 from bot.delivery.lanes import Again, Done, NotYet
-from bot.delivery.messages import Messages, Row
+from bot.delivery.messages import TAKEN_UP, Messages, Row
 from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.delivery.wishes import Hold, Wish, Wishes
 from bot.errors import StorageUnavailable
@@ -26,6 +26,7 @@ _STORAGE_RETRY = 1.0
 _AWAY_RETRY = 3.0  # with as many cards as there are
 _APP_RETRY = 30.0
 _SECTION = 2900
+_CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
 _ADOPTED = "adopted"  # what a message shows whose place a press told: its sequels are still owed
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
@@ -51,7 +52,9 @@ class Messenger:
         dropped: Dropped | None = None,
         stumbled: Callable[[str], None] | None = None,
         may_post: Callable[[str], bool] = lambda _: True,
+        elsewhere: str | None = None,
     ) -> None:
+        """`elsewhere`: the channel in which messages are that theirs did not take."""
         self._gateway = gateway
         self._messages = messages
         self._wishes = wishes
@@ -61,6 +64,7 @@ class Messenger:
         self._on_dropped = dropped
         self._stumbled = stumbled
         self._may_post = may_post
+        self._elsewhere = elsewhere
         self._plain: set[str] = set()
 
     async def deliver(self, key: str) -> Done | Again | NotYet:
@@ -151,8 +155,11 @@ class Messenger:
     async def _look_up(self, row: Row, wish: Wish) -> Done | Again | NotYet | None:
         """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
         begun = row.intent_at or 0.0
-        taken = await self._messages.taken_places(row.channel or "", row.clarification, row.key)
-        found = await self._gateway.find(row.channel or "", row.thread_ts, wish.matches, taken)
+        if row.shown is not None and row.shown.startswith(TAKEN_UP):
+            found = await self._look_up_old(row, wish, begun)
+        else:
+            taken = await self._messages.taken_places(row.channel or "", row.clarification, row.key)
+            found = await self._gateway.find(row.channel or "", row.thread_ts, wish.matches, taken)
         if isinstance(found, Sent):
             _log.info("found a post whose outcome was unknown", key=row.key)
             await self._landed(row, wish, found, certain=False)
@@ -165,11 +172,28 @@ class Messenger:
         left = begun + LANDING - self._clock.now().timestamp()
         return Again(min(left, _LOOK_AGAIN)) if 0 < left <= LANDING else None
 
+    async def _look_up_old(self, row: Row, wish: Wish, asked: float) -> Sent | Later | Unknown | Never | None:
+        """The card that an earlier storage knew, where it should be or where it went instead."""
+        places = dict.fromkeys(each for each in (row.target, self._elsewhere) if each is not None)
+        former = (row.shown or "").removeprefix(TAKEN_UP)
+        found: Sent | Later | Unknown | Never | None = None
+        for place in places:
+            found = await self._gateway.find_card(place, wish.matches, asked - _CLOCKS, former)
+            if isinstance(found, Sent | Later | Unknown):
+                break
+        return found
+
     async def _landed(self, row: Row, wish: Wish, sent: Sent, *, certain: bool = True) -> None:
         """It is there. A post that was found may say what was true when it was tried: it is brought up to date."""
         shown, final = (wish.digest, wish.final) if certain else ("", False)
         await self._messages.landed(
-            row, sent.channel, sent.ts, shown, final=final, opens_thread=wish.opens_thread
+            row,
+            sent.channel,
+            sent.ts,
+            shown,
+            final=final,
+            opens_thread=wish.opens_thread,
+            thread_ts=sent.thread_ts,
         )
         _log.info("posted", key=row.key, channel=sent.channel)
         await self._on_landed(row, wish)

@@ -13,8 +13,11 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 
 @dataclass(frozen=True, slots=True)
 class Sent:
+    """`thread_ts`: the thread in which it was found, if it does not begin one."""
+
     channel: str
     ts: str
+    thread_ts: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ class Store:
                 rows = list(await writer.execute_fetchall("select id from installation"))
                 store = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
             except sqlite3.Error as error:
-                raise StorageError(f"{path} cannot be used as storage: {error}.") from error
+                raise StorageError(
+                    f"{path} cannot be used as storage: {error}.{_what_to_do(error)}"
+                ) from error
             undo.pop_all()
         return store
 
@@ -93,7 +95,9 @@ class Store:
         try:
             return list(await self._reader.execute_fetchall(sql, parameters))
         except sqlite3.Error as error:
-            raise StorageUnavailable(f"The storage could not be read: {error}.") from error
+            raise StorageUnavailable(
+                f"The storage could not be read: {error}.{_what_to_do(error)}"
+            ) from error
 
     async def read_one(self, sql: str, *parameters: object) -> sqlite3.Row | None:
         return next(iter(await self.read(sql, *parameters)), None)
@@ -128,7 +132,9 @@ class Store:
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
                 await self._writer.execute("rollback")
-            results = [(None, StorageUnavailable(f"Nothing was stored: {error}."))] * len(batch)
+            results = [(None, StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}"))] * len(
+                batch
+            )
         for (_, done), (result, problem) in zip(batch, results, strict=True):
             self._queue.task_done()
             if done.cancelled():
@@ -137,6 +143,16 @@ class Store:
                 done.set_result(result)
             else:
                 done.set_exception(problem)
+
+
+def _what_to_do(error: sqlite3.Error) -> str:
+    """The way out of a broken file; empty for other trouble."""
+    if getattr(error, "sqlite_errorcode", None) not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return ""
+    return (
+        " Stop the bot and restore a backup (clarify restore). Without one, move the file away, with its -wal and -shm, and "
+        "start the bot: it begins a new one and takes up what is open from the ledgers."
+    )
 
 
 class _Connection(aiosqlite.Connection):

@@ -1,0 +1,160 @@
+"""The storage is lost and the ledgers are kept: nothing is asked twice, nothing is answered twice (promises P2, P3, P4)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import pytest
+
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
+from tests.scenario.harness import Scene, config, controls, environment, question, said
+from tests.scenario.test_binding import elsewhere
+
+WAITING = "Started with a new storage beside older ledgers"
+
+
+def lose(stage: Scene, *, truncated: bool = False) -> None:
+    """What an operator does about a broken database."""
+    files = sorted(stage.folder.glob("clarify.db*"))
+    assert files
+    for file in files:
+        if truncated and file.name == "clarify.db":
+            file.write_bytes(b"")
+        elif not file.name.endswith(".lock"):
+            file.unlink()
+
+
+def tokens(stage: Scene) -> list[str]:
+    """Of every record in every ledger."""
+    found = []
+    for file in sorted((stage.folder / "ledgers").glob("issue-*.json")):
+        ledger = stage.ledger(int(file.stem.partition("-")[2]))
+        found += [record["aaep"]["replyToken"] for record in ledger["clarifications"]]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+async def test_p2_open_question_keeps_its_card_and_is_answered_once(stage: Scene, truncated: bool) -> None:
+    async with stage.bot():
+        card = await stage.ask("rpl_1", question="Open?")
+        done = await stage.ask("rpl_2", session="sess_two", question="Done?")
+        await stage.workspace.click(FOLAKE, AGENTS, done.ts, label="Yes")
+        await stage.reply("rpl_2")
+        await stage.now_says(done, "Delivered")
+    lose(stage, truncated=truncated)
+    async with stage.bot() as bot:
+        told = await stage.message(WAITING, FALLBACK)
+        assert "1 question is open" in said(told)
+        await bot.intake.drained()
+        # It comes again, whatever else the producer sends again.
+        await stage.producer.emit(question("rpl_1", question="Open?", accepted_response_kinds=["yes_no"]))
+        later = await stage.ask("rpl_3", session="sess_three", question="Something new?")
+        assert tokens(stage) == ["rpl_1", "rpl_2", "rpl_3"]
+        assert sorted(each.ts for each in stage.cards()) == sorted([card.ts, done.ts, later.ts])
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
+        assert (await stage.reply("rpl_1"))["response"] is False
+        await stage.now_says(card, f"<@{ADE}>")
+    async with stage.bot():
+        pass
+    assert [reply["reply_token"] for reply in stage.producer.replies] == ["rpl_2", "rpl_1"]
+    assert len([m for m in stage.workspace.messages(FALLBACK) if WAITING in said(m)]) == 1
+
+
+async def test_p4_answer_that_was_not_delivered_keeps_its_one_response(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask("rpl_1")
+        stage.producer.refuse_next(503, headers={"Retry-After": "3600"})
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await stage.now_says(card, "Sending to the agent")
+    answered = stage.record()["aaep"]
+    lose(stage)
+    async with stage.bot():
+        reply = await stage.reply("rpl_1")
+        await stage.now_says(card, "Delivered")
+        await stage.workspace.click(ADE, AGENTS, card.ts, label="No") if controls(card) else None
+    assert reply["response"] is True
+    assert reply["decided_by"] == answered["decidedBy"]
+    assert stage.record()["aaep"]["answeredAt"] == answered["answeredAt"]
+    assert len(stage.producer.replies) == 1
+    assert [each.ts for each in stage.cards()] == [card.ts]
+
+
+async def test_p10_reply_written_meanwhile_in_a_threads_second_question_is_taken(stage: Scene) -> None:
+    """The card of a session's later question stands in a thread, which is found with it."""
+    async with stage.bot():
+        first = await stage.ask("rpl_1", question="First?")
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.reply("rpl_1")
+        await stage.now_says(first, "Delivered")
+        await stage.says("state.changed", from_state="awaiting_input", to_state="thinking")
+        second = await stage.ask("rpl_2", question="Second?")
+        assert second.thread_ts == first.ts
+    lose(stage)
+    await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
+    async with stage.bot():
+        reply = await stage.reply("rpl_2")
+        await stage.now_says(second, f"<@{ADE}>")
+    assert (reply["response"], len(stage.producer.replies)) == (False, 2)
+    assert len(stage.cards()) == 2
+    assert tokens(stage) == ["rpl_1", "rpl_2"]
+
+
+async def test_p2_card_that_cannot_be_found_is_posted_anew(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask("rpl_1")
+        stage.workspace.board.delete(card)
+    lose(stage)
+    async with stage.bot():
+        again = await stage.card("Shall I go on?")
+        assert again.ts != card.ts
+        await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
+        assert (await stage.reply("rpl_1"))["response"] is True
+    assert len(stage.cards()) == 1
+
+
+async def test_card_of_another_bot_on_the_app_is_not_taken_over(stage: Scene) -> None:
+    """Its question may have the same number, and be as old."""
+    async with elsewhere(stage) as other:
+        async with stage.bot():
+            mine = await stage.ask("rpl_1", question="Ours?")
+        async with other.bot():
+            theirs = await other.ask("rpl_2", question="Theirs?")
+        lose(stage)
+        async with stage.bot():
+            await stage.message(WAITING, FALLBACK)
+            await stage.workspace.click(FOLAKE, AGENTS, mine.ts, label="Yes")
+            assert (await stage.reply("rpl_1"))["response"] is True
+            await stage.now_says(mine, "Delivered")
+    assert controls(theirs) == ["Yes", "No"]
+    assert len(stage.cards()) == 2
+
+
+async def test_storage_and_ledgers_that_are_both_new_are_nothing_to_tell(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_1")
+    assert not [m for m in stage.workspace.messages(FALLBACK) if WAITING in said(m)]
+
+
+async def test_message_on_a_broken_storage_says_what_to_do(stage: Scene) -> None:
+    async with stage.bot():
+        await stage.ask("rpl_1")
+    database = stage.folder / "clarify.db"
+    content = bytearray(database.read_bytes())
+    content[1024:] = b"\xff" * (len(content) - 1024)
+    database.write_bytes(content)
+    file = stage.folder / "clarify.toml"
+    file.write_text(config(stage.producer.url))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bot.cli", "run", "--config", str(file)),
+        env=os.environ | environment(stage.workspace),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    told = (await process.communicate())[0].decode()
+    assert process.returncode == 1
+    assert "malformed" in told
+    assert "clarify restore" in told
+    assert "takes up what is open from the ledgers" in told
