@@ -70,7 +70,7 @@ class Archive:
             OSError: it is there and cannot be read.
         """
         try:
-            return decode(read_regular(self.path(issue)))
+            return decode(read_regular(self.path(issue)), issue)
         except FileNotFoundError:
             return None
         except ValueError:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from core.clarification import DONE, Aaep, Clarification
+from core.clarification import DONE, ID, Aaep, Clarification
 from core.errors import NotFound
 from core.seal import Seals, speaks_for_a_person
 
@@ -95,6 +95,14 @@ class Book:
         return items
 
 
+class Stray(Raw):
+    """An object in a ledger's list that can be no record of it: its id is of another issue, or another one has it.
+    `field` is at fault. It is kept as it is.
+    """
+
+    field = "id"
+
+
 @dataclass(frozen=True, slots=True)
 class Oddity:
     """A record that cannot be read. `name`: its id, or its place in the file where it has none; `fields`: which ones
@@ -111,6 +119,8 @@ class Oddity:
 
 def parse(item: object) -> Clarification | None:
     """A record, or None if it is not one: it is left in the file as it is. `oddity` says what is wrong with it."""
+    if isinstance(item, Stray):
+        return None
     try:
         return Clarification.model_validate(item)
     except ValidationError:
@@ -119,20 +129,24 @@ def parse(item: object) -> Clarification | None:
 
 def oddity(issue: int, position: int, item: object) -> Oddity | None:
     """Why an item of a ledger's list (`position` from 1) is no record, without what it says; None: it is one."""
+    fields = {item.field} if isinstance(item, Stray) else set()
     try:
         Clarification.model_validate(item)
     except ValidationError as error:
-        raw: Raw = item if isinstance(item, dict) else {}
-        named, agent = raw.get("id"), raw.get("from")
-        return Oddity(
-            issue,
-            named[:_NAME] if isinstance(named, str) and named.strip() else f"record {position}",
-            tuple(sorted({_field(problem["loc"]) for problem in error.errors()})),
-            agent if isinstance(agent, str) else None,
-            raw.get("status") in list(DONE),
-            digest(item),
-        )
-    return None
+        fields |= {_field(problem["loc"]) for problem in error.errors()}
+    if not fields:
+        return None
+    raw: Raw = item if isinstance(item, dict) else {}
+    named, agent = raw.get("id"), raw.get("from")
+    name = named[:_NAME] if isinstance(named, str) and named.strip() else f"record {position}"
+    return Oddity(
+        issue,
+        f"{name} (record {position})" if isinstance(item, Stray) else name,
+        tuple(sorted(fields)),
+        agent if isinstance(agent, str) else None,
+        raw.get("status") in list(DONE),
+        digest(item),
+    )
 
 
 def _field(path: tuple[int | str, ...]) -> str:
@@ -171,8 +185,8 @@ def encode(raw: Raw) -> bytes:
         return json.dumps(raw, indent=2).encode()
 
 
-def decode(content: bytes) -> Raw:
-    """A ledger's bytes.
+def decode(content: bytes, issue: int | None = None) -> Raw:
+    """A ledger's bytes. With `issue`, objects that can be no record of it are marked (see `Stray`).
 
     Raises:
         ValueError: not a ledger; the message says why, without content.
@@ -183,7 +197,31 @@ def decode(content: bytes) -> Raw:
         raw = _decode_oddly(content)
     if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
         raise ValueError('expected an object with a list "clarifications"')  # noqa: TRY004 - one error for "no ledger"
+    if issue is not None:
+        raw["clarifications"] = list(_marked(issue, raw["clarifications"]))
     return raw
+
+
+def _marked(issue: int, items: list[Any]) -> Iterator[Any]:
+    """Of several with one id the first is meant: so all look it up, and others add at the end."""
+    taken: set[str] = set()
+    for item in items:
+        match = ID.fullmatch(name) if (name := identity(item)) else None
+        if match is None:
+            yield item
+        elif int(match[1]) != issue or name in taken:
+            yield Stray(item)
+        elif item.get("issueNumber", issue) not in (issue, str(issue)):
+            yield _misnumbered(item)
+        else:
+            yield item
+        taken.add(name)
+
+
+def _misnumbered(item: Raw) -> Stray:
+    stray = Stray(item)
+    stray.field = "issueNumber"
+    return stray
 
 
 def _decode_oddly(content: bytes) -> Any:

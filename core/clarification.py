@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     "resolved": frozenset(),
     "abandoned": frozenset(),
 }
+HIGHEST_ROUND = 999_999_999  # as far as a control can name it
 LONGEST_SLA = 366 * 24 * 60  # minutes
 UNDELIVERED: frozenset[ReplyState] = frozenset({"sending"})
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
@@ -158,7 +159,7 @@ class Clarification(Record):
     topic: str = ""
     blocking: bool = True
     status: Status
-    round: Count = 1
+    round: Annotated[int, Field(ge=0, le=HIGHEST_ROUND)] = 1
     max_rounds: Count = 5
     created: Moment
     stale_after: Moment | None = None

@@ -34,6 +34,12 @@ class Ignored(NamedTuple):
     reserved: int = 0
 
 
+def issue_in(name: str) -> int | None:
+    """The issue that a ledger's name tells, live or archived; whether it is one, a `Folder` knows."""
+    match = _ARCHIVED.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 class Folder:
     """Of one kind of ledgers: the live ones, or those in the archive (`archived`), whose names may say more."""
 

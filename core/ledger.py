@@ -273,7 +273,7 @@ class FileLedger:
     def read_now(self, issue: int) -> list[Raw]:
         """`read`, blocking."""
         try:
-            return _records(decode(read_regular(self.path(issue))))
+            return _records(decode(read_regular(self.path(issue)), issue))
         except FileNotFoundError:
             self._require(issue)
             kept = self._archived(issue)
@@ -317,7 +317,7 @@ class FileLedger:
                 raise LedgerUnreadable(issue, path, NOT_REGULAR, set_aside(path)) from error
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
-            return Book(issue, decode(content), highest, self._seals)
+            return Book(issue, decode(content, issue), highest, self._seals)
         except ValueError as error:
             check()  # else it may be half of what its holder is writing
             self._numbers.note_all(issue, content)

@@ -68,7 +68,7 @@ class Upkeep:
         with self.held(issue) as check:
             for path in self.files().get(issue, []):
                 try:
-                    raw = decode(read_regular(path))
+                    raw = decode(read_regular(path), issue)
                 except ValueError:
                     unreadable.append(path)
                     continue

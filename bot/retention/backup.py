@@ -24,7 +24,7 @@ from core.archive import FOLDER
 from core.book import decode, parse
 from core.clarification import Clarification
 from core.files import is_odd, read_regular, replacing, sync_folder
-from core.folder import HIGHEST
+from core.folder import HIGHEST, issue_in
 from core.forgetting import FORGOTTEN
 from core.seal import NAME as KEY
 from core.transitions import US
@@ -141,7 +141,7 @@ def _asides(directory: Path, issue: int) -> list[Path]:
 def _records(ledgers: Path) -> Iterator[Clarification]:
     for path in (*ledgers.glob("issue-*.json"), *(ledgers / FOLDER).glob("issue-*.json")):
         try:
-            items = decode(path.read_bytes())["clarifications"]
+            items = decode(path.read_bytes(), issue_in(path.name))["clarifications"]
         except ValueError:
             continue  # it is in the backup as it is
         yield from (record for item in items if (record := parse(item)) is not None)

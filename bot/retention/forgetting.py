@@ -15,7 +15,7 @@ from typing import Any
 from bot.delivery import forgetting as storage
 from bot.delivery.erasing import ring
 from bot.errors import StorageUnavailable
-from core.book import Raw, decode, identity, parse
+from core.book import Raw, Stray, decode, identity, parse
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
 from core.files import read_regular
@@ -64,7 +64,7 @@ def look(upkeep: Upkeep, database: Path, name: str, producer: str | None = None)
     for issue, paths in upkeep.files().items():
         for path in paths:
             try:
-                items = _items(path)
+                items = _items(path, issue)
             except ValueError:
                 unknown.append(path)
                 continue
@@ -130,7 +130,7 @@ def _one(upkeep: Upkeep, name: str, issue: int) -> Found:
     gathered = _Gathered()
     for path in upkeep.files().get(issue, []):
         try:
-            items = _items(path)
+            items = _items(path, issue)
         except ValueError as error:
             raise LedgerUnreadable(issue, path, str(error), None) from None
         for item in items:
@@ -156,7 +156,7 @@ def _found(
 
 def _gather(gathered: _Gathered, issue: int, item: Raw) -> None:
     gathered.issues.add(issue)
-    if ID.fullmatch(identity(item)):
+    if ID.fullmatch(identity(item)) and not isinstance(item, Stray):
         gathered.ids.add(identity(item))
     for asked in _rounds(item):
         producer = asked.get("producer")
@@ -203,8 +203,8 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
     return not record.is_open and (abandoned or not is_unsettled(record))
 
 
-def _items(path: Path) -> list[Any]:
-    items: list[Any] = decode(read_regular(path))["clarifications"]
+def _items(path: Path, issue: int) -> list[Any]:
+    items: list[Any] = decode(read_regular(path), issue)["clarifications"]
     return items
 
 

@@ -52,7 +52,7 @@ async def _read(ledger: FileLedger, issue: int, kept: list[Path], *, archived: b
     usual = ledger.directory / ARCHIVE / name  # it may have moved there since the folder was listed
     for path in sorted({*kept, usual}) if archived else ():
         try:
-            items.append((f"{ARCHIVE}/{path.name}", await asyncio.to_thread(_kept, path)))
+            items.append((f"{ARCHIVE}/{path.name}", await asyncio.to_thread(_kept, path, issue)))
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             problems.append(f"The archived ledger {ARCHIVE}/{path.name} cannot be read ({reason}).")
@@ -91,10 +91,10 @@ def _archived(ledger: FileLedger) -> tuple[dict[int, list[Path]], list[str]]:
     return found, []
 
 
-def _kept(path: Path) -> list[Raw]:
+def _kept(path: Path, issue: int) -> list[Raw]:
     try:
         content = read_regular(path)
     except FileNotFoundError:
         return []
-    items: list[Raw] = decode(content)["clarifications"]
+    items: list[Raw] = decode(content, issue)["clarifications"]
     return items

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from datetime import timedelta
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from bot.main import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import HurriedClock, Scene, controls, eventually, question, said, scene
+from tests.scenario.harness import HurriedClock, Scene, config, controls, eventually, question, said, scene
 from tests.scenario.other_parties import (
     another_writes,
     answers,
@@ -20,6 +22,8 @@ from tests.scenario.other_parties import (
     in_a_persons_name,
     marker,
 )
+from tests.scenario.prompts import Project
+from tests.scenario.typist import command, words
 
 Json = dict[str, Any]
 
@@ -195,6 +199,55 @@ async def test_strangers_file_where_a_ledger_is_to_be_is_set_aside_and_the_quest
         assert list(folder.glob("issue-88.json.unreadable-*"))
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
+
+
+async def eventually_paged(bot: Bot, keys: list[str]) -> None:
+    """Returns once there is an incident of each, and of nothing else; in a storm several share a page."""
+    async with asyncio.timeout(30):
+        while len(rows := await bot.store.read("select key from incidents")) < len(keys):  # noqa: ASYNC110 - the storage tells nobody
+            await asyncio.sleep(0.02)
+    assert sorted(row["key"] for row in rows) == sorted(keys)
+
+
+async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_and_never_answered(
+    stage: Scene,
+) -> None:
+    asked: Json = {
+        "id": "CLR-7-001",
+        "issueNumber": 7,
+        "from": "engineer",
+        "to": "human",
+        "status": "pending",
+        "created": "2026-11-22T10:00:00.000Z",
+    }
+    odd: list[Json] = [
+        {"id": "CLR-8-001", "topic": "of another issue"},
+        {"id": "CLR-8-002", "issueNumber": 8, "topic": "wholly of another issue"},
+        {"id": "CLR-7-002", "issueNumber": 8, "topic": "of two issues"},
+        {"topic": "of a number that is taken"},
+        {"id": "CLR-7-005", "round": -1, "topic": "before the first round"},
+    ]
+    path = stage.folder / "ledgers" / "issue-7.json"
+    names = ["CLR-8-001 (record 2)", "CLR-8-002 (record 3)", "CLR-7-002 (record 4)", "CLR-7-001 (record 5)", "CLR-7-005"]  # fmt: skip
+    for _ in range(2):
+        async with stage.bot() as bot:
+            if not path.exists():
+                records = [asked | {"topic": "A good one?"}, *({**asked, **each} for each in odd)]
+                path.write_text(json.dumps({"issueNumber": 7, "clarifications": records}))
+            card = await stage.card("A good one?")
+            await stage.page("of issue-7.json cannot be read")
+            keys = [f"ledger:issue-7.json:{name}" for name in names]
+            await eventually_paged(bot, keys)
+            shell = Project(stage.folder)
+            (stage.folder / "clarify.toml").write_text(config(stage.producer.url))
+            assert "5 cannot be read in issue-7.json" in (await shell.run("list")).err
+            assert (await shell.run("answer", "CLR-7-005", "yes")).code == 3
+            assert (await shell.run("answer", "CLR-8-001", "yes")).code == 3
+            assert "5 more cannot be read in issue-7.json" in words(await command(stage, "#7"))
+    assert not any(each["topic"] in said(shown) for each in odd for shown in stage.cards())
+    await stage.workspace.post(FOLAKE, AGENTS, "go on", thread_ts=card.ts)
+    kept = json.loads(path.read_text())["clarifications"]
+    assert kept[1:] == [asked | each for each in odd]
 
 
 async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(stage: Scene) -> None:

@@ -365,7 +365,12 @@ def test_sla_that_another_wrote_oddly_does_not_keep_a_question_from_being_chased
     assert nudged(odd.model_copy(update={"status": "pending"}), LATER, SLA).nudges == 1
 
 
-@pytest.mark.parametrize("field", ["round", "maxRounds", "issueNumber"])
+@pytest.mark.parametrize(("number", "is_one"), [(-1, False), (0, True), (999_999_999, True), (10**9, False)])
+def test_round_that_no_control_can_name_makes_no_record(number: int, is_one: bool) -> None:
+    assert (parse(dump(record()) | {"round": number}) is not None) is is_one
+
+
+@pytest.mark.parametrize("field", ["maxRounds", "issueNumber"])
 def test_number_that_storage_cannot_hold_makes_no_record(field: str) -> None:
     assert parse(dump(record()) | {field: 2**53}) is not None
     assert parse(dump(record()) | {field: 2**63}) is None

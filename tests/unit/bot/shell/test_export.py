@@ -245,9 +245,9 @@ def test_placed_follows_a_link_and_writes_to_a_device(tmp_path: Path) -> None:
 
 def test_export_holds_one_ledger_at_a_time(place: Place) -> None:
     """Fifty ledgers of 200 kB: ten megabytes that are never there together."""
-    text = ledger_of(1, *(foreign(1, number, topic="x" * 20_000) for number in range(1, 11)))
     for issue in range(1, 51):
-        place.ledger.path(issue).write_text(text)
+        items = (foreign(issue, number, topic="x" * 20_000) for number in range(1, 11))
+        place.ledger.path(issue).write_text(ledger_of(issue, *items))
     written = 0
 
     def count(line: object) -> None:
