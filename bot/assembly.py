@@ -20,6 +20,7 @@ from bot.delivery.nudges import Nudges
 from bot.delivery.pageplaces import PagePlaces
 from bot.delivery.pushed import SqlitePushed
 from bot.delivery.replies import ReplyDelivery
+from bot.delivery.rollupplaces import RollupPlaces
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
 from bot.foundation import Foundation
@@ -264,6 +265,7 @@ class Assembly(Foundation):
                 duty=self.duty,
                 paging=self.paging,
                 page_threads=PagePlaces(self.store, self.messages.in_flight),
+                rollup_threads=RollupPlaces(self.store, self.messages.in_flight, self.rollups),
                 permalinks=self.permalinks,
                 sessions=self.sessions.facts,
                 home=self.home,

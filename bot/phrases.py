@@ -28,6 +28,7 @@ STALE_CARD = "This card is out of date: the question was asked again since. Plea
 UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
+FILE_ONLY = "A file alone is no answer. Please write the answer in words."
 NOT_KEPT = (
     "Your reply could not be stored just now, so it does not count yet. I'll read it again as soon as the storage works; "
     "you need not repeat it."

@@ -195,6 +195,27 @@ class PageThreads(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class RollupPlace:
+    """Where a roll-up card stands in Slack, and the clarifications that it holds."""
+
+    channel: str
+    ts: str
+    holds: tuple[str, ...]
+
+
+class RollupThreads(Protocol):
+    """`bot.delivery.rollupplaces.RollupPlaces`. Raises StorageUnavailable: it is not known now."""
+
+    async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
+        """The clarifications that the roll-up card at a place holds now; None where it is none."""
+        ...
+
+    async def open_rollups(self) -> Sequence[RollupPlace]:
+        """The roll-up cards that may still change."""
+        ...
+
+
 class SlackMemory(Protocol):
     """What the Slack surface must not forget. Each method is durable when it returns.
 

@@ -18,7 +18,7 @@ from bot import phrases
 from bot.audience import Audiences
 from bot.desk import Desk, Person, Reaction, Records, explained
 from bot.errors import SlackError
-from bot.ports import PageThreads, Place, SlackMemory, Thread
+from bot.ports import PageThreads, Place, RollupThreads, SlackMemory, Thread
 from bot.rounds import Round, round_of
 from core import answers
 from core.clarification import Answer, Clarification
@@ -29,6 +29,7 @@ from core.ledger import parse
 _log = logging.getLogger("clarify.replies")
 _TALK = re.compile(r"note\s*:|//", re.IGNORECASE)
 JUST_NOW = timedelta(minutes=5)
+AGAIN = timedelta(minutes=1)  # between two hints to one person
 _MOST_ASKED_ABOUT = 100
 
 
@@ -38,6 +39,7 @@ class Reply:
 
     `missed`: it was not heard live but found later, so it may be older than the question that is open now.
     `to_app`: the thread begins with a message of our Slack app, which another bot may run on, too.
+    `files`: it comes with some. `edited`: it was written before `at`, and changed then.
     """
 
     person: Person
@@ -48,6 +50,8 @@ class Reply:
     text: str
     missed: bool = False
     to_app: bool = False
+    files: bool = False
+    edited: bool = False
 
     @property
     def place(self) -> Place:
@@ -82,6 +86,7 @@ class ThreadReplies:
         records: Records,
         memory: SlackMemory,
         page_threads: PageThreads,
+        rollup_threads: RollupThreads,
         which: Asks,
         audiences: Audiences,
         clock: Clock,
@@ -90,9 +95,11 @@ class ThreadReplies:
         self._records = records
         self._memory = memory
         self._page_threads = page_threads
+        self._rollup_threads = rollup_threads
         self._which = which
         self._audiences = audiences
         self._clock = clock
+        self._hinted: dict[str, datetime] = {}  # within the last minute
 
     async def take(self, reply: Reply) -> Words:
         """A reply was made. Handling it twice changes nothing more.
@@ -100,10 +107,14 @@ class ThreadReplies:
         Raises:
             StorageUnavailable: nothing was recorded.
         """
-        if not reply.text.strip() or is_talk(reply.text):
+        if is_talk(reply.text) or not (reply.text.strip() or reply.files):
             return Words()
         try:
             mine = await self._asked_in(reply.channel, reply.thread_ts)
+            if not reply.text.strip():
+                return self._wordless(mine, reply)
+            if not mine and await self._rollup_threads.held_at(reply.channel, reply.thread_ts) is not None:
+                return self._none_held(reply)
             if not mine and reply.to_app and not await self._memory.posted(reply.channel, reply.thread_ts):
                 return Words(phrases.ANOTHERS_THREAD, recorded=False)
             return await self._in_thread(mine, reply)
@@ -119,6 +130,14 @@ class ThreadReplies:
         if not text.strip() or is_talk(text):
             return False
         return any(record.is_open for record in await self._asked_in(channel, thread_ts))
+
+    async def was_answer(self, channel: str, ts: str) -> bool:
+        """Whether a reply was taken as an answer.
+
+        Raises:
+            StorageUnavailable: it is not known now.
+        """
+        return await self._memory.kept_text(_answer_key(channel, ts)) is not None
 
     async def changed(self, channel: str, ts: str) -> Words:
         """A reply was edited or deleted: if it was an answer, the thread is told that nothing changes.
@@ -136,22 +155,24 @@ class ThreadReplies:
         return Words(aloud=phrases.edit_ignored(record), key=f"edited:{channel}:{ts}")
 
     async def _asked_in(self, channel: str, thread_ts: str) -> list[Clarification]:
-        """What was asked in the thread, or is what the page that begins it is about."""
+        """What was asked in the thread, or is what the page or the roll-up card that begins it is about."""
         thread = await self._memory.thread_at(channel, thread_ts)
         if thread is not None:
             return await asked_in(thread, self._records, self._audiences)
         paged = await self._page_threads.clarifications_at(channel, thread_ts)
-        return [await self._desk.find(each) for each in paged]
+        held = () if paged else await self._rollup_threads.held_at(channel, thread_ts)
+        return [await self._desk.find(each) for each in paged or (held or ())[:_MOST_ASKED_ABOUT]]
 
     async def _in_thread(self, mine: list[Clarification], reply: Reply) -> Words:
         is_done = (record for record in mine if is_by(record, reply.person.user, reply.at))
         if (done := next(is_done, None)) is not None:
             await self._remember(done, reply)
             return Words()
+        is_from_before = reply.missed or reply.edited
         waiting = [
             record
             for record in mine
-            if record.is_open and not (reply.missed and await self._is_older(reply, record))
+            if record.is_open and not (is_from_before and await self._is_older(reply, record))
         ]
         decided = [record for record in mine if await self._decided_since(record, reply) is not None]
         if len(waiting) + len(decided) > 1 and waiting:
@@ -207,7 +228,7 @@ class ThreadReplies:
     async def _is_older(self, reply: Reply, record: Clarification) -> bool:
         """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
         shown = await self._memory.shown_at(record.id, record.round, reply.channel)
-        return float(reply.ts) < float(shown) if shown else reply.at < record.asked_last
+        return float(reply.ts) < float(shown) if shown else moment(reply.ts) < record.asked_last
 
     async def _answer(self, record: Clarification, reply: Reply) -> Words:
         def read(asked: Clarification) -> Answer:
@@ -217,19 +238,44 @@ class ThreadReplies:
         try:
             reaction = await self._desk.answer(record.id, read, reply.person, reply.place, at=at)
         except AnswerRejected as error:
-            return await self._hint(record, reply, str(error))
+            return self._hint(record, reply, str(error))
         except (ClarifyError, SlackError) as error:
             return _told(explained(error, record.id))
         if reaction.record is not None:
             await self._remember(reaction.record, reply)
         return _told(reaction)
 
-    async def _hint(self, record: Clarification, reply: Reply, hint: str) -> Words:
-        """How to answer, once per person and question; another kind of trouble gets its own words, once."""
+    def _hint(self, record: Clarification, reply: Reply, hint: str) -> Words:
+        """How to answer, to one person at most once a minute; another kind of trouble gets its own words."""
         kind = hashlib.blake2b(hint.encode(), digest_size=6).hexdigest()
-        if not await self._memory.first_time(f"hint:{record.id}:{record.round}:{reply.person.user}:{kind}"):
+        if not self._is_due(f"{record.id}:{record.round}:{reply.person.user}:{kind}"):
             return Words()
         return Words(phrases.unreadable_reply(record.asked, hint))
+
+    def _wordless(self, mine: list[Clarification], reply: Reply) -> Words:
+        """A file alone."""
+        waiting = [record for record in mine if record.is_open]
+        if not waiting:
+            return Words()
+        hint = phrases.FILE_ONLY
+        return self._hint(
+            waiting[0], reply, f"{hint} {answers.hint(waiting[0].asked)}" if len(waiting) == 1 else hint
+        )
+
+    def _none_held(self, reply: Reply) -> Words:
+        """A reply to a roll-up card that holds nothing any more."""
+        place = f"{reply.channel}:{reply.thread_ts}"
+        due = self._is_due(f"{place}:{reply.person.user}")
+        return Words(phrases.no_open_question()) if due else Words()
+
+    def _is_due(self, hint: str) -> bool:
+        """Whether a hint was not given within the last minute; if so, it is now."""
+        now = self._clock.now()
+        self._hinted = {each: at for each, at in self._hinted.items() if timedelta(0) <= now - at < AGAIN}
+        if hint in self._hinted:
+            return False
+        self._hinted[hint] = now
+        return True
 
     async def _ask_which(self, waiting: list[Clarification], reply: Reply) -> Words:
         text_id = hashlib.blake2b(f"{reply.channel}:{reply.ts}".encode(), digest_size=8).hexdigest()

@@ -8,6 +8,7 @@ exactly one page is open for its author, unless it is talk (`is_talk`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from bot import phrases
 from bot.commands.desk import CommandDesk
@@ -89,7 +90,9 @@ class Asides:
     async def _direct(self, heard: Heard, person: Person) -> Words:
         text = mrkdwn.without(heard.text, self._bot_user)
         plain = mrkdwn.plain(text, self._name_of)
-        if not plain.strip() or is_talk(plain) or await self._speaks_to_somebody(heard):
+        if not plain.strip():
+            return await self._wordless(heard)
+        if is_talk(plain) or await self._speaks_to_somebody(heard):
             return Words()
         place = Place(heard.channel, heard.thread_ts or None)
         try:
@@ -99,7 +102,25 @@ class Asides:
         except (ClarifyError, SlackError) as error:
             reaction = explained(error, "of that id")
             return Words(reaction.text, recorded=reaction.recorded)
+        if said is None and heard.edited:
+            return Words()
         return _aloud(said or await self._commands.run(text, person, place), heard)
+
+    async def edited(self, heard: Heard, person: Person) -> Words:
+        """A direct message was edited: it may be an answer to a page now. Commands are not given so.
+
+        Raises:
+            StorageUnavailable: nothing was recorded.
+        """
+        return await self._direct(replace(heard, kind="dm"), person)
+
+    async def _wordless(self, heard: Heard) -> Words:
+        """A file alone, where an answer is waited for."""
+        if not heard.files or not heard.thread_ts:
+            return Words()
+        paged = await self._page_threads.clarifications_at(heard.channel, heard.thread_ts)
+        waits = any(record.is_open for record in await self._found(paged))
+        return _aloud(Said(phrases.FILE_ONLY), heard) if waits else Words()
 
     async def _speaks_to_somebody(self, heard: Heard) -> bool:
         """Whether a reply in the thread of a page mentions somebody: talk there, as it is in a session's thread."""
@@ -118,7 +139,7 @@ class Asides:
         """Not in a thread: to whichever page is open for this person."""
         escalated = [each.id for each in self._index if each.status == "escalated"]
         named = [each for each in escalated if person.user in self._paged.paged(each)]
-        if heard.missed:  # it cannot mean a page that came after it
+        if heard.missed or heard.edited:  # it cannot mean a page that came after it
             pages = await self._page_threads.open_pages()
             before = {page.clarification for page in pages if page.is_before(heard.channel, heard.ts)}
             named = [each for each in named if each in before]
@@ -128,7 +149,7 @@ class Asides:
         self, named: Sequence[str], heard: Heard, text: str, person: Person, place: Place
     ) -> Said | None:
         meant = await self._meant(heard, named)
-        records, at = await self._found(meant), moment(heard.ts)
+        records, at = await self._found(meant), moment(heard.edited or heard.ts)
         if not records:
             return None
         if (done := next((each for each in records if is_by(each, person.user, at)), None)) is not None:

@@ -148,6 +148,7 @@ class Parts:
             records=ports.ledger,
             memory=ports.memory,
             page_threads=ports.page_threads,
+            rollup_threads=ports.rollup_threads,
             which=self._which,
             audiences=self._audiences,
             clock=ports.clock,

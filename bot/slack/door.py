@@ -70,6 +70,7 @@ class SlackDoor:
         self._threads = OpenThreads(
             memory=ports.memory,
             pages=ports.page_threads,
+            rollups=ports.rollup_threads,
             index=ports.index,
             audiences=Audiences(ports.settings),
         )

@@ -19,11 +19,11 @@ _SPOKEN = frozenset({None, "thread_broadcast", "file_share"})
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A reply in a thread, or its edit or deletion. `text` is in Slack's markup; empty for those two.
+    """A reply in a thread, or its edit or deletion. `text` is in Slack's markup, after an edit as it is now.
 
     `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it; `thread_ts` is empty where
     either is in no thread. `missed`: found in the history, not heard live. `parent`: who wrote the thread's first message,
-    where Slack says so.
+    where Slack says so. `files`: it comes with some. `edited`: the `ts` of an edit.
     """
 
     kind: Kind
@@ -35,11 +35,15 @@ class Heard:
     text: str = ""
     missed: bool = False
     parent: str = ""
+    files: bool = False
+    edited: str = ""
 
     @property
     def key(self) -> str:
         """The same for one message however it comes: as an event, again, or by history."""
         place = f"{self.channel}:{self.ts}"
+        if self.edited:
+            return f"edited:{place}:{self.edited}"
         return f"{self.kind}:{place}" if self.kind in {"edited", "deleted"} else place
 
     @property
@@ -63,16 +67,23 @@ def heard(event: Mapping[str, Any], bot_user: str = "") -> Heard | None:
     if not isinstance(channel, str):
         return None
     if subtype == "message_changed":
-        before, now = _object(event.get("previous_message")), _object(event.get("message"))
-        # Unfurled links and new replies change a message too; its words stay.
-        if before.get("text") == now.get("text") and now.get("subtype") != "tombstone":
-            return None
-        return _about(channel, now if now.get("thread_ts") else before, "edited")
+        return _changed(channel, _object(event.get("previous_message")), _object(event.get("message")))
     if subtype == "message_deleted":
         return _about(channel, _object(event.get("previous_message")), "deleted")
     if event.get("channel_type") == "im" or channel.startswith("D"):
         return _to_us(channel, event, "dm")
     return said(channel, event) or _mention(channel, event, bot_user)
+
+
+def _changed(channel: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Heard | None:
+    """An edit, if it changed what was said."""
+    # Unfurled links and new replies change a message too; its words stay.
+    if before.get("text") == now.get("text") and now.get("subtype") != "tombstone":
+        return None
+    if channel.startswith("D") and (direct := _to_us(channel, now, "dm")) is not None:
+        return _as_now(replace(direct, kind="edited"), now)
+    found = _about(channel, now if now.get("thread_ts") else before, "edited")
+    return _as_now(found, now) if found is not None and now.get("subtype") in _SPOKEN else found
 
 
 def _mention(channel: str, event: Mapping[str, Any], bot_user: str) -> Heard | None:
@@ -107,11 +118,19 @@ def said(channel: str, message: Mapping[str, Any], *, missed: bool = False) -> H
         text=str(message.get("text") or ""),
         missed=missed,
         parent=str(message.get("parent_user_id") or ""),
+        files=bool(message.get("files")),
     )
 
 
 def missed(channel: str, message: Mapping[str, Any]) -> Heard | None:
-    """A message from the history, if it is a person's reply in a thread or a direct message to the bot."""
+    """A message from the history, if it is a person's reply in a thread or a direct message to the bot.
+
+    What an edited one said at first, nobody can tell: it is heard as the edit.
+    """
+    if message.get("edited") and message.get("subtype") in _SPOKEN:
+        edit = _about(channel, message, "edited")
+        if edit is not None:
+            return replace(_as_now(edit, message), missed=True)
     if not channel.startswith("D"):
         return said(channel, message, missed=True)
     found = _to_us(channel, message, "dm")
@@ -127,7 +146,19 @@ def _to_us(channel: str, message: Mapping[str, Any], kind: Literal["aside", "dm"
         return None
     thread = str(message.get("thread_ts") or "")
     text = str(message.get("text") or "")
-    return Heard(kind, channel, "" if thread == ts else thread, ts, user, _team(message), text)
+    where = "" if thread == ts else thread
+    return Heard(kind, channel, where, ts, user, _team(message), text, files=bool(message.get("files")))
+
+
+def _as_now(edit: Heard, message: Mapping[str, Any]) -> Heard:
+    """An edit with what the message says since."""
+    return replace(
+        edit,
+        team=_team(message),
+        text=str(message.get("text") or ""),
+        files=bool(message.get("files")),
+        edited=str(_object(message.get("edited")).get("ts") or ""),
+    )
 
 
 def _team(message: Mapping[str, Any]) -> str:

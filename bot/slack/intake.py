@@ -201,7 +201,7 @@ class Intake:
 
     async def _decide(self, heard: Heard) -> Words:
         if heard.kind in {"edited", "deleted"}:
-            return await self._replies.changed(heard.channel, heard.ts)
+            return await self._changed(heard)
         if heard.user == self.bot_user:
             return Words()
         person = Person(heard.team or self._home_team, heard.user)
@@ -212,18 +212,32 @@ class Intake:
         in_session = await self._memory.thread_at(heard.channel, heard.thread_ts) is not None
         if not in_session and (words := await self._asides.hint(heard, person)) is not None:
             return words
-        text = self.plain(heard.text)
-        reply = Reply(
+        return await self._replies.take(self._reply(heard, person))
+
+    async def _changed(self, heard: Heard) -> Words:
+        """An edited reply that was no answer counts as a new one, made when it was edited. It gives no commands."""
+        if not heard.edited or await self._replies.was_answer(heard.channel, heard.ts):
+            return await self._replies.changed(heard.channel, heard.ts)
+        person = Person(heard.team or self._home_team, heard.user)
+        if heard.channel.startswith("D"):
+            return await self._asides.edited(heard, person)
+        if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
+            return Words()
+        return await self._replies.take(self._reply(heard, person))
+
+    def _reply(self, heard: Heard, person: Person) -> Reply:
+        return Reply(
             person,
             heard.channel,
             heard.thread_ts,
             heard.ts,
-            moment(heard.ts),
-            text,
+            moment(heard.edited or heard.ts),
+            self.plain(heard.text),
             missed=heard.missed,
             to_app=heard.parent == self.bot_user,
+            files=heard.files,
+            edited=bool(heard.edited),
         )
-        return await self._replies.take(reply)
 
 
 def _given_up_key(heard: Heard) -> str:

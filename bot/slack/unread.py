@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bot.audience import Audiences
-from bot.ports import PageThreads, SlackMemory
+from bot.ports import PageThreads, RollupThreads, SlackMemory
 from core.clock import Clock
 from core.index import Index, Summary
 
@@ -27,13 +27,20 @@ Asked = Mapping[Root, frozenset[str]]
 
 
 class OpenThreads:
-    """The threads in which somebody may have answered: of sessions, and of open pages."""
+    """The threads in which somebody may have answered: of sessions, of open pages and of roll-up cards."""
 
     def __init__(
-        self, *, memory: SlackMemory, pages: PageThreads, index: Index, audiences: Audiences
+        self,
+        *,
+        memory: SlackMemory,
+        pages: PageThreads,
+        rollups: RollupThreads,
+        index: Index,
+        audiences: Audiences,
     ) -> None:
         self._memory = memory
         self._pages = pages
+        self._rollups = rollups
         self._index = index
         self._audiences = audiences
 
@@ -54,6 +61,8 @@ class OpenThreads:
         for page in await self._pages.open_pages():
             about = {page.clarification} & ends.keys()
             asked.setdefault(Root(page.channel, page.ts), set()).update(about)
+        for rollup in await self._rollups.open_rollups():
+            asked.setdefault(Root(rollup.channel, rollup.ts), set()).update(rollup.holds)
 
         def urgency(root: Root) -> tuple[bool, datetime, Root]:
             about = asked[root]

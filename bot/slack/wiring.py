@@ -20,7 +20,7 @@ from bot.desk import Person, Reaction
 from bot.errors import StorageUnavailable
 from bot.home.publisher import HomePublisher
 from bot.paging.codec import PagePress
-from bot.ports import PagePlace, PageThreads, Place, Teller
+from bot.ports import PagePlace, PageThreads, Place, RollupPlace, RollupThreads, Teller
 from bot.render import Renderer
 from bot.settings import Settings
 from bot.slack.gate import Gate
@@ -94,6 +94,16 @@ class NoPageThreads:
         return ()
 
 
+class NoRollupThreads:
+    """No message is a roll-up card."""
+
+    async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:  # noqa: ARG002 - as the port's
+        return None
+
+    async def open_rollups(self) -> Sequence[RollupPlace]:
+        return ()
+
+
 class NoLinks:
     """No address is known."""
 
@@ -132,6 +142,7 @@ class Ports:
     duty: Duty = field(default_factory=NoDuty)
     paging: Pages = field(default_factory=NoPages)
     page_threads: PageThreads = field(default_factory=NoPageThreads)
+    rollup_threads: RollupThreads = field(default_factory=NoRollupThreads)
     permalinks: Links = field(default_factory=NoLinks)
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]] = _no_sessions
     home: HomePublisher | None = None

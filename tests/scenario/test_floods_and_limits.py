@@ -87,6 +87,51 @@ async def answer_first_row(stage: Scene, card: Message) -> None:
     await stage.until(lambda: len(stage.producer.replies) == 1)
 
 
+async def test_reply_in_the_thread_of_a_roll_up_answers_what_it_holds(stage: Scene) -> None:
+    async with stage.bot():
+        await flood(stage, 22)
+        card = rollup(stage)
+        assert card is not None
+        held = {f"rpl_{n}" for n in range(22)} - {token_of(stage, shown) for shown in open_cards(stage)}
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        asked = await stage.message("Which question is this an answer to?")
+        assert asked.thread_ts == card.ts
+        assert len(controls(asked)) == len(held) == 2
+        await stage.workspace.click(ADE, AGENTS, asked.ts, label=controls(asked)[0])
+        reply = await stage.until(lambda: next(iter(stage.producer.replies), None))
+        assert reply["response"] is True
+        assert reply["reply_token"] in held
+        await stage.until(lambda: "1 open question" in said(stage.workspace.message(AGENTS, card.ts)))
+        await stage.workspace.post(ADE, AGENTS, "hm", thread_ts=card.ts)
+        await stage.whisper(ADE, "I couldn't read that as an answer")
+        await stage.workspace.post(FOLAKE, AGENTS, "no", thread_ts=card.ts)
+        await stage.until(lambda: len(stage.producer.replies) == 2)
+        assert stage.producer.replies[-1]["reply_token"] in held
+        await stage.until(lambda: "no open questions" in said(stage.workspace.message(AGENTS, card.ts)))
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        await stage.whisper(ADE, "No question is open in this thread")
+        assert len(stage.producer.replies) == 2
+
+
+async def test_p10_reply_to_a_roll_up_written_while_the_bot_was_down_is_asked_about(stage: Scene) -> None:
+    async with stage.bot():
+        await flood(stage, 22)
+        card = rollup(stage)
+        assert card is not None
+    await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+    async with stage.bot():
+        asked = await stage.message("Which question is this an answer to?")
+        assert asked.thread_ts == card.ts
+        assert len(controls(asked)) == 2
+
+
+def token_of(stage: Scene, card: Message) -> str:
+    """The reply token of the question that a card shows."""
+    clarification = (card.metadata or {})["event_payload"]["clarification"]
+    record = stage.record(int(clarification.split("-")[1]))
+    return str(record["aaep"]["replyToken"])
+
+
 async def test_p2_flood_survives_a_restart_without_another_card(stage: Scene) -> None:
     async with stage.bot():
         await flood(stage, 24)

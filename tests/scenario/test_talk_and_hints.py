@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from pathlib import Path
+
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import Scene, controls
+from tests.scenario.harness import HurriedClock, Scene, controls, scene
 
 
 async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: Scene) -> None:
@@ -18,6 +21,78 @@ async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: Scen
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
         assert (await stage.reply())["response"] is True
         assert len(stage.workspace.ephemerals(ADE)) == 1
+
+
+async def test_unreadable_reply_gets_a_hint_again_after_a_minute(tmp_path: Path) -> None:
+    clock = HurriedClock(1)
+    async with scene(tmp_path, clock=clock) as stage, stage.bot():
+        card = await stage.ask(timeout_seconds=86400)
+        for text in ("hm", "let me think", "hm again"):
+            await stage.workspace.post(ADE, AGENTS, text, thread_ts=card.ts)
+        await stage.workspace.post(FOLAKE, AGENTS, "who knows", thread_ts=card.ts)
+        await stage.whisper(FOLAKE, "I couldn't read that")
+        assert len(stage.workspace.ephemerals(ADE)) == 1
+        clock.ahead += timedelta(seconds=61)
+        await stage.workspace.post(ADE, AGENTS, "well", thread_ts=card.ts)
+        await stage.until(lambda: len(stage.workspace.ephemerals(ADE)) == 2)
+        assert "yes or no" in stage.workspace.ephemerals(ADE)[1].text
+
+
+async def test_edit_that_makes_a_reply_readable_answers(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        mine = await stage.workspace.post(ADE, AGENTS, "yse", thread_ts=card.ts)
+        await stage.whisper(ADE, "I couldn't read that")
+        await stage.workspace.edit(ADE, AGENTS, mine.ts, "yes")
+        assert (await stage.reply())["response"] is True
+        await stage.now_says(card, f"<@{ADE}>")
+        await stage.workspace.edit(ADE, AGENTS, mine.ts, "no")
+        await stage.message("Editing or deleting a reply changes nothing")
+    assert len(stage.producer.replies) == 1
+
+
+async def test_edit_of_what_was_said_before_the_question_is_no_answer(stage: Scene) -> None:
+    async with stage.bot():
+        first = await stage.ask("rpl_1", question="First?")
+        comment = await stage.workspace.post(ADE, AGENTS, "note: I think so", thread_ts=first.ts)
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.ask("rpl_2", question="Second?")
+        await stage.workspace.edit(ADE, AGENTS, comment.ts, "yes")
+        await stage.workspace.post(FOLAKE, AGENTS, "no", thread_ts=first.ts)
+        assert (await stage.reply("rpl_2"))["response"] is False
+
+
+async def test_edit_made_while_the_bot_was_down_counts(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        mine = await stage.workspace.post(ADE, AGENTS, "yse", thread_ts=card.ts)
+        await stage.whisper(ADE, "I couldn't read that")
+    await stage.workspace.edit(ADE, AGENTS, mine.ts, "yes")
+    async with stage.bot():
+        assert (await stage.reply())["response"] is True
+
+
+async def test_reply_with_only_a_file_gets_a_hint(stage: Scene) -> None:
+    async with stage.bot():
+        card = await stage.ask()
+        stage.workspace.emit(
+            {
+                "type": "message",
+                "subtype": "file_share",
+                "channel": AGENTS,
+                "channel_type": "channel",
+                "user": ADE,
+                "text": "",
+                "files": [{"id": "F1", "name": "plan.pdf"}],
+                "ts": f"{float(card.ts) + 1:.6f}",
+                "thread_ts": card.ts,
+                "team": "T0LOCAL",
+            }
+        )
+        hint = await stage.whisper(ADE, "A file alone is no answer")
+        assert "yes or no" in hint.text
+        assert hint.thread_ts == card.ts
+    assert stage.record()["status"] == "pending"
 
 
 async def test_number_with_two_readings_is_asked_back(stage: Scene) -> None:

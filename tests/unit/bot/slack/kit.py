@@ -196,6 +196,7 @@ class Bot:
             threads=OpenThreads(
                 memory=self.memory,
                 pages=ports.page_threads,
+                rollups=ports.rollup_threads,
                 index=self.index,
                 audiences=Audiences(configured),
             ),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def changed(subtype: str, **parts: Any) -> dict[str, Any]:
     [
         (REPLY, SAID),
         (REPLY | {"subtype": "thread_broadcast"}, SAID),
-        (REPLY | {"subtype": "file_share", "files": [{}]}, SAID),
+        (REPLY | {"subtype": "file_share", "files": [{}]}, replace(SAID, files=True)),
         (REPLY | {"user_team": "T2"}, Heard("said", "C1", "1.0", "2.0", "U1", "T2", "yes")),
         (REPLY | {"subtype": "channel_join"}, None),
         (REPLY | {"subtype": "bot_message"}, None),
@@ -40,7 +41,15 @@ def changed(subtype: str, **parts: Any) -> dict[str, Any]:
         ({k: v for k, v in REPLY.items() if k != "user"}, None),
         (
             changed("message_changed", message=REPLY | {"text": "no"}, previous_message=REPLY),
-            Heard("edited", "C1", "1.0", "2.0", "U1"),
+            Heard("edited", "C1", "1.0", "2.0", "U1", "T1", "no"),
+        ),
+        (
+            changed(
+                "message_changed",
+                message=REPLY | {"text": "no", "edited": {"user": "U1", "ts": "3.0"}},
+                previous_message=REPLY,
+            ),
+            Heard("edited", "C1", "1.0", "2.0", "U1", "T1", "no", edited="3.0"),
         ),
         (changed("message_changed", message=REPLY | {"attachments": []}, previous_message=REPLY), None),
         (

@@ -228,6 +228,65 @@ async def test_reply_in_a_thread_that_is_no_page_answers_the_only_page(start: St
     assert (await bot.find(record)).asked.response is True
 
 
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_edit_that_makes_a_direct_message_readable_answers_the_page(
+    start: Start, in_thread: bool
+) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    record = await escalated(bot)
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+    paging.channel = channel
+    mine = await bot.ws.post(ADE, channel, "yse", thread_ts=page if in_thread else None)
+    await bot.ws.wait_for(lambda: "yes or no" in last(bot))
+
+    await bot.ws.edit(ADE, channel, mine.ts, "yes")
+
+    assert (await bot.until_answered(record)).asked.response is True
+    await bot.ws.wait_for(lambda: "is answered" in last(bot))
+
+
+async def test_edit_of_a_direct_message_gives_no_command(start: Start) -> None:
+    bot = await start()
+    record, _ = await bot.asked()
+    channel = await dm(bot)
+    mine = await bot.ws.post(ADE, channel, "hello there")
+    await bot.ws.wait_for(lambda: len(bot.ws.direct(ADE)) > 2)
+    before = len(bot.ws.direct(ADE))
+
+    await bot.ws.edit(ADE, channel, mine.ts, f"answer {record.id} yes")
+    await say(bot, ADE, channel, "help")
+
+    assert (await bot.find(record)).is_open
+    assert len(bot.ws.direct(ADE)) == before + 2
+
+
+async def test_file_alone_is_no_answer_to_a_page(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    record = await escalated(bot)
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+    bot.ws.emit(
+        {
+            "type": "message",
+            "subtype": "file_share",
+            "channel": channel,
+            "channel_type": "im",
+            "user": ADE,
+            "text": "",
+            "files": [{"id": "F1"}],
+            "ts": f"{float(page) + 1:.6f}",
+            "thread_ts": page,
+        }
+    )
+    await bot.ws.wait_for(lambda: "A file alone is no answer" in last(bot))
+    assert (await bot.find(record)).is_open
+
+
 async def test_direct_message_with_several_pages_is_asked_back(start: Start) -> None:
     paging = Paging(ADE)
     bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
