@@ -101,7 +101,10 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     terse, listed = verbosity == "terse", bool(shown.labels) and not uses_buttons(shown)
     context = "" if terse else inert.plain(shown.asked.context or "").strip()
     question, context, detail, choices = budget.fit(
-        [words(shown.question), context, _detail(shown, verbosity), shown.numbered if listed else ""]
+        [
+            *map(budget.brief, (words(shown.question), context, _detail(shown, verbosity))),
+            shown.numbered if listed else "",
+        ]
     )
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
         choices = _clipped_choices(shown, inert.size(choices))
@@ -125,10 +128,10 @@ def _consent(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     extra = consent.extra_words(wanted)
     action, consequence, aside, detail = budget.fit(
         [
-            consent.action_words(wanted),
-            consent.consequence_words(wanted),
-            "" if terse else extra,
-            _detail(shown, verbosity),
+            budget.brief(consent.action_words(wanted)),
+            budget.brief(consent.consequence_words(wanted)),
+            "" if terse else budget.brief(extra),
+            budget.brief(_detail(shown, verbosity)),
         ]
     )
     said = (*pieces(action, SECTION), *pieces(consequence, SECTION), *filter(None, stakes))
@@ -154,7 +157,9 @@ def settled_card(shown: Round, text: str) -> Card:
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, *(part.text for part in facts))
     answer = f"Answer: {shown.answer_label}" if answered else ""
-    question, answer, reason = budget.fit([words(shown.question), answer, shown.reason if answered else ""])
+    question, answer, reason = budget.fit(
+        [*map(budget.brief, (words(shown.question), answer, shown.reason if answered else ""))]
+    )
     cut = budget.cut or (not answered and shown.asked.closed == "expired" and _is_cut_default(shown))
     return Card(
         heading=_heading(shown),

@@ -11,6 +11,7 @@ whichever way Slack counts.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -86,6 +87,21 @@ def size(text: str) -> int:
 def clip(text: str, limit: int) -> str:
     """`text`, or its beginning and "…", in at most `limit`; never inside what is seen as one character."""
     return ended(lambda room: _prefix(text, room), limit) if size(text) > limit else text
+
+
+def clip_rows(text: str, rows: int, width: int = 90) -> str:
+    """`text`, or its beginning and "…" where it would take many more rows than `rows` on a screen of `width`."""
+    lines = text.split("\n")
+    needs = [max(1, math.ceil(size(line) / width)) for line in lines]
+    if sum(needs) <= rows + 2:  # to hide two rows saves nothing
+        return text
+    head = ""
+    for line, need in zip(lines, needs, strict=True):
+        if need > rows:
+            head += _whole_words(line, rows * width)
+            break
+        head, rows = f"{head}{line}\n", rows - need
+    return clip(text, size(head.rstrip()) + 1)
 
 
 def clip_escaped(text: str, limit: int) -> str:
@@ -218,6 +234,13 @@ def _fitting(piece: str, limit: int) -> list[str]:
     if size(_escaped(plain(piece))) <= limit or size(piece) <= 1:
         return [piece]
     return [fit for half in split(piece, size(piece) // 2 + 1) for fit in _fitting(half, limit)]
+
+
+def _whole_words(text: str, limit: int) -> str:
+    """The beginning of a line, up to the end of a word where one is near."""
+    head = _prefix(text, limit)
+    end = head.rfind(" ", max(0, len(head) - 20)) if not text[len(head) :][:1].isspace() else -1
+    return head[:end] if end > 0 else head
 
 
 def _prefix(text: str, limit: int) -> str:

@@ -12,6 +12,7 @@ from core.clarification import Clarification
 
 YES, NO, ANSWER, VIEW_FULL = "Yes", "No", "Answer…", "View full"
 NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn more"
+ROWS = 10  # of each of an agent's texts on a card
 _RESERVE = 400  # numbering, labels such as "Context: ", rounding
 
 
@@ -75,6 +76,12 @@ class Budget:
 
     def spend(self, *texts: str) -> None:
         self.left -= sum(map(inert.size, texts))
+
+    def brief(self, text: str) -> str:
+        """`text`, or its first lines: nobody should have to scroll past a question to its buttons."""
+        shown = inert.clip_rows(text, ROWS)
+        self.cut = self.cut or shown != text
+        return shown
 
     def fit(self, texts: list[str]) -> list[str]:
         """Each text, or its beginning where it does not fit."""

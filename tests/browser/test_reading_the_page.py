@@ -118,6 +118,28 @@ async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit)
     assert (await visit.stage.reply())["response"] == "note: Kingfisher it is"
 
 
+@pytest.mark.parametrize(
+    "asked", ["\n".join(f"Point {n} of 60." for n in range(60)), "so many words " * 200 + "Point 59 of 60."]
+)
+async def test_long_question_leaves_its_buttons_on_the_screen(visit: Visit, asked: str) -> None:
+    page = await visit.page()
+    await visit.stage.producer.emit(
+        question("rpl_1", question=f"First of all:\n{asked}", accepted_response_kinds=["yes_no"])
+    )
+    long = card(page, "First of all:")
+    await expect(long).not_to_contain_text("Point 59 of 60.")
+    view = long.get_by_role("button", name="View all of")
+    for button in (long.get_by_role("button", name="Yes", exact=True), view):
+        await expect(button).to_be_visible()
+    box = await long.bounding_box()
+    assert box is not None
+    assert box["height"] < 500
+    (shown,) = visit.stage.cards()
+    assert "Point 59 of 60." in shown.text
+    await view.click()
+    await expect(page.locator("dialog#modal")).to_contain_text("Point 59 of 60.")
+
+
 async def test_own_message_is_edited_and_deleted_in_dialogs(visit: Visit) -> None:
     page = await visit.page()
     await page.get_by_label("Message #agents").fill("a < b & <c>")

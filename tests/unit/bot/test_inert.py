@@ -152,3 +152,19 @@ def test_date_has_a_fallback_in_utc() -> None:
     assert inert.deadline(moment) == "<!date^1777903620^{time} {date_short_pretty}|4 May 2026, 14:07 UTC>"
     assert inert.utc_dates(f"Answer by {inert.date(moment)}") == "Answer by 4 May 2026, 14:07 UTC"
     assert inert.utc(datetime(2026, 12, 31, 23, 59, tzinfo=UTC)) == "31 December 2026, 23:59 UTC"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("one\ntwo", "one\ntwo"),
+        ("\n".join(f"line {n}" for n in range(12)), "\n".join(f"line {n}" for n in range(12))),
+        ("\n".join(f"line {n}" for n in range(13)), "\n".join(f"line {n}" for n in range(10)) + "…"),
+        ("word " * 400, ("word " * 180).rstrip() + "…"),
+        ("short\n" + "word " * 400, "short\n" + ("word " * 162).rstrip() + "…"),
+        ("x" * 2000, "x" * 900 + "…"),
+        ("\u2067" + "א" * 2000 + "\u2069", "\u2067" + "א" * 898 + "…\u2069"),
+    ],
+)
+def test_clip_rows_leaves_about_ten_rows(text: str, shown: str) -> None:
+    assert inert.clip_rows(text, 10) == shown
