@@ -64,13 +64,13 @@ def application(bot: Assembly, limits: Limits = USUAL) -> FastAPI:
     hub = Hub(router=bot.router, ledger=bot.ledger, scopes=bot.scopes, clock=bot.clock, via="http")
     routers = [
         health_routes(_needed(bot), _parts(bot)),
-        metrics_routes(_sources(bot, release)),
+        metrics_routes(_sources(bot, release), callers),
         push_routes(callers=callers, producers=bot.producers, clock=bot.clock),
         clarification_routes(hub=hub, ledger=bot.ledger, callers=callers, most_waiting=limits.waiting),
     ]
     if bot.door.request_url is not None:
         routers.insert(0, slack_routes(bot.door.request_url))
-    return build_app(routers, version=release)
+    return build_app(routers, version=release, callers=callers)
 
 
 def _needed(bot: Assembly) -> list[Check]:

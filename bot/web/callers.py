@@ -1,7 +1,8 @@
 """Who calls: a producer, known by its bearer token, or by being a process of this machine.
 
 A web page in somebody's browser is a process of this machine, too: without a token, what browsers alone
-send (`Origin`), names of other hosts (DNS rebinding) and bodies that a form could send are refused.
+send (`Origin`), names of other hosts (DNS rebinding) and bodies that a form could send are refused. The one page that
+may call is ours, `/docs`: it says so with a key that only it has.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import secrets
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -27,6 +29,7 @@ BEARER = HTTPBearer(
     "one may call from this machine only; where there are several such, `?producer=NAME` says which it is.",
 )
 """For the OpenAPI document: `dependencies=[Security(BEARER)]`. The check itself is `Callers`."""
+PAGE_HEADER = "X-Clarify-Page"
 _PROXIED = ("forwarded", "x-forwarded", "x-real-ip", "via")  # what their names begin with
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]*)?", re.ASCII)
 _WITH_BODY = {"POST", "PUT", "PATCH"}
@@ -43,6 +46,7 @@ class Callers:
             name: token.get_secret_value().encode() for name, token in tokens.items() if token is not None
         }
         self._speakers = speakers or {}
+        self.page_key = secrets.token_urlsafe(32)  # of `/docs` while we run
         self._bare = tuple(name for name, token in tokens.items() if token is None)
 
     def speaker(self, request: Request) -> Speaker:
@@ -62,7 +66,7 @@ class Callers:
                 there, or not as that producer; 415 a body that is no JSON. `detail` has `error` and `message`.
         """
         if not self._tokens and not self._bare and "authorization" not in request.headers:
-            _from_this_machine(request, LOCAL)
+            self._from_this_machine(request, LOCAL)
             return _json_only(request, LOCAL)
         return self.pushing(request)
 
@@ -83,8 +87,41 @@ class Callers:
             return _choose(self._holders(header), asked)
         if asked in self._tokens or not self._bare:
             _unauthorized("A bearer token is required.")
-        _from_this_machine(request, self._bare[0], tokens=bool(self._tokens))
+        self._from_this_machine(request, self._bare[0], tokens=bool(self._tokens))
         return _choose(self._bare, asked)
+
+    def onlooker(self, request: Request) -> None:
+        """Does nothing for whoever may look at the server itself: by its address, as this machine, or with a token. Names
+        are whoever's who made them: a web page elsewhere could have one that leads here.
+
+        Raises:
+            HTTPException: 401 a wrong token; 403 called by another name.
+        """
+        if (header := request.headers.get("authorization")) is not None:
+            self._holders(header)
+        elif not is_address(host := request.headers.get("host", "")) and not is_loopback_host(host):
+            why = "Call it by its address or as localhost, or send a producer's token."
+            _refuse(403, "HOST", why)
+
+    def _from_this_machine(self, request: Request, name: str, *, tokens: bool = False) -> None:
+        """Only a process of this machine, and no web page but ours, may go without a token."""
+        if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
+            if tokens:
+                _unauthorized("A bearer token is required.")
+            why = f"{name} has no token, so it may call from this machine only, and not through a proxy."
+            _refuse(403, "NOT_LOCAL", why + " Set `token_env` for it.")
+        if not self._is_our_page(request) and (
+            "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
+        ):
+            _refuse(403, "BROWSER", "A web page may not call without a token.")
+        if not is_loopback_host(request.headers.get("host", "")):
+            _refuse(403, "HOST", "Without a token, the address called must be localhost, 127.0.0.1 or [::1].")
+
+    def _is_our_page(self, request: Request) -> bool:
+        key = request.headers.get(PAGE_HEADER, "").encode("latin-1")
+        origin = f"http://{request.headers.get('host', '')}"
+        known = hmac.compare_digest(key, self.page_key.encode())
+        return known and request.headers.get("origin", origin) == origin
 
     def _holders(self, header: str) -> tuple[str, ...]:
         """Who has this token; all of them are compared, so that the time taken tells nothing."""
@@ -98,9 +135,22 @@ class Callers:
 
 def is_loopback_host(host: str) -> bool:
     """Whether a `Host` header, with or without a port, names this machine and nothing else."""
-    found = _HOST.fullmatch(host.strip())
-    name = (found[1] or found[2]).lower() if found else ""
+    name = _name_in(host)
     return name == "localhost" or is_loopback_address(name)
+
+
+def is_address(host: str) -> bool:
+    """Whether a `Host` header has an IP address in place of a name."""
+    try:
+        ipaddress.ip_address(_name_in(host))
+    except ValueError:
+        return False
+    return True
+
+
+def _name_in(host: str) -> str:
+    found = _HOST.fullmatch(host.strip())
+    return (found[1] or found[2]).lower() if found else ""
 
 
 def is_loopback_address(text: str) -> bool:
@@ -111,19 +161,6 @@ def is_loopback_address(text: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
-
-
-def _from_this_machine(request: Request, name: str, *, tokens: bool = False) -> None:
-    """Only a process of this machine, and no web page, may go without a token."""
-    if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
-        if tokens:
-            _unauthorized("A bearer token is required.")
-        why = f"{name} has no token, so it may call from this machine only, and not through a proxy."
-        _refuse(403, "NOT_LOCAL", why + " Set `token_env` for it.")
-    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
-        _refuse(403, "BROWSER", "A web page may not call without a token.")
-    if not is_loopback_host(request.headers.get("host", "")):
-        _refuse(403, "HOST", "Without a token, the address called must be localhost, 127.0.0.1 or [::1].")
 
 
 def _is_proxied(request: Request) -> bool:

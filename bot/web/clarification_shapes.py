@@ -54,12 +54,15 @@ class _Body(BaseModel):
 class Question(_Body):
     """A question of one role to another."""
 
-    from_: Role = Field(alias="from", description="The role that asks; never a person")
-    to: Role = Field(description="The role that is asked; `human` asks people")
-    issue: Number = Field(ge=1, le=HIGHEST_ISSUE, description="The number of the issue that it is about")
+    from_: Role = Field(alias="from", description="The role that asks; never a person", examples=["engineer"])
+    to: Role = Field(description="The role that is asked; `human` asks people", examples=["human"])
+    issue: Number = Field(
+        ge=1, le=HIGHEST_ISSUE, description="The number of the issue that it is about", examples=[42]
+    )
     topic: str = Field(
         max_length=TOPIC_LIMIT,
         description="What it is about, or empty; once answered, the same topic again is the next round",
+        examples=["storage"],
     )
     question: Words
     blocking: bool = Field(default=True, description="Whether `from` does nothing until it has the answer")

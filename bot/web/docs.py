@@ -1,16 +1,19 @@
-"""`/docs`: the OpenAPI document as one page to read, without scripts and without anything from elsewhere."""
+"""`/docs`: the OpenAPI document as one page, to read and to try, without anything from elsewhere."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.responses import HTMLResponse
+from fastapi import Depends, FastAPI
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from bot.web.callers import PAGE_HEADER, Callers
 
 _STYLE = """
 :root { color-scheme: light dark; --soft: #667; --line: #8884; --back: #8881; }
@@ -23,40 +26,122 @@ h3 b { display: inline-block; min-width: 4rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line); }
 caption { text-align: left; font-weight: bold; padding: .8rem 0 .2rem; }
-a:focus-visible, .table:focus-visible { outline: 3px solid; outline-offset: 2px; }
+summary { cursor: pointer; font-weight: bold; padding: .5rem 0; }
+label { display: block; margin: .6rem 0; }
+input, textarea { font: inherit; display: block; width: 100%; box-sizing: border-box; padding: .3rem; }
+textarea, pre { font-family: ui-monospace, monospace; }
+button { font: inherit; padding: .3rem 1rem; }
+pre { background: var(--back); padding: .5rem; overflow: auto; max-height: 30rem; white-space: pre-wrap; }
+.tools { border: 1px solid var(--line); padding: 0 1rem; }
+:focus-visible { outline: 3px solid; outline-offset: 2px; }
 """
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_SCRIPT = """
+const $ = (id) => document.getElementById(id);
+for (const form of document.querySelectorAll("form")) {
+  const body = form.querySelector("textarea");
+  if (body) body.value = fresh(body.value);
+  form.addEventListener("submit", (event) => { event.preventDefault(); send(form); });
+  form.querySelector(".stop").addEventListener("click", () => form.sending.abort());
+}
+// Ids of its own for each visit, and the time of now: what was asked before is not asked again.
+function fresh(text) {
+  const id = Date.now().toString(36);
+  return text.replace(/"(evt|rpl|sess)_1"/g, `"$1_${id}"`)
+    .replace(/"timestamp": "[^"]*"/, `"timestamp": "${new Date().toISOString()}"`);
+}
+function request(form) {
+  const query = new URLSearchParams(), headers = {"HEADER": document.body.dataset.key};
+  let path = form.dataset.path;
+  if ($("producer").value) query.set("producer", $("producer").value);
+  if ($("token").value) headers.Authorization = `Bearer ${$("token").value}`;
+  for (const field of form.querySelectorAll("input")) {
+    if (field.dataset.in === "path") path = path.replace(`{${field.name}}`, encodeURIComponent(field.value));
+    else if (field.value && field.dataset.in === "query") query.set(field.name, field.value);
+    else if (field.value) headers[field.name] = field.value;
+  }
+  const body = form.querySelector("textarea")?.value;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const asked = query.toString();
+  return [path + (asked && "?" + asked), {method: form.dataset.method, headers, body}];
+}
+async function send(form) {
+  const shown = form.querySelector("pre"), stop = form.querySelector(".stop"), sending = new AbortController();
+  form.sending?.abort();
+  form.sending = sending;
+  stop.hidden = false;
+  shown.textContent = "…";
+  const show = (text) => { if (form.sending === sending) shown.textContent = text; };
+  let text = "";
+  try {
+    const [path, how] = request(form), answer = await fetch(path, {...how, signal: sending.signal});
+    const status = `${how.method} ${path}\n${answer.status} ${answer.statusText}\n\n`;
+    show(status);
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part; !(part = await reader.read()).done;) show(status + (text += part.value));
+    if (answer.headers.get("content-type")?.includes("json")) {
+      show(status + JSON.stringify(JSON.parse(text), null, 2));
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") show(`${text}\n${error}`);
+  }
+  if (form.sending === sending) stop.hidden = true;
+}
+""".replace("HEADER", PAGE_HEADER)
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+_POLICY = (
+    f"default-src 'none'; style-src {_digest(_STYLE)}; script-src {_digest(_SCRIPT)}; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_SIGNED = {"Slack"}  # tags of routes that nobody here can call
 _QUOTED, _AS_CODE = re.compile("`([^`]+)`"), r"<code>\1</code>"
 _METHODS = ("get", "post", "put", "patch", "delete")
 Document = Mapping[str, Any]
 
 
-def serve(app: FastAPI) -> None:
-    """Add the page to `app`."""
+def serve(app: FastAPI, callers: Callers) -> None:
+    """Add the page and the document to `app`, for those who may look."""
+    may_look = [Depends(callers.onlooker)]
 
-    @app.get("/docs", include_in_schema=False)
+    @app.get("/docs", include_in_schema=False, dependencies=may_look)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": _POLICY})
+        shown = page(app.openapi(), callers.page_key)
+        return HTMLResponse(shown, headers={"Content-Security-Policy": _POLICY})
+
+    @app.get("/openapi.json", include_in_schema=False, dependencies=may_look)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(app.openapi())
 
 
-def page(document: Document) -> str:
-    """The HTML of an OpenAPI 3.1 document."""
+def page(document: Document, key: str = "") -> str:
+    """The HTML of an OpenAPI 3.1 document. `key` lets the page's own requests in."""
     info = document["info"]
     title = f"{escape(info['title'])} {escape(info['version'])}: HTTP interface"
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>",
+            f"<title>{title}</title><style>{_STYLE}</style></head><body data-key='{escape(key)}'><main>",
+            f"<h1>{title}</h1>",
             prose(info.get("description", "")),
             '<p>For programs: <a href="/openapi.json">/openapi.json</a>.</p>',
             *_schemes(document),
+            _TOOLS,
             *_operations(document),
             *_schemas(document),
-            "</main></body></html>",
+            f"</main><script>{_SCRIPT}</script></body></html>",
         ]
     )
+
+
+_TOOLS = """<div class="tools"><p>Each request below can be tried here: it goes to this server, and what it does is
+done. What is asked is put to people.</p>
+<label>Token, where one is needed <input id="token" type="password" autocomplete="off"></label>
+<label>Producer, where several have no token <input id="producer" autocomplete="off"></label></div>"""
 
 
 def prose(text: str) -> str:
@@ -78,10 +163,12 @@ def _operations(document: Document) -> Iterator[str]:
         for method in (each for each in _METHODS if each in item):
             operation = item[method]
             tag = (operation.get("tags") or ["Other"])[0]
-            by_tag.setdefault(tag, []).append(_operation(method, path, operation))
-    for tag, shown in by_tag.items():
+            shown = _operation(method, path, operation)
+            tried = "" if tag in _SIGNED else _form(method, path, operation, document)
+            by_tag.setdefault(tag, []).append(shown + tried)
+    for tag, parts in by_tag.items():
         yield f"<h2>{escape(tag)}</h2>"
-        yield from shown
+        yield from parts
 
 
 def _operation(method: str, path: str, operation: Document) -> str:
@@ -101,6 +188,49 @@ def _operation(method: str, path: str, operation: Document) -> str:
     ]
     parts.append(_table("Answers", ("Status", "Body", "About"), answers))
     return "".join(parts)
+
+
+def _form(method: str, path: str, operation: Document, document: Document) -> str:
+    """What it takes to try an operation: a field for each parameter, and a body to change."""
+    fields = []
+    for each in operation.get("parameters", []):
+        schema = each["schema"]
+        hint = (schema.get("examples") or [schema.get("default")])[0]
+        placeholder = "" if hint is None else f' placeholder="{escape(str(hint))}"'
+        needed = " required" if each.get("required") else ""
+        fields.append(
+            f"<label>{_named(each)} <input name='{escape(each['name'])}' data-in='{each['in']}'{placeholder}{needed}></label>"
+        )
+    contents = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    if contents is not None:
+        example = contents.get("example") or _example(contents.get("schema", {}), document)
+        text = escape(json.dumps(example, indent=2, ensure_ascii=False))
+        rows = text.count("\n") + 2
+        fields.append(
+            f'<label>Body <textarea name="body" rows="{rows}" spellcheck="false">{text}</textarea></label>'
+        )
+    return (
+        f'<details><summary>Try it</summary><form data-method="{method.upper()}" data-path="{escape(path)}">'
+        f"{''.join(fields)}<p><button>Send</button> <button type='button' class='stop' hidden>Stop</button></p>"
+        '<pre aria-live="polite" aria-label="Answer" tabindex="0"></pre></form></details>'
+    )
+
+
+def _example(schema: Document, document: Document) -> Any:
+    """A value of what is required, to begin with."""
+    if "$ref" in schema:
+        return _example(document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], document)
+    for known in ("examples", "enum", "anyOf", "oneOf", "allOf"):
+        if schema.get(known):
+            first = schema[known][0]
+            return first if known in {"examples", "enum"} else _example(first, document)
+    if "default" in schema or "const" in schema:
+        return schema.get("default", schema.get("const"))
+    if schema.get("type") == "object":
+        inner = schema.get("properties", {})
+        return {name: _example(inner.get(name, {}), document) for name in schema.get("required", [])}
+    plain = {"array": [], "integer": schema.get("minimum", 0), "number": 0.0, "boolean": False}
+    return plain.get(schema.get("type", ""), "")
 
 
 def _schemas(document: Document) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import structlog
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector
 from bot.delivery.vitals import Waiting
 from bot.errors import StorageUnavailable
 from bot.telemetry import Distribution, Telemetry
+from bot.web.callers import Callers
 from core.clarification import Status
 from core.index import Summary
 
@@ -66,8 +67,9 @@ class Sources:
     webhooks: Callable[[], Awaitable[Mapping[str, int]]] | None = None
 
 
-def metrics_routes(sources: Sources) -> APIRouter:
-    router = APIRouter(tags=["For those who run it"])
+def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
+    """`callers` says who may look."""
+    router = APIRouter(tags=["For those who run it"], dependencies=[Depends(callers.onlooker)])
 
     @router.get(
         "/metrics",

@@ -61,9 +61,22 @@ _CLOSE = {
     "required": ["type", "subscription_id"],
     "properties": {"type": {"const": "subscription.close"}, "subscription_id": {"type": "string"}},
 }
+_EXAMPLE = {
+    "@context": "https://aaep-protocol.org/context/v1",
+    "type": "aaep:agent.awaiting.clarification",
+    "event_id": "evt_1",
+    "session_id": "sess_1",
+    "timestamp": "2026-11-22T09:00:00Z",
+    "urgency": "critical",
+    "producer": {"agent_id": "planner"},
+    "question": "Which database?",
+    "choices": [{"value": "postgresql", "label": "PostgreSQL"}, {"value": "sqlite", "label": "SQLite"}],
+    "reply_token": "rpl_1",
+    "timeout_seconds": 3600,
+}
 _BODY = {
     "required": True,
-    "content": {"application/json": {"schema": {"anyOf": [_EVENT, _REQUEST, _CLOSE]}}},
+    "content": {"application/json": {"schema": {"anyOf": [_EVENT, _REQUEST, _CLOSE]}, "example": _EXAMPLE}},
 }
 
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from bot.errors import AddressInUseError, ConfigurationError, TaskDiedError
 from bot.web import docs, errors
+from bot.web.callers import Callers
 from bot.web.connections import USUAL, Connection, Connections, Limits
 from bot.web.guard import Guard
 
@@ -34,12 +35,13 @@ where one is at fault. A body may have 1 MiB.
 """
 
 
-def build_app(routers: Sequence[APIRouter], *, version: str) -> FastAPI:
-    """One app of all routes. Long polls and streams watch `stopping_of(request)`."""
+def build_app(routers: Sequence[APIRouter], *, version: str, callers: Callers | None = None) -> FastAPI:
+    """One app of all routes; `callers` says who may look at what describes them. Long polls and streams watch `stopping_of(request)`."""
     app = FastAPI(
         title="clarify-bot",
         version=version,
         description=_ABOUT,
+        openapi_url=None,  # `docs` serves it, to those who may see it
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -49,7 +51,7 @@ def build_app(routers: Sequence[APIRouter], *, version: str) -> FastAPI:
     errors.install(app)
     for router in routers:
         app.include_router(router)
-    docs.serve(app)
+    docs.serve(app, callers or Callers({}))
     app.add_middleware(Guard, stopping=app.state.stopping, elapsed=time.monotonic)
     return app
 

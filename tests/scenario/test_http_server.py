@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.scenario.harness import Scene, config, question, said, url_of
 
@@ -92,3 +93,17 @@ async def test_agent_that_a_stream_may_not_speak_for_is_paged(stage: Scene) -> N
         assert "was not taken in" in said(page)
         await stage.ask("rpl_2", question="May I?")  # as planner-agent
         assert len(stage.cards()) == 1
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/docs", "/clarifications"])
+async def test_name_that_somebody_else_made_leads_nowhere(stage: Scene, path: str) -> None:
+    """A web page whose name its maker points to this machine (DNS rebinding)."""
+    async with (
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client,
+    ):
+        answer = await client.get(path, headers={"Host": "rebound.example.org"})
+        assert (answer.status_code, answer.json()["error"]) == (403, "HOST")
+        assert (await client.get(path)).status_code == 200
+        for probe in ("/livez", "/healthz", "/readyz"):  # an orchestrator calls them as it likes
+            assert (await client.get(probe, headers={"Host": "bot.example.org"})).status_code == 200

@@ -254,3 +254,46 @@ def test_callers_never_show_a_token_in_a_refusal() -> None:
         Callers(TOKENS).pushing(request(authorization="Bearer almost-a-token"))
     assert "token-" not in str(caught.value.detail)
     assert "almost" not in str(caught.value.detail)
+
+
+def test_our_own_page_may_call_without_a_token_with_the_key_that_it_has() -> None:
+    callers = Callers({"helper": None})
+    ours = {
+        "origin": "http://127.0.0.1:8787",
+        "sec_fetch_site": "same-origin",
+        "x_clarify_page": callers.page_key,
+    }
+    assert callers.pushing(request(more=ours)) == "helper"
+    without_origin = {key: value for key, value in ours.items() if key != "origin"}  # as GET has it
+    assert callers.pushing(request(more=without_origin)) == "helper"
+    for wrong in (
+        {"x_clarify_page": Callers({}).page_key},
+        {"x_clarify_page": ""},
+        {"origin": "http://127.0.0.1:9999"},
+        {"host": "rebound.example.org", "origin": "http://rebound.example.org"},
+    ):
+        assert refused(callers, request(more=ours | wrong))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"host": "localhost"}, None),
+        ({"host": "192.0.2.1:8787"}, None),
+        ({"host": "[2001:db8::1]:8787"}, None),
+        ({"host": "rebound.example.org"}, 403),
+        ({"host": "127.0.0.1.example.org:8787"}, 403),
+        ({"host": ""}, 403),
+        ({"host": "bot.example.org", "authorization": "Bearer t-one"}, None),
+        ({"host": "bot.example.org", "authorization": "Bearer t-two"}, 401),
+    ],
+)
+def test_onlookers_call_it_by_no_name_that_others_made(headers: dict[str, str], status: int | None) -> None:
+    callers, asked = Callers({"one": SecretStr("t-one"), "helper": None}), request(client=FAR, more=headers)
+    if status is None:
+        callers.onlooker(asked)
+        return
+    with pytest.raises(HTTPException) as caught:
+        callers.onlooker(asked)
+    assert caught.value.status_code == status

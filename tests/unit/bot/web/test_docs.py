@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Annotated, Literal
 
@@ -14,7 +18,7 @@ from pydantic import BaseModel, Field
 from bot.web.docs import page, prose
 from bot.web.server import build_app
 
-_VOID = {"meta"}
+_VOID = {"meta", "input"}
 
 
 class Inner(BaseModel):
@@ -68,7 +72,7 @@ async def answer() -> httpx.Response:
         return outer
 
     app = build_app([router], version="1.2.3")
-    async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
+    async with httpx.AsyncClient(base_url="http://localhost", transport=httpx.ASGITransport(app)) as client:
         return await client.get("/docs")
 
 
@@ -87,9 +91,26 @@ async def test_page_needs_nothing_from_elsewhere() -> None:
     shown = Checker(got.text)
     assert all(link.startswith(("/", "#")) for link in shown.links)
     assert {link[1:] for link in shown.links if link.startswith("#")} <= shown.ids
-    assert "<script" not in got.text
-    assert "default-src 'none'" in got.headers["content-security-policy"]
-    assert re.search(r"style-src 'sha256-[A-Za-z0-9+/=]{44}'", got.headers["content-security-policy"])
+    policy = got.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "connect-src 'self'" in policy
+    for element, directive in (("style", "style-src"), ("script", "script-src")):
+        (inside,) = re.findall(f"<{element}>(.*?)</{element}>", got.text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+    assert "<script " not in got.text
+
+
+async def test_page_has_a_form_for_each_operation_with_an_example_of_its_body() -> None:
+    html = (await answer()).text
+    assert '<form data-method="POST" data-path="/shapes/{name}">' in html
+    fields = re.findall(r"<input name='(\w+)' data-in='(\w+)'( placeholder=\"1\")?( required)?>", html)
+    assert [(name, where, bool(needed)) for name, where, _, needed in fields] == [
+        ("name", "path", True),
+        ("size", "query", False),
+    ]
+    (body,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", html, re.DOTALL)
+    assert json.loads(unescape(body)) == {"names": []}
 
 
 def test_page_of_no_routes_is_a_page() -> None:

@@ -17,6 +17,7 @@ from bot.delivery.inbox import SqliteInbox
 from bot.delivery.store import Store
 from bot.delivery.vitals import Vitals
 from bot.telemetry import Telemetry
+from bot.web.callers import Callers
 from bot.web.metrics import Sources, metrics_routes
 from bot.web.server import build_app
 from core.clarification import Status
@@ -56,8 +57,10 @@ class World:
             queues={"delivery": lambda: 4, "replies": lambda: 0},
             webhooks=self.webhooks,
         )
-        app = build_app([metrics_routes(sources)], version="1")
-        async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
+        app = build_app([metrics_routes(sources, Callers({}))], version="1")
+        async with httpx.AsyncClient(
+            base_url="http://localhost", transport=httpx.ASGITransport(app)
+        ) as client:
             return await client.get("/metrics")
 
     async def figures(self) -> Figures:

@@ -96,6 +96,6 @@ async def test_malformed_signatures_are_401_with_a_reason(headers: dict[str, str
 
 async def test_openapi_tells_of_both_kinds_of_body() -> None:
     async with client(Noted(Answer(200))) as http:
-        paths = (await http.get("/openapi.json")).json()["paths"]
+        paths = (await http.get("/openapi.json", headers={"Host": "localhost"})).json()["paths"]
     body = paths["/slack/events"]["post"]["requestBody"]["content"]
     assert set(body) == {"application/json", "application/x-www-form-urlencoded"}
