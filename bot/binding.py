@@ -67,7 +67,7 @@ class Binding:
         row = await self._row(press, spot)
         if row is None and spot.installation and isinstance(press, Press) and press.verb == "view":
             return (
-                None  # it decides nothing; the card of what closed long ago is forgotten before its ledger is
+                None  # it decides nothing; what closed long ago is in its ledger when its card is forgotten
             )
         if row is not None and await self._shows(row, press):
             return None

@@ -46,6 +46,7 @@ UNKNOWN_CARD = (
     "answer it on its newest card; “/clarify” lists what is open."
 )
 OPEN_AGAIN = "This was opened before clarify-bot was updated, so it decided nothing. Please open it again and press there."
+NOT_YOUR_WINDOW = "This window was opened for somebody else, so it decided nothing."
 ANOTHERS_THREAD = (
     "I do not know the message that begins this thread, so your reply did not reach an agent from here. If it was posted "
     "by another installation of clarify-bot on this Slack app, use its buttons. If the question is still open, answer it on "

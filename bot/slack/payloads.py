@@ -203,12 +203,6 @@ def handed_over(body: Json) -> HandedOver:
     return HandedOver(press, user, _person(body), origin.place, Spot(origin.installation), origin.user)
 
 
-def place_of(body: Json) -> tuple[Person, Place] | None:
-    """Who acted where, in an interaction that cannot be read otherwise; None where there is no place."""
-    place = _place(body)
-    return (_person(body), place) if place.channel else None
-
-
 def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[str, Any]:
     """A view that remembers the place that it was opened from, and for whom."""
     origin = {

@@ -104,31 +104,33 @@ class Surface:
 
     def unbound_modal(self, sent: Submission | HandedOver) -> str | None:
         """Why a submitted modal counts for nothing; None: it counts."""
-        if sent.opened_by != sent.person.user and sent.spot.installation:
-            return phrases.UNREADABLE_PRESS
-        return self._binding.elsewhere(sent.spot)
+        why = self._binding.elsewhere(sent.spot)
+        return phrases.NOT_YOUR_WINDOW if why is None and sent.opened_by != sent.person.user else why
 
     def tell(self, person: Person, place: Place, text: str) -> None:
         """Say something to the person alone, after the acknowledgement."""
         self._later.run(self._teller.tell(person.user, place, text), "tell a person")
 
-    def answer(self, click: Shows, text: str) -> None:
+    def answer(self, click: Shows, said: Said) -> None:
         """Say something where the click was, after the acknowledgement."""
-        self._later.run(self._say(click, text), "answer a click")
+        self._later.run(self._say(click, said), "answer a click")
 
     async def told(self, click: Shows, text: str) -> bool:
         """Say something where the click was, before the acknowledgement; whether Slack took it while there is time."""
         try:
             async with asyncio.timeout(_TELLING):
-                return await self._say(click, text)
+                return await self._say(click, Said(text))
         except TimeoutError:
             return False
 
-    async def _say(self, click: Shows, text: str) -> bool:
+    async def _say(self, click: Shows, said: Said) -> bool:
         """Through the click's response_url; where that fails, beside it in its conversation."""
-        if await self._responses.send(click.response_url, text, thread_ts=click.place.thread_ts):
+        place = click.place
+        if await self._responses.send(click.response_url, said.text, said.blocks, thread_ts=place.thread_ts):
             return True
-        return bool(click.place.channel) and await self._teller.tell(click.person.user, click.place, text)
+        if not place.channel:
+            return False
+        return await self._teller.tell(click.person.user, place, said.text, said.blocks)
 
     async def answered(self, url: str, said: Said) -> bool:
         """Answer through a response_url before the acknowledgement; whether Slack took it while there is time."""
@@ -145,7 +147,7 @@ class Surface:
             # An ephemeral would stay unseen behind the modal.
             view = self.desk.notice(reaction.text)
         elif reaction.text is not None:
-            self.answer(click, reaction.text)
+            self.answer(click, Said(reaction.text))
         elif reaction.record is not None and click.whispered:
             self.respond(click.response_url, Said(phrases.accepted(reaction.record)), replace=True)
         if view is not None:
@@ -188,7 +190,7 @@ class Surface:
     def turn(self, touch: Touch, press: ListPress) -> None:
         """Another page of a list, in its place. What is no list changes nothing here: it was acknowledged already."""
         if self.commands.is_change(press.arg):
-            self.respond(touch.response_url, Said(phrases.UNREADABLE_PRESS))
+            self.answer(touch, Said(phrases.UNREADABLE_PRESS))
             return
         work = self.commands.run(press.arg, touch.person, touch.place, press.number)
         task = asyncio.create_task(unhurried(work), name="turn a page")
@@ -213,7 +215,7 @@ class Surface:
                 await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
             _log.warning("a modal could not be shown: %s", error)
-            await self._say(click, MODAL_FAILED)
+            await self._say(click, Said(MODAL_FAILED))
 
 
 def _turns(click: Shows) -> bool:

@@ -78,7 +78,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         assert current.life is not None
         return current.life
 
-    patch.setattr(bot.foundation, "Renderer", lambda: renderer)
+    patch.setattr(bot.foundation, "Renderer", lambda _: renderer)
     patch.setattr(bot.foundation, "web_client", lambda _: Web(outer))
     patch.setattr(bot.assembly, "Gateway", lambda *_: SlackGateway(outer, life().effect))
     patch.setattr(bot.assembly, "Outside", lambda _: Pagers(outer, life().effect))

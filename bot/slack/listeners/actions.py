@@ -10,8 +10,9 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot import phrases
 from bot.codec import LINK_ACTION
+from bot.desk import Reaction
 from bot.errors import BadPress
-from bot.slack.payloads import click_of, place_of
+from bot.slack.payloads import click_of, touch_of
 from bot.slack.socket import Unacknowledged
 from bot.slack.surface import Surface
 
@@ -28,8 +29,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
         except BadPress as error:
             _log.warning("a click that cannot be read: %s", error)
             await ack()
-            if (at := place_of(body)) is not None:
-                surface.tell(*at, phrases.UNREADABLE_PRESS)
+            surface.react(touch_of(body), Reaction(phrases.UNREADABLE_PRESS))
             return
         unbound = await surface.unbound(click.press, click.spot)
         reaction = unbound or await surface.desk.press(click.press, click.person, click.place)

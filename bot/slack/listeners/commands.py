@@ -10,6 +10,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot import phrases
 from bot.commands.codec import ListPress
+from bot.commands.ports import Said
 from bot.errors import BadPress
 from bot.slack.payloads import order_of, touch_of
 from bot.slack.socket import Unacknowledged
@@ -34,7 +35,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
         except BadPress as error:
             _log.warning("a list's control that cannot be read: %s", error)
             await ack()
-            surface.answer(touch, phrases.UNREADABLE_PRESS)
+            surface.answer(touch, Said(phrases.UNREADABLE_PRESS))
             return
         if (unbound := await surface.unbound(press, touch.spot)) is not None:
             if not await surface.told(touch, unbound.text or ""):
@@ -50,7 +51,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
             raise Unacknowledged(f"nobody could be told that {press.arg} was not taken")
         await ack()
         if said.recorded:
-            surface.respond(touch.response_url, said)
+            surface.answer(touch, said)
 
     app.command(COMMAND)(command)
     app.action(re.compile(r"list\..+"))(pressed)

@@ -9,6 +9,7 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot import phrases
+from bot.commands.ports import Said
 from bot.errors import BadPress
 from bot.paging.codec import HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.slack.payloads import handed_over, touch_of
@@ -31,7 +32,7 @@ def _controls(app: AsyncApp, surface: Surface) -> None:
         except BadPress as error:
             _log.warning("a page's control that cannot be read: %s", error)
             await ack()
-            surface.answer(touch, phrases.UNREADABLE_PRESS)
+            surface.answer(touch, Said(phrases.UNREADABLE_PRESS))
             return
         unbound = await surface.unbound(press, touch.spot)
         reaction = unbound or await surface.pages.press(press, touch.person, touch.place)
