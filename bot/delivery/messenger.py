@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -66,9 +68,18 @@ class Messenger:
         self._may_post = may_post
         self._elsewhere = elsewhere
         self._plain: set[str] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def deliver(self, key: str) -> Done | Again | NotYet:
-        """Bring the message `key` in line, as far as one call goes. Never raises for what others do."""
+        """Bring the message `key` in line, as far as one call goes. Never raises for what others do.
+
+        A lane posts and updates side by side: of one message only one call is at work.
+        """
+        turn = self._turns.setdefault(key, asyncio.Lock())
+        async with turn:
+            return await self._deliver(key)
+
+    async def _deliver(self, key: str) -> Done | Again | NotYet:
         row: Row | None = None
         try:
             row = await self._messages.get(key)

@@ -79,7 +79,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         return current.life
 
     patch.setattr(bot.foundation, "Renderer", lambda _: renderer)
-    patch.setattr(bot.foundation, "web_client", lambda _: Web(outer))
+    patch.setattr(bot.foundation, "web_client", lambda *_: Web(outer))
     patch.setattr(bot.assembly, "Gateway", lambda *_: SlackGateway(outer, life().effect))
     patch.setattr(bot.assembly, "Outside", lambda _: Pagers(outer, life().effect))
     patch.setattr(bot.foundation, "People", lambda _: Directory(outer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -385,6 +386,31 @@ async def test_deleted_root_makes_the_next_card_open_a_new_thread(world: World) 
     thread = await world.messages.thread_of("planner", "sess_1")
     assert thread is not None
     assert thread.ts == (await world.row(second)).ts
+
+
+async def test_two_at_work_on_one_message_make_one_post_and_know_where_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane posts and updates side by side: a refused update is posted anew while a post of the same message runs."""
+    await world.open()
+    await world.deliver()
+    await world.router.open(42, ask(reply_token="rpl_2", question="Other?", kinds=("yes_no",)))
+    second = "card:CLR-42-002:1"
+    await world.messages.want([Fresh(second, "card", CHANNEL, "CLR-42-002", 1, "planner", "sess_1")])
+    gone = Never("thread_not_found", "message")
+    world.slack.script = [(gone, False), (gone, False)]
+    post = world.slack.post
+
+    async def slow(channel: str, draft: Draft) -> Outcome:
+        outcome = await post(channel, draft)
+        await asyncio.sleep(0.02 * len(world.slack.calls))  # the later one hears later
+        return outcome
+
+    monkeypatch.setattr(world.slack, "post", slow)
+    await asyncio.gather(*(world.until_done(second) for _ in range(2)))
+    there = [place for place, draft in world.slack.there.items() if "Other?" in draft.text]
+    row = await world.row(second)
+    assert there == [(row.channel, row.ts)]
 
 
 @pytest.mark.parametrize(
