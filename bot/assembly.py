@@ -150,6 +150,7 @@ class Assembly(Foundation):
                 self.rollups,
                 self.renderer,
                 self.audiences,
+                clock=clock,
                 draw=self.paging.draw,
             ),
             pager=self.paging,

@@ -13,7 +13,7 @@ from datetime import datetime
 from bot import consent, inert
 from bot.blockkit import SECTION
 from bot.parts import Words, pieces
-from bot.rounds import NAME_LIMIT, Round, default_words, round_of, sentence, words
+from bot.rounds import NAME_LIMIT, Round, closed_words, default_words, round_of, sentence, words
 from core import answers
 from core.clarification import Clarification
 
@@ -63,6 +63,39 @@ def nudge(record: Clarification, answerers: Sequence[str]) -> Nudge:
         sections=(*pieces(question, SECTION), *pieces(stakes, SECTION)),
         facts=(until, Words(default)) if default else (until,),
         hint=(Words(hint),),
+    )
+
+
+def nudge_over(record: Clarification, number: int | None) -> Nudge:
+    """What the reminder of round `number` says once that takes no answer any more: how it ended."""
+    shown = round_of(record, number)
+    question = inert.clip(words(shown.question), _BEGINNING)
+    ended = "answered" if shown.stage == "answered" else "closed"
+    if shown.stage == "answered" and shown.slack_user:
+        facts = [Words(f"Answered by {inert.mention(shown.slack_user)}", live=True)]
+    elif shown.stage == "answered":
+        facts = [Words(f"Answered by {shown.answered_by}")]
+    else:
+        facts = [Words(closed_words(shown, _BEGINNING))]
+    answer = f"Answer: {inert.clip(shown.answer_label, _BEGINNING)}" if shown.answer_label else ""
+    spoken = inert.fallback(f"{shown.agent} asked ({inert.clip(record.id, 40)}): {question}", 1500)
+    how = sentence(facts[0].text) if facts[0].live else inert.fallback(sentence(facts[0].text), 1000)
+    return Nudge(
+        text="\n".join(filter(None, (spoken, how, inert.fallback(answer, 1000)))),
+        heading=f"{shown.agent} · {inert.clip(record.id, 40)} · {ended}",
+        call=(),
+        sections=pieces(question, SECTION),
+        facts=(*facts, *((Words(answer),) if answer else ())),
+        hint=(),
+    )
+
+
+def rollup_nudge_over(agent: str) -> Nudge:
+    """What the reminder of a roll-up card says once none of its questions waits there."""
+    named = inert.clip(inert.line(agent) or "An agent", NAME_LIMIT)
+    over = "None of these questions waits on the common card any more"
+    return Nudge(
+        inert.fallback(f"{named}: {sentence(over)}"), f"{named} · closed", (), (), (Words(over),), ()
     )
 
 

@@ -26,7 +26,7 @@ from bot.home.codec import CALLBACK as HOME_CALLBACK
 from bot.home.layout import Home
 from bot.listing import Listing
 from bot.locale import directed
-from bot.nudge import Nudge, nudge, rollup_nudge
+from bot.nudge import Nudge, nudge, nudge_over, rollup_nudge, rollup_nudge_over
 from bot.pagecard import page_card
 from bot.pagesheet import Matter, Sheet
 from bot.pagetext import page_text
@@ -191,6 +191,14 @@ class Renderer:
     def nudge(self, record: Clarification, answerers: Sequence[str]) -> Message:
         """The reminder of an open question; of its route's `answerers`, users and groups are called."""
         return self._nudge(nudge(directed(record), answerers))
+
+    def nudge_over(self, record: Clarification, round: int | None) -> Message:  # noqa: A002 - the protocol's word
+        """The reminder of a round that takes no answer any more."""
+        return self._nudge(nudge_over(directed(record), round))
+
+    def rollup_nudge_over(self, agent: str) -> Message:
+        """The reminder of a roll-up card that has no open question any more."""
+        return self._nudge(rollup_nudge_over(agent))
 
     def rollup_nudge(
         self, agent: str, count: int, oldest_deadline: datetime | None, answerers: Sequence[str]

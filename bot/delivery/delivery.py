@@ -197,6 +197,8 @@ class Delivery:
         for row in await self._messages.cards_of(shown):
             priority = _priority(shown[row.clarification or ""], row)
             self.lanes.put(row.channel or row.target, row.key, priority, post=row.ts is None)
+        for row in await self._messages.nudges_of(each.id for each in mine if each.nudges):
+            self.send(row.channel or row.target, row.key, post=row.ts is None)
         for group in {self._rollups.group(summary) for summary in mine}:
             await self._roll_up(group)
         for gone in (each.id for each in mine if not each.needs_something):
@@ -223,6 +225,8 @@ class Delivery:
         row = await self._messages.get(key)
         if row is not None:
             self.lanes.put(row.channel or row.target, key, (CARD, 0.0), post=row.ts is None)
+        for nudge in await self._messages.nudges_for(key):
+            self.send(nudge.channel or nudge.target, nudge.key, post=nudge.ts is None)
         if not held:
             self._rollups.end(group)
 

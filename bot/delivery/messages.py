@@ -129,6 +129,25 @@ class Messages:
         )
         return [_row(row) for row in rows]
 
+    async def nudges_of(self, clarifications: Iterable[str]) -> list[Row]:
+        """The reminders of clarifications that may still have to change."""
+        rows = await self._store.read(
+            """select m.* from json_each(?) wanted join messages m on m.clarification = wanted.value
+               where m.kind = 'nudge' and m.final = 0 and m.failed is null""",
+            json.dumps(list(clarifications)),
+        )
+        return [_row(row) for row in rows]
+
+    async def nudges_for(self, rollup: str) -> list[Row]:
+        """The reminders of a roll-up card that may still have to change."""
+        rows = await self._store.read(
+            """select * from messages where key >= ? and key < ?
+               and kind = 'nudge' and final = 0 and failed is null""",
+            f"nudge:{rollup}:",
+            f"nudge:{rollup};",
+        )
+        return [_row(row) for row in rows]
+
     async def intend(self, key: str, channel: str, thread_ts: str | None, at: float) -> bool:
         """A post begins; if its outcome stays unknown, this says where to look for it. False: it is there by now."""
         self.in_flight.begin(key, channel)

@@ -148,7 +148,9 @@ class Nudges:
             key=f"nudge:{rollup}:{record.nudges}{who}",
             kind="nudge",
             target=(row.channel if row else None) or route.channel,
-            body=_body(message) | {"thread_ts": row.ts if row else None, "agent": group.agent},
+            body=_body(message)
+            | {"thread_ts": row.ts if row else None}
+            | {"agent": group.agent, "channel": group.channel, "answerers": list(route.answerers)},
             wanted="nudge",
         )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from bot.audience import Audiences, Group
@@ -19,6 +20,7 @@ from bot.render import Message, Renderer
 from bot.rounds import Verbosity
 from bot.settings.model import RouteSettings
 from core.clarification import DONE, Clarification, parse_id
+from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD
 from core.ledger import FileLedger, digest, dump
@@ -26,6 +28,7 @@ from core.ledger import FileLedger, digest, dump
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
 PAGE_EVENT = "clarify_page"
+_NO_TIME = timedelta(seconds=5)
 Draw = Callable[[Row], Awaitable[Drawn | None]]
 
 
@@ -68,6 +71,7 @@ class Wishes:
         renderer: Renderer,
         audiences: Audiences,
         *,
+        clock: Clock,
         draw: Draw | None = None,
     ) -> None:
         self._ledger = ledger
@@ -75,6 +79,7 @@ class Wishes:
         self._rollups = rollups
         self._renderer = renderer
         self._audiences = audiences
+        self._clock = clock
         self._draw = draw
 
     async def of(self, row: Row) -> Wish | Hold:
@@ -92,6 +97,8 @@ class Wishes:
             return await self._page(row)
         if row.kind == "handoff":
             return await self._handoff(row)
+        if row.kind == "nudge":
+            return await self._nudge(row)
         return await self._told(row)
 
     async def _card(self, row: Row) -> Wish | Hold:
@@ -194,11 +201,44 @@ class Wishes:
             row, drawn.message, _hash(drawn.message), final=drawn.final, needed=drawn.needed
         )
 
+    async def _nudge(self, row: Row) -> Wish | Hold:
+        """A reminder, until what it is about is over; then how that ended. One that nobody saw yet is dropped then."""
+        body = row.body or {}
+        if row.clarification is not None:
+            try:
+                record = await self._ledger.find(row.clarification, _issue(row))
+            except NotFound:
+                return Hold("its record is gone from the ledger")
+            waits = record.is_open and not _is_earlier(record, row.round)
+            over = None if waits else self._renderer.nudge_over(record, row.round)
+            too_late = waits and self._is_ending(record)
+        else:
+            group, answerers = rolled_up(row), body.get("answerers")
+            held = self._rollups.held(group)
+            waits = any(list(self._audiences.route(each).answerers) == answerers for each in held)
+            over = None if waits else self._renderer.rollup_nudge_over(group.agent)
+            too_late = False
+        if over is None:
+            wish = await self._placed(
+                row, _stored(body), row.wanted or "", final=False, needed=bool(body.get("needed"))
+            )
+        else:
+            wish = await self._placed(row, over, "over", final=True, needed=False)
+        if isinstance(wish, Wish) and (over is not None or too_late):
+            return replace(wish, unwanted=True)
+        return wish
+
+    def _is_ending(self, record: Clarification) -> bool:
+        """Whether there is no time left to do what a reminder asks for."""
+        expires = record.asked.expires_at
+        return expires is not None and expires - self._clock.now() < _NO_TIME
+
     async def _told(self, row: Row) -> Wish | Hold:
         """A notice or page, whose words were stored when it was decided."""
         body = row.body or {}
-        message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
-        return await self._placed(row, message, row.wanted or "", final=True, needed=bool(body.get("needed")))
+        return await self._placed(
+            row, _stored(body), row.wanted or "", final=True, needed=bool(body.get("needed"))
+        )
 
     async def _placed(
         self, row: Row, message: Message, shown: str, *, final: bool, needed: bool
@@ -225,6 +265,11 @@ class Wishes:
             opens_thread=opens,
             needed=needed,
         )
+
+
+def _stored(body: Mapping[str, Any]) -> Message:
+    """Words that were stored when it was decided to say them."""
+    return Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
 
 
 def rolled_up(row: Row) -> Group:

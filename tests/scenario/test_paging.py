@@ -12,7 +12,7 @@ import pytest
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
 from tests.files import replace_text
-from tests.scenario.harness import controls
+from tests.scenario.harness import controls, eventually, said
 from tests.scenario.other_parties import marker
 from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, WORDS, Night, asked_and_paged, night, pager, step
 
@@ -46,7 +46,51 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         await stage.becomes(card, "Escalated")
         await stage.press(page, "Yes")
         assert (await stage.reply(timeout=LONG))["response"] is True
+        settled = await stage.now_says(nudge, f"Answered by <@{ONCALL}>", timeout=LONG)
+        assert "still waits" not in said(settled)
+        assert "Answer on its card" not in said(settled)
     assert stage.record()["aaep"]["nudges"] == 1
+
+
+async def test_reminder_of_a_question_that_ended_says_how(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        await stage.ask(timeout_seconds=3600)
+        await stage.later(bot, minutes=31)
+        nudge = await stage.message("still waits", timeout=LONG)
+        await stage.says("session.cancelled")
+        settled = await stage.now_says(nudge, "Cancelled: the agent needs no answer any more", timeout=LONG)
+        assert "still waits" not in said(settled)
+
+
+async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_down(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        await stage.ask(timeout_seconds=3600, **WORDS)
+        await stage.later(bot, minutes=31)
+        nudge = await stage.message("still waits", timeout=LONG)
+    path = stage.folder / "ledgers" / "issue-100001.json"
+    ledger = json.loads(path.read_text())
+    [record] = ledger["clarifications"]
+    record["status"] = "answered"
+    record["thread"].append(
+        {"round": 1, "from": "architect", "type": "answer", "body": "Go on", "timestamp": record["created"]}
+    )
+    replace_text(path, json.dumps(ledger))
+    async with stage.bot(stage.config()):
+        settled = await stage.now_says(nudge, "Answered by agent:architect", timeout=LONG)
+        assert "Go on" in said(settled)
+
+
+async def test_no_reminder_is_sent_in_the_second_a_question_ends(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        card = await stage.ask(timeout_seconds=3600)
+        await stage.later(bot, seconds=3597)
+        await eventually(lambda: stage.record()["aaep"].get("nudges"), LONG)
+        await stage.later(bot, seconds=5)
+        await stage.now_says(card, "Expired", timeout=LONG)
+        await stage.ask(
+            "rpl_2", session="sess_two", question="And now?"
+        )  # what was due before it is there by now
+    assert not [m for m in stage.workspace.messages(AGENTS) if "still waits" in said(m)]
 
 
 async def test_page_holds_all_that_it_takes_to_decide_in_blocks_and_in_text_alone(stage: Night) -> None:

@@ -26,7 +26,7 @@ from core.clarification import Answer, Clarification, Decider
 from core.errors import LockTimeout
 from core.index import Index, summarize
 from core.ledger import Book, FileLedger
-from core.transitions import answered, escalated, nudged
+from core.transitions import abandoned, answered, escalated, nudged
 from tests.clocks import ManualClock, until
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.judges import judge_message, labels, shown
@@ -163,7 +163,9 @@ class World:
     async def wish(self, key: str) -> Wish:
         row = await self.messages.get(key)
         assert row is not None
-        wish = await Wishes(self.ledger, self.messages, self.rollups, RENDERER, self.audiences).of(row)
+        wish = await Wishes(
+            self.ledger, self.messages, self.rollups, RENDERER, self.audiences, clock=self.clock
+        ).of(row)
         assert isinstance(wish, Wish)
         return wish
 
@@ -325,6 +327,60 @@ async def test_nudges_looks_again_before_it_speaks(world: World) -> None:
     assert world.keys == ["nudge:CLR-42-900:1:1"]
 
 
+@pytest.mark.parametrize(
+    ("left", "unwanted"), [(timedelta(minutes=1), False), (timedelta(seconds=4), True), (timedelta(0), True)]
+)
+async def test_nudge_that_comes_too_late_is_not_sent(world: World, left: timedelta, unwanted: bool) -> None:
+    await world.session_thread("111.1")
+    record = again(record_of())
+    await world.put(record)
+    world.nudges.note(record)
+    await until(lambda: world.told)
+    assert record.expires_at is not None
+    world.clock.jump(record.expires_at - left)
+    assert (await world.wish("nudge:CLR-42-001:1:1")).unwanted is unwanted
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (answered(again(record_of()), Answer(response="65", label="Age 65"), DECIDER, LATER),
+         ("Answered by <@U0GOOD>", "Answer: Age 65")),
+        (abandoned(again(record_of()), "expired", LATER), ("Expired",)),
+        (answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER).model_copy(
+            update={"round": 2, "status": "pending"}), ("Answered by", "Answer: 65")),
+    ],
+    ids=["answered", "expired", "another round"],
+)  # fmt: skip
+async def test_nudge_says_how_its_question_ended(
+    world: World, after: Clarification, says: tuple[str, ...]
+) -> None:
+    await world.session_thread("111.1")
+    record = again(record_of())
+    await world.put(record)
+    world.nudges.note(record)
+    await until(lambda: world.told)
+    row = await world.messages.get("nudge:CLR-42-001:1:1")
+    assert row is not None
+    waiting = await world.wish(row.key)
+    assert not waiting.final
+    await world.messages.landed(
+        row, "C0GOOD", "111.2", waiting.digest, final=waiting.final, opens_thread=False
+    )
+    assert [each.key for each in await world.messages.nudges_of([record.id])] == [row.key]
+    await world.put(after)
+    wish = await world.wish(row.key)
+    judge_message(wish.message)
+    assert (wish.final, wish.needed) == (True, False)
+    assert wish.digest != waiting.digest
+    for words in says:
+        assert words in shown(wish.message.blocks)
+        assert words in wish.message.text
+    for words in ("still waits", "Answer on"):
+        assert words not in shown(wish.message.blocks)
+        assert words not in wish.message.text
+
+
 async def test_nudges_waits_for_the_storage(world: World) -> None:
     world.failing += [StorageUnavailable("full"), StorageUnavailable("full")]
     record = again(record_of())
@@ -390,6 +446,13 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: World) -> None:
     wish = await world.wish(f"nudge:{key}:1")
     assert (wish.channel, wish.thread_ts, wish.broadcast) == ("C0GOOD", "222.2", True)
     assert "20 questions" in wish.message.text
+    assert [each.key for each in await world.messages.nudges_for(key)] == [f"nudge:{key}:1"]
+    for record in records:
+        world.rollups.update(summarize(abandoned(record, "cancelled", LATER)))
+    over = await world.wish(f"nudge:{key}:1")
+    judge_message(over.message)
+    assert (over.final, over.unwanted, "still waits" in over.message.text) == (True, True, False)
+    assert "None of these questions waits on the common card any more" in over.message.text
 
 
 async def test_nudges_of_a_rollup_call_everybody_whose_answers_wait_there(world: World) -> None:

@@ -161,7 +161,7 @@ async def world(store: Store, clock: ManualClock, tmp_path: Path, renderer: Rend
     messenger = Messenger(
         gateway=slack,  # type: ignore[arg-type]
         messages=messages,
-        wishes=Wishes(ledger, messages, rollups, renderer, audiences),
+        wishes=Wishes(ledger, messages, rollups, renderer, audiences, clock=clock),
         clock=clock,
         unplaceable=elsewhere,
         landed=landed,

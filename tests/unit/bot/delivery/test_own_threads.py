@@ -40,7 +40,15 @@ class World:
     def __post_init__(self) -> None:
         self.messages, self.index = Messages(self.store), Index()
         self.rollups = Rollups(self.index, audiences())
-        self.wishes = Wishes(self.ledger, self.messages, self.rollups, RENDERER, audiences(), draw=self.drawn)
+        self.wishes = Wishes(
+            self.ledger,
+            self.messages,
+            self.rollups,
+            RENDERER,
+            audiences(),
+            clock=ManualClock(),
+            draw=self.drawn,
+        )
 
     async def drawn(self, row: Row) -> Drawn:
         return Drawn(Message("It is escalated", []), final=False, needed=True)

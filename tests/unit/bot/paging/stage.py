@@ -284,7 +284,15 @@ class World:
             messages=self.messages,
             gateway=self.slack,  # type: ignore[arg-type]
             rollups=rollups,
-            wishes=Wishes(self.ledger, self.messages, rollups, RENDERER, audiences, draw=self.paging.draw),
+            wishes=Wishes(
+                self.ledger,
+                self.messages,
+                rollups,
+                RENDERER,
+                audiences,
+                clock=self.clock,
+                draw=self.paging.draw,
+            ),
             pager=self.paging,
             replies=ReplyDelivery(
                 router=self.router,
