@@ -29,7 +29,7 @@ from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.ledger")
 _TOLD_AFTER = 15.0  # seconds
-_LOOK_EVERY, _COUNT_EVERY = 5.0, 1.0
+_EVERY = 1.0
 _OUTAGE = "ledger outage"
 
 
@@ -70,6 +70,8 @@ class LedgerTrouble:
         self._folder: str | None = None  # what is wrong with all of them
         self._folder_seconds = 0.0
         self._paged: set[str] = set()
+        self._outage: int | None = None
+        self._outage_is_read = False
 
     def waits(self, items: Collection[Item], reason: str) -> None:
         """These could not be recorded just now."""
@@ -111,11 +113,11 @@ class LedgerTrouble:
                 await self._tell(is_drained=backlog.done())
             except StorageUnavailable as error:
                 _log.warning("trouble with the ledgers cannot be told yet", reason=str(error))
-            seconds = _COUNT_EVERY if self._waiting or self._folder else _LOOK_EVERY
-            await self._clock.sleep(seconds)
-            for each in self._waiting.values():
-                each.seconds += seconds
-            self._folder_seconds += seconds
+            counted = list(self._waiting.values())
+            await self._clock.sleep(_EVERY)
+            for each in counted:
+                each.seconds += _EVERY
+            self._folder_seconds += _EVERY
 
     async def _look(self) -> None:
         before, self._folder = self._folder, await asyncio.to_thread(self._ledger.trouble)
@@ -199,14 +201,18 @@ class LedgerTrouble:
 
     async def _known(self) -> int | None:
         """The outage that people were told of and that was not told to be over, also by an earlier process."""
-        row = await self._store.read_one("select value from counters where name = ?", _OUTAGE)
-        return int(row["value"]) if row is not None else None
+        if not self._outage_is_read:
+            row = await self._store.read_one("select value from counters where name = ?", _OUTAGE)
+            self._outage = int(row["value"]) if row is not None else None
+            self._outage_is_read = True
+        return self._outage
 
     async def _keep(self, outage: int | None) -> None:
         if outage is None:
             await self._store.execute("delete from counters where name = ?", _OUTAGE)
-            return
-        await self._store.execute("insert into counters values (?, ?)", _OUTAGE, outage)
+        else:
+            await self._store.execute("insert into counters values (?, ?)", _OUTAGE, outage)
+        self._outage = outage
 
 
 def _notice_key(outage: int, name: str) -> str:
