@@ -148,7 +148,7 @@ class LedgerTrouble:
         await self._say(outage, "began", self._renderer.ledgers_refuse(reason))
         for each in late:
             await self._page(outage, each.item.event, each.reason)
-        if not late:
+        if not any(each.item.event.critical for each in self._waiting.values()):  # else their page says more
             await self._page(outage, None, reason)
         head = await self._messages.get(_notice_key(outage, "began"))
         if head is None or (head.ts is None and head.failed is None):
@@ -160,9 +160,12 @@ class LedgerTrouble:
                 each.is_told = True
 
     async def _page(self, outage: int, event: Event | None, reason: str) -> None:
-        """Whoever is on call for the agent; once for all agents that they are on call for."""
+        """Whoever is on call for the agent; once for all agents that they are on call for, and once before anything was
+        asked.
+        """
         agent = event.agent_id if event is not None else ""
-        key = _page_key(outage, self._settings.route_for(agent).on_call)
+        policy = self._settings.route_for(agent).on_call or ""
+        key = f"{_pages_of(outage)}{policy if event is not None else '-'}"
         if key in self._paged:
             return
         title, words = "Questions cannot be recorded", ""
@@ -178,7 +181,7 @@ class LedgerTrouble:
             return
         head = await self._messages.get(_notice_key(outage, "began"))
         await self._say(outage, "over", self._renderer.ledgers_again(), head)
-        await self._paging.over(_page_key(outage, None))
+        await self._paging.over(_pages_of(outage))
         await self._keep(None)
         self._paged.clear()
         _log.info("people are told that ledgers can be written again")
@@ -219,5 +222,6 @@ def _notice_key(outage: int, name: str) -> str:
     return f"notice:ledgers:{outage}:{name}"
 
 
-def _page_key(outage: int, policy: str | None) -> str:
-    return f"ledger:outage:{outage}:{policy or ''}"
+def _pages_of(outage: int) -> str:
+    """How the keys of its pages begin."""
+    return f"ledger:outage:{outage}:"
