@@ -29,7 +29,8 @@ from core.confirmation import Confirmation
 from core.steering import BODY_LIMIT
 
 MODAL_TEXT_LIMIT = 3000  # plain_text_input takes no more
-_BETWEEN_AGENTS = f"Up to {BODY_LIMIT} characters."
+_BETWEEN_AGENTS = f"Up to {BODY_LIMIT:,} characters."
+_REASON_HINT = f"The agent gets it with your decision. Up to {MODAL_TEXT_LIMIT:,} characters."
 PAGE_BLOCKS = 90
 PAGE_BYTES = 200_000  # of a view's 250 KB
 _NONE = "None of these"
@@ -41,7 +42,7 @@ _LABELS = {
 }
 _HINTS = {
     NUMERIC_BLOCK: "A point before decimals, like 1200 or 12.5.",
-    FREETEXT_BLOCK: "Up to 3000 characters. A longer answer can be given as a reply in the thread.",
+    FREETEXT_BLOCK: f"Up to {MODAL_TEXT_LIMIT:,} characters; for a longer answer, reply in the thread.",
 }
 
 
@@ -196,7 +197,7 @@ def _decision_inputs(wanted: Confirmation) -> tuple[Input, ...]:
     offered = tuple((consent.LABELS[decision], decision) for decision in wanted.allowed)
     return (
         Input(DECISION_BLOCK, "Your decision", "radio_buttons", False, options=offered),  # noqa: FBT003
-        Input(RATIONALE_BLOCK, "Reason", "plain_text_input", True, "The agent gets it with your decision."),  # noqa: FBT003
+        Input(RATIONALE_BLOCK, "Reason", "plain_text_input", True, _REASON_HINT),  # noqa: FBT003
     )
 
 

@@ -197,6 +197,25 @@ async def test_modal_opens_where_it_was_asked_for(visit: Visit) -> None:
     await expect(page.locator("dialog#modal")).to_be_visible()
 
 
+async def test_answer_too_long_for_the_field_is_refused_there_and_never_cut(visit: Visit) -> None:
+    page, hand, words = await visit.page(), HANDS["mouse"], "What shall we call it?"
+    modal, field = page.locator("dialog#modal"), page.locator("dialog#modal").get_by_role("textbox")
+    token = await ask(visit, 1, words, accepted_response_kinds=["freetext"])
+    await in_modal(page, hand, words)
+    await expect(modal).to_contain_text("Up to 3,000 characters; for a longer answer, reply in the thread.")
+    await field.focus()
+    await page.keyboard.insert_text("x" * 3001)  # as pasted
+    await modal.get_by_role("button", name="Send").click()
+    await expect(modal.get_by_role("alert")).to_contain_text("3000 characters")
+    await expect(field).to_have_value("x" * 3001)
+    assert not visit.stage.producer.replies
+    await field.focus()
+    await page.keyboard.press("Control+End")
+    await page.keyboard.press("Backspace")
+    await modal.get_by_role("button", name="Send").click()
+    assert (await visit.stage.reply(token))["response"] == "x" * 3000
+
+
 async def test_talk_typed_into_the_thread_answers_nothing(visit: Visit) -> None:
     hand = HANDS["keyboard"]
     shown = await visit.stage.ask(question="Shall I go on?", timeout_seconds=3000)
