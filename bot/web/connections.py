@@ -2,8 +2,8 @@
 
 uvicorn limits the requests that run and how long a connection idles after an answer. It has no limit for connections
 that say nothing at all, and none for requests that never end. Each costs a file descriptor, and ledgers, Slack and
-agents need theirs. Who has a request running keeps its connection; when there are too many others, the one that has
-kept us waiting longest gives way.
+agents need theirs. Who has a request running keeps its connection; when there are too many, of the others the one that
+has kept us waiting longest gives way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = structlog.get_logger("clarify.http")
 class Limits:
     """`connections` in all, `per_address` from each address but this machine's own; the rest are seconds.
 
-    `head`: until a request's headers are in, `body`: its body after that; `write`: while nobody reads an answer.
+    `head`: until a request's headers are in, `body`: its body after that; `write`: while nothing of an answer is read.
     """
 
     connections: int
@@ -130,11 +130,12 @@ class Connection(H11Protocol):
     server_state: Connections
 
     address = ""
-    _owes: str | None = None  # "head", "body", "end", or nothing: its request runs
+    _owes: str | None = None  # "head", "body", "reading", "end", or nothing: its request runs
     _said = False  # anything of the request that we wait for
     _served = True
+    _stalled = False  # more is written than it has read
+    _unread = 0  # bytes of it, when the timer began
     _timer: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -146,9 +147,8 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server_state.release(self)
-        for timer in (self._timer, self._stalled):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -163,13 +163,13 @@ class Connection(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled = self.loop.call_later(self.server_state.limits.write, self.abort)
+        self._stalled = True
+        self._look()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        self._stalled = False
+        self._look()
 
     def abort(self) -> None:
         """End it at once, whatever is still to be sent."""
@@ -181,19 +181,26 @@ class Connection(H11Protocol):
         if owes == self._owes:
             return
         self._owes = owes
+        self._begin_timer()
+        if self._served:
+            self.server_state.waits(self, since_now=owes is not None)
+
+    def _begin_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._owes is None:
+            return
+        self._unread = self.transport.get_write_buffer_size()
         limits = self.server_state.limits
-        seconds = {"head": limits.head, "body": limits.body, "end": _LINGER}.get(owes or "")
-        if seconds is not None:
-            self._timer = self.loop.call_later(seconds, self._overdue)
-        if self._served:
-            self.server_state.waits(self, since_now=owes is not None)
+        times = {"head": limits.head, "body": limits.body, "reading": limits.write, "end": _LINGER}
+        self._timer = self.loop.call_later(times[self._owes], self._overdue)
 
     def _owed(self) -> str | None:
         if self.transport.is_closing():
             return "end"
+        if self._stalled:
+            return "reading"
         state = self.conn.their_state
         if state in {h11.IDLE, h11.SEND_BODY}:
             return "head" if state is h11.IDLE else "body"
@@ -204,8 +211,11 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _overdue(self) -> None:
-        if self.transport.is_closing() or self._owes == "end":
-            self.abort()
+        if self.transport.is_closing() or self._owes in {"reading", "end"}:
+            if 0 < self.transport.get_write_buffer_size() < self._unread:  # slowly, but it reads
+                self._begin_timer()
+            else:
+                self.abort()
             return
         _log.info("a connection took too long", client=self.address, waited_for=self._owes)
         if self._said and self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import resource
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -16,6 +16,7 @@ import structlog
 from fastapi import APIRouter, Response
 from starlette.requests import Request
 
+from bot.web import connections
 from bot.web.connections import _TOLD, Connection, Connections, Limits, raise_descriptor_limit
 from bot.web.server import HttpServer, build_app, stopping_of
 
@@ -26,6 +27,7 @@ BODY = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
 NOWHERE = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
 WAIT = b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SOON = 0.3
+LARGE = 32 * 1024 * 1024
 
 
 class Caller:
@@ -72,10 +74,20 @@ class World:
         await caller.send(said)
         return caller
 
+    @property
+    def connections(self) -> Collection[Connection]:
+        return cast("Collection[Connection]", self._server._server.server_state.connections)
+
+    async def until_stalled(self) -> None:
+        """Somebody does not read what is written."""
+        async with asyncio.timeout(PATIENCE):
+            while not any(each.flow.write_paused for each in self.connections):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+
     async def until_connected(self, count: int) -> None:
         """So many are connected, as the server sees it."""
         async with asyncio.timeout(PATIENCE):
-            while len(self._server._server.server_state.connections) != count:  # noqa: ASYNC110 - nobody tells
+            while len(self.connections) != count:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
 
     def close(self) -> None:
@@ -92,7 +104,7 @@ def routes(waiting: asyncio.Semaphore) -> APIRouter:
 
     @router.get("/large")
     async def large() -> Response:
-        return Response(b"x" * 32 * 1024 * 1024)
+        return Response(b"x" * LARGE)
 
     @router.post("/read")
     async def read(request: Request) -> dict[str, int]:
@@ -199,7 +211,21 @@ async def test_answer_that_nobody_reads_is_given_up() -> None:
                     read += len(part)
         except ConnectionResetError:
             pass
-        assert read < 32 * 1024 * 1024
+        assert read < LARGE
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+async def test_answer_that_is_read_slowly_is_read_whole(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
+    monkeypatch.setattr(connections, "_LINGER", SOON)
+    async with serving(replace(LIMITS, head=SOON, write=SOON)) as world:
+        caller = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n")
+        head = await caller.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        read, began = 0, time.monotonic()
+        while read < LARGE:
+            read += len(await caller.reader.readexactly(LARGE // 32))
+            await asyncio.sleep(SOON / 8)  # the pace
+        assert time.monotonic() - began > 3 * SOON
 
 
 async def test_idle_connection_gives_way_and_who_asks_is_served(log: list[Any]) -> None:
@@ -218,6 +244,18 @@ async def test_idle_connection_gives_way_and_who_asks_is_served(log: list[Any]) 
     told = [each for each in log if each["event"] == "too many connections; idle ones are closed"]
     assert len(told) == 1  # not for each
     assert told[0]["client"] == "127.0.0.1"
+
+
+async def test_who_does_not_read_its_answer_gives_way(log: list[Any]) -> None:
+    async with serving(Limits(connections=1, per_address=1)) as world:
+        deaf = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await world.until_stalled()
+        caller = await world.connect(HEAD + b"\r\n")
+        assert (await caller.answer())[0] == 200
+        assert len(await deaf.ended()) < LARGE
+    assert [each["event"] for each in log if "connections" in each["event"]] == [
+        "too many connections; idle ones are closed"
+    ]
 
 
 async def test_who_comes_while_all_are_busy_is_told() -> None:
