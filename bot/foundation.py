@@ -53,7 +53,10 @@ class Foundation(ABC):
         self.vitals = Vitals(store, clock, seconds=time.monotonic)
         self.index = Index()
         self.ledger = FileLedger(
-            settings.ledger.directory, expected=ledgers_expected, shell_consents=settings.shell.consent
+            settings.ledger.directory,
+            mode=settings.ledger.mode,
+            expected=ledgers_expected,
+            shell_consents=settings.shell.consent,
         )
         self.router = Router(
             self.ledger,

@@ -42,7 +42,9 @@ class AgentDesk:
         log_lifecycle(self.bus)
         responders = settings.responders
         people = [role for role, responder in responders.items() if responder.kind == "people"]
-        self._status = StatusFile(settings.ledger.directory.parent / "agent-status.json", clock)
+        self._status = StatusFile(
+            settings.ledger.directory.parent / "agent-status.json", clock, mode=settings.ledger.mode
+        )
         self._keeper = StatusKeeper(self._status, people, clock, ledger)
         self._dispatcher = Dispatcher(
             responders=responders_of(responders, settings.secrets.by_variable, settings.file.parent),

@@ -15,7 +15,7 @@ from pathlib import Path
 from core.adoption import is_adoptable
 from core.book import Raw, decode, identity, parse
 from core.clarification import DONE, UNDELIVERED, Clarification
-from core.files import read_regular, sync_folder
+from core.files import make_folder, read_regular, sync_folder
 from core.folder import Folder
 from core.numbering import Numbers
 
@@ -46,8 +46,9 @@ def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
 class Archive:
     """The folder `archive/` in the ledgers' folder. Blocking; what changes files is for who holds the issue's lock."""
 
-    def __init__(self, ledgers: Path, numbers: Numbers) -> None:
+    def __init__(self, ledgers: Path, numbers: Numbers, mode: int = 0o700) -> None:
         self.folder = ledgers / FOLDER
+        self._mode = mode
         self.shelf = Folder(self.folder, numbers, archived=True)
 
     def path(self, issue: int) -> Path:
@@ -82,7 +83,7 @@ class Archive:
         Raises:
             OSError: the disk refused; the file is in its old place, or in both.
         """
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder, self._mode)
         target = self.path(issue)
         if target.exists() and not _holds(raw, self.read(issue)):
             target = self._beside(issue)

@@ -8,7 +8,7 @@ import os
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,8 +43,8 @@ def is_odd(path: Path) -> bool:
 
 @contextmanager
 def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> Iterator[Path]:
-    """Put `content` in the place of the file, whose mode stays: others may share it by their group. A new one gets
-    `mode`, whatever the umask.
+    """Put `content` in the place of the file, whose mode and group stay: others may share it by them. A new one gets
+    `mode`, whatever the umask, and the group of a folder that gives its own to what is in it.
 
     Yields the draft, in the folder `drafts` on the same file system, when it is on the disk; it takes the file's
     place when the block ends. Whoever reads finds the old content or the new, also after a crash.
@@ -56,9 +56,7 @@ def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> It
     try:
         handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
-            with suppress(FileNotFoundError):
-                mode = stat.S_IMODE(path.stat().st_mode)
-            os.fchmod(handle, mode)
+            _share(handle, path, mode)
             _write(handle, content)
             os.fsync(handle)
         finally:
@@ -71,11 +69,68 @@ def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> It
         raise
 
 
+def _share(handle: int, path: Path, mode: int) -> None:
+    """Have a draft be for those for whom the file at `path` is, or will be."""
+    group: int | None = None
+    try:
+        old = path.lstat()
+    except FileNotFoundError:
+        folder = path.parent.stat()
+        group = folder.st_gid if folder.st_mode & stat.S_ISGID else None
+    else:
+        mode, group = stat.S_IMODE(old.st_mode), old.st_gid
+    if group is not None and group != os.fstat(handle).st_gid:
+        try:
+            os.fchown(handle, -1, group)
+        except OSError as error:
+            _log.warning("%s loses its group %d: %s", path, group, error.strerror)
+    os.fchmod(handle, mode)
+
+
 def _write(handle: int, content: bytes) -> None:
     """All of it: a disk that gets full takes a part first."""
     left = memoryview(content)
     while left:
         left = left[os.write(handle, left) :]
+
+
+def folder_mode(mode: int) -> int:
+    """Of a folder whose files have `mode`: who may read them may enter."""
+    return mode | (mode & 0o444) >> 2
+
+
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Make a folder, and what is missing above it, with `mode` whatever the umask; those that are there stay as they are.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    for folder in (*reversed(path.parents), path):
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError:
+            if folder.is_dir():
+                continue
+            raise
+        folder.chmod(mode | folder.stat().st_mode & stat.S_ISGID)
+
+
+def make_private(path: Path) -> None:
+    """Have the database at `path`, which is made if it is not there, and what stands beside it be for us alone. What
+    SQLite makes beside it later is as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        try:
+            if each.stat().st_mode & 0o077:
+                each.chmod(0o600)
+        except FileNotFoundError:
+            continue
+        except PermissionError as error:
+            _log.warning("%s is somebody else's, and can be read by others: %s", each, error.strerror)
 
 
 def set_aside(path: Path) -> Path | None:

@@ -98,7 +98,6 @@ class Hub:
             sla: the time until answerers are nudged, where the workflow does not say.
             patience: how many seconds somebody else may hold a ledger before LockTimeout.
         """
-        ledger.mkdir(parents=True, exist_ok=True)
         files, clock = FileLedger(ledger, signs=False), SystemClock()
         router = Router(files, clock, sla, lambda _: None, patience)
         hub = cls(router=router, ledger=files, scopes=Scopes(workflows), clock=clock)

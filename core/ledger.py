@@ -21,7 +21,17 @@ from core.archive import Archive
 from core.book import Book, Oddity, Raw, decode, digest, dump, encode, identity, oddity, parse
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.files import NOT_REGULAR, is_odd, read_regular, reason, replacing, set_aside, try_to_write
+from core.files import (
+    NOT_REGULAR,
+    folder_mode,
+    is_odd,
+    make_folder,
+    read_regular,
+    reason,
+    replacing,
+    set_aside,
+    try_to_write,
+)
 from core.folder import FIRST_RESERVED, Folder
 from core.locks import Held, Locks
 from core.numbering import Numbers
@@ -57,21 +67,24 @@ class FileLedger:
         directory: Path,
         workers: int = 16,
         *,
+        mode: int = 0o600,
         expected: bool = False,
         signs: bool = True,
         shell_consents: bool = False,
     ) -> None:
-        """`expected`: ledgers were written there before, so that an empty folder cannot be the right one. `signs`:
+        """`mode`: of new ledgers; those that are there keep theirs. `expected`: ledgers were written there before, so that an empty folder cannot be the right one. `signs`:
         whether answers written here may speak for a person; `shell_consents`: whether consent given in the shell counts.
         """
         self.directory = directory
-        self._locks = Locks(directory)
+        self._mode = mode
+        self._locks = Locks(directory, mode)
         if not expected:
-            self._locks.private.mkdir(parents=True, exist_ok=True)
+            make_folder(directory, folder_mode(mode))
+            make_folder(self._locks.private)
         self._numbers = Numbers(self._locks.private)
         self._seals = Seals(self._locks.private, shell=shell_consents) if signs else None
         self.shelf = Folder(directory, self._numbers)
-        self.archive = Archive(directory, self._numbers)
+        self.archive = Archive(directory, self._numbers, folder_mode(mode))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -187,7 +200,7 @@ class FileLedger:
             folders = [each for each in (self.directory, self.archive.folder) if each.is_dir()]
             if not any(_NAMED.fullmatch(path.name) for each in folders for path in each.iterdir()):
                 return False
-            self._locks.private.mkdir(exist_ok=True)
+            make_folder(self._locks.private)
         except OSError:
             return False
         return True
@@ -342,7 +355,7 @@ class FileLedger:
         try:
             if before is None and issue >= FIRST_RESERVED:
                 self._numbers.give_out(issue)  # first: a kill must not leave a ledger that is nobody's
-            with replacing(self.path(issue), content, self._locks.private) as draft:
+            with replacing(self.path(issue), content, self._locks.private, self._mode) as draft:
                 check()  # as late as can be: writing and syncing the draft took time
                 if before in {None, self._seen.get(issue)}:
                     # No news, from the moment that it is there; but news if somebody else had written before us.

@@ -55,10 +55,13 @@ class Held:
 
 
 class Locks:
-    """Locks of the ledgers in one directory. Blocking: to be used in worker threads."""
+    """Locks of the ledgers in one directory. Blocking: to be used in worker threads. Markers have `mode`, as the
+    ledgers: others look who holds them.
+    """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, mode: int = 0o600) -> None:
         self._directory = directory
+        self._mode = mode
         self._private = directory / PRIVATE
         self._held: set[Held] = set()
         self._guard = threading.Lock()
@@ -88,10 +91,11 @@ class Locks:
         with _kernel_lock(private, issue, deadline, timeout):
             ours = f"{private}.marker"
             try:
-                handle = os.open(ours, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+                handle = os.open(ours, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise LedgerUnwritable(issue, error.strerror or "marker file") from error
             try:
+                os.fchmod(handle, self._mode)
                 held = Held(f"{self._directory}/{name}.json.lock", handle, os.fstat(handle).st_ino)
                 if not _mark(held, ours, issue, deadline):
                     raise LockTimeout(issue, timeout, _holder(Path(held.marker)))
@@ -134,12 +138,12 @@ class Locks:
 @contextmanager
 def _kernel_lock(path: str, issue: int, deadline: float, timeout: float) -> Iterator[None]:
     """Exclude our other processes. Who has to wait queues for being the next: one looks often, the others seldom."""
-    lock = FileLock(f"{path}.lock", thread_local=False)
+    lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
     try:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            queue = FileLock(f"{path}.queue", thread_local=False)
+            queue = FileLock(f"{path}.queue", mode=0o600, thread_local=False)
             with queue.acquire(timeout=_left(deadline), poll_interval=_SELDOM):
                 lock.acquire(timeout=_left(deadline), poll_interval=_OFTEN)
     except Timeout:

@@ -41,12 +41,12 @@ class Numbers:
         Raises:
             OSError: the disk refused.
         """
-        os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     def note(self, issue: int, number: int) -> None:
         """Keep a number that was given out: it stays known if the ledger is cut to nothing."""
         try:
-            handle = os.open(self.path(issue), os.O_CREAT | os.O_WRONLY, 0o666)
+            handle = os.open(self.path(issue), os.O_CREAT | os.O_WRONLY, 0o600)
             try:
                 os.pwrite(handle, b"%012d" % number, 0)  # always as long: a kill leaves the old or the new
             finally:

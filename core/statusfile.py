@@ -18,7 +18,7 @@ from typing import Any, Literal
 from core.clock import Clock, iso
 from core.deadlock import agent_key
 from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
-from core.files import reason, replacing, set_aside
+from core.files import make_folder, reason, replacing, set_aside
 from core.locks import Held, Locks
 
 _log = logging.getLogger("clarify.status")
@@ -44,13 +44,14 @@ class AgentState:
 
 
 class StatusFile:
-    """The file at `path`, whose folder exists. `patience`: for its lock, in seconds."""
+    """The file at `path`, whose folder exists. `patience`: for its lock, in seconds; `mode`: of a new one."""
 
-    def __init__(self, path: Path, clock: Clock, patience: float = 2.0) -> None:
+    def __init__(self, path: Path, clock: Clock, patience: float = 2.0, mode: int = 0o600) -> None:
         self.path = path
+        self._mode = mode
         self._clock = clock
         self._patience = patience
-        self._locks = Locks(path.parent)
+        self._locks = Locks(path.parent, mode)
 
     async def update(self, changes: Mapping[str, AgentState]) -> None:
         """Have the file say what these agents do. If it says so already, or has nothing to take back, it stays.
@@ -84,13 +85,15 @@ class StatusFile:
         with self._held() as held:
             entries = self._open(held)
             if news := _news(entries, changes, at):
-                with replacing(self.path, _encode(self.path, entries | news), self._locks.private):
+                with replacing(
+                    self.path, _encode(self.path, entries | news), self._locks.private, self._mode
+                ):
                     self._check(held)  # as late as can be
 
     @contextmanager
     def _held(self) -> Iterator[Held]:
         try:
-            self._locks.private.mkdir(exist_ok=True)
+            make_folder(self._locks.private)
             with self._locks.hold_file(self.path.stem, 0, self._patience) as held:
                 yield held
         except LockTimeout:

@@ -13,7 +13,7 @@ from pathlib import Path
 from core.archive import Archive
 from core.book import Raw, decode, encode
 from core.errors import LedgerUnwritable, LockTimeout
-from core.files import read_regular, reason, replacing, sync_folder
+from core.files import folder_mode, make_folder, read_regular, reason, replacing, sync_folder
 from core.folder import Folder
 from core.locks import Held, Locks
 from core.numbering import Numbers
@@ -24,14 +24,17 @@ PATIENCE = 10.0  # seconds for a ledger that somebody else holds: whoever waits 
 class Upkeep:
     """Of the ledgers in `directory`, which exists; to be closed."""
 
-    def __init__(self, directory: Path, patience: float = PATIENCE) -> None:
+    def __init__(self, directory: Path, patience: float = PATIENCE, mode: int = 0o600) -> None:
+        """`mode`: of new ledgers."""
         self.directory = directory
+        self._mode = mode
         self._patience = patience
-        self._locks = Locks(directory)
-        self._locks.private.mkdir(parents=True, exist_ok=True)
+        self._locks = Locks(directory, mode)
+        make_folder(directory, folder_mode(mode))
+        make_folder(self._locks.private)
         self.numbers = Numbers(self._locks.private)
         self.shelf = Folder(directory, self.numbers)
-        self.archive = Archive(directory, self.numbers)
+        self.archive = Archive(directory, self.numbers, folder_mode(mode))
 
     @property
     def private(self) -> Path:
@@ -83,7 +86,7 @@ class Upkeep:
             LockTimeout, LedgerUnwritable: as `rewrite`.
         """
         with self.held(issue) as check:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent, folder_mode(self._mode))
             self._write(issue, path, content, check)
             self.numbers.note_all(issue, content)
 
@@ -91,7 +94,7 @@ class Upkeep:
         """Move a file of an issue out of the way; `to` is on the same file system."""
         with self.held(issue) as check:
             check()
-            to.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(to.parent)
             path.rename(to)
             sync_folder(path.parent)
 
@@ -107,7 +110,7 @@ class Upkeep:
 
     def _write(self, issue: int, path: Path, content: bytes, check: Callable[[], None]) -> None:
         try:
-            with replacing(path, content, self._locks.private):
+            with replacing(path, content, self._locks.private, self._mode):
                 check()
         except OSError as error:
             raise LedgerUnwritable(issue, reason(error)) from error

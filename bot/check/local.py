@@ -29,6 +29,7 @@ def probe(settings: Settings) -> Iterator[Finding]:
     yield right("configuration", f"{settings.file} is complete")
     yield from _ledgers(settings)
     yield from _ignored(settings)
+    yield from _open_to_others(settings)
     yield _storage(settings.storage.path)
     if settings.slack.mode == "socket":
         yield from _slack_app(settings.storage.path)
@@ -61,7 +62,7 @@ def _ledgers(settings: Settings) -> Iterator[Finding]:
     if not _knows_questions(settings.storage.path):
         yield _folder(subject, folder)
         return
-    ledger = FileLedger(folder, expected=True)
+    ledger = FileLedger(folder, mode=settings.ledger.mode, expected=True)
     try:
         trouble = ledger.trouble(thorough=True)
         if trouble is not None:
@@ -119,6 +120,28 @@ def _ignored(settings: Settings) -> Iterator[Finding]:
         yield wrong("ledger.directory", f"{more} more files are ignored for the like", "move them away")
 
 
+def _open_to_others(settings: Settings) -> Iterator[Finding]:
+    """Who else writes and reads ledgers: they speak for no person, but they see all that is asked."""
+    folder, subject = settings.ledger.directory, "ledger.directory"
+    try:
+        mode = folder.stat().st_mode
+        found = [path for _, path in Folder(folder, Numbers(folder / PRIVATE)).ledgers()]
+        read = sum(bool(path.stat().st_mode & 0o004) for path in found)
+    except OSError:
+        return  # the line about the folder says so
+    if mode & 0o002:
+        mend = f"chmod o-w {folder}; for agents of a group: chmod 2770, and [ledger] mode"
+        yield wrong(subject, f"everybody on this machine can write in {folder}", mend)
+    elif mode & 0o020:
+        told = f"its group can write in {folder}: what they write there speaks for no person, and accepts nothing"
+        yield right(subject, told)
+    if read:
+        told = f"everybody on this machine can read {read} of the ledgers, which keep the mode that they have"
+        yield Finding(
+            ok=True, subject=subject, text=told, mend=f"unless that is meant: chmod o-r {folder}/issue-*.json"
+        )
+
+
 def _last_issue(storage: Path) -> int:
     """The reserved number that was given out last, as far as the storage tells; 0: none, or it does not."""
     try:
@@ -145,7 +168,7 @@ def _slack_app(path: Path) -> Iterator[Finding]:
 def is_running(path: Path) -> bool:
     """Whether a bot holds this storage now."""
     try:
-        with FileLock(f"{path}.lock", timeout=0):
+        with FileLock(f"{path}.lock", timeout=0, mode=0o600):
             return False
     except Timeout:
         return True

@@ -31,6 +31,7 @@ def bell(storage: Path) -> Path:
 
 def ring(storage: Path) -> None:
     """Tell a bot that runs. Blocking."""
+    bell(storage).touch(mode=0o600)
     bell(storage).write_bytes(b"")
 
 
@@ -59,7 +60,7 @@ class Erasing:
 
     async def run(self) -> None:
         """Erase what there is, then whatever comes; until cancelled."""
-        bell(self._storage).touch()
+        bell(self._storage).touch(mode=0o600)
         async with asyncio.TaskGroup() as group:
             # A task begins at the next wait; the bell is watched by then, so no ring is missed.
             group.create_task(self._work(), name="erasing")

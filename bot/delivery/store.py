@@ -21,6 +21,7 @@ import aiosqlite
 from filelock import FileLock, Timeout
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from core.files import make_private
 
 _T = TypeVar("_T")
 Work = Callable[[sqlite3.Connection], _T]
@@ -50,7 +51,7 @@ class Store:
             StorageInUseError: another instance holds it.
             StorageError: it cannot be opened, or was written by a newer version.
         """
-        lock = FileLock(f"{path}.lock", thread_local=False)
+        lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
         try:
             lock.acquire(timeout=0.2, poll_interval=0.01)  # a shell that looks has it for a moment
         except Timeout:
@@ -62,10 +63,13 @@ class Store:
         async with AsyncExitStack() as undo:
             undo.callback(lock.release)
             try:
+                make_private(path)
                 writer = await _connect(path, undo)
                 await _migrate(writer, path)
                 rows = list(await writer.execute_fetchall("select id from installation"))
                 store = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
+            except OSError as error:
+                raise StorageError(f"{path} cannot be used as storage: {error.strerror}.") from error
             except sqlite3.Error as error:
                 raise StorageError(
                     f"{path} cannot be used as storage: {error}.{_what_to_do(error)}"

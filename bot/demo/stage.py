@@ -24,6 +24,7 @@ from bot.errors import DemoError
 from bot.settings import read_environment
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
+from core.files import make_folder
 
 STOP_SECONDS = 15
 SLA = "1m"  # a visitor should see a nudge, and then a page, without waiting long
@@ -123,7 +124,7 @@ def _folder(wanted: Path | None) -> Path:
     if wanted is None:
         return Path(tempfile.mkdtemp(prefix="clarify-demo-"))
     try:
-        wanted.mkdir(parents=True, exist_ok=True)
+        make_folder(wanted)
     except OSError as error:
         raise DemoError(f"{wanted}: cannot be used as a folder: {error.strerror}") from error
     return wanted.resolve()

@@ -23,7 +23,7 @@ from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
 from core.archive import FOLDER
 from core.book import decode, parse
 from core.clarification import Clarification
-from core.files import is_odd, read_regular, replacing, sync_folder
+from core.files import is_odd, make_folder, make_private, read_regular, replacing, sync_folder
 from core.folder import HIGHEST, issue_in
 from core.forgetting import FORGOTTEN
 from core.seal import NAME as KEY
@@ -44,7 +44,7 @@ def backup(upkeep: Upkeep, database: Path, folder: Path, *, now: datetime, relea
         raise BackupError(f"{folder} is not empty: a backup has a folder of its own.")
     draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
-        draft.mkdir(parents=True, mode=0o700)
+        make_folder(draft)
         manifest = _copy(upkeep, database, draft, now, release)
         if folder.exists():
             folder.rmdir()
@@ -60,6 +60,7 @@ def backup(upkeep: Upkeep, database: Path, folder: Path, *, now: datetime, relea
 def _copy(upkeep: Upkeep, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
     version = None
     if database.exists():
+        make_private(draft / DATABASE)
         version = _copy_storage(database, draft / DATABASE)
         upkeep.claim(_last_issue(draft / DATABASE))
     numbers = dict(_copy_ledgers(upkeep, draft / LEDGERS))
@@ -122,7 +123,7 @@ def _copy_ledgers(upkeep: Upkeep, to: Path) -> Iterator[tuple[int, int]]:
     """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
     number given out in each.
     """
-    (to / FOLDER).mkdir(parents=True)
+    make_folder(to / FOLDER)
     issues, done = set(upkeep.files()), set()
     while issues:
         for issue in sorted(issues):

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from bot.delivery.store import newest_version
 from bot.errors import BackupError, StorageInUseError
 from bot.retention.manifest import DATABASE, LEDGERS, Manifest, verified
-from core.files import replacing, sync_folder
+from core.files import make_folder, make_private, replacing, sync_folder
 from core.seal import NAME as KEY
 from core.upkeep import Upkeep
 
@@ -62,8 +62,8 @@ def restore(
 
 @contextmanager
 def _alone(database: Path) -> Iterator[None]:
-    database.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{database}.lock", thread_local=False)
+    make_folder(database.parent)
+    lock = FileLock(f"{database}.lock", mode=0o600, thread_local=False)
     try:
         lock.acquire(timeout=0.2, poll_interval=0.01)
     except Timeout:
@@ -109,6 +109,7 @@ def _put_storage(source: Path, database: Path, now: datetime, *, copy: bool) -> 
     """Packed on the way, so that from then on it can give space back."""
     draft = Path(f"{database}.restoring")
     try:
+        make_private(draft)
         shutil.copyfile(source, draft)
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.execute("update counters set value = value + ? where name = 'issue'", (_ISSUES_LEFT_OUT,))

@@ -14,6 +14,7 @@ from bot.settings.consistency import cross_problems, open_door_problems
 from bot.settings.environment import given_secrets, secret_problems, secrets_in, slack_api_url
 from bot.settings.model import Configuration, Settings
 from bot.settings.problems import Problem, describe, from_validation
+from core.files import folder_mode, make_folder
 
 DEFAULT_FILE = Path("clarify.toml")
 SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell")
@@ -98,17 +99,18 @@ def prepare_folders(settings: Settings) -> None:
     Raises:
         ConfigurationError: naming each folder that cannot be created.
     """
+    shared = folder_mode(settings.ledger.mode)
     wanted = {
-        "ledger.directory": settings.ledger.directory,
-        "ledger.workflows": settings.ledger.workflows,
-        "storage.path": settings.storage.path.parent,
+        "ledger.directory": (settings.ledger.directory, shared),
+        "ledger.workflows": (settings.ledger.workflows, shared),
+        "storage.path": (settings.storage.path.parent, 0o700),
     }
     if settings.storage.path.exists():
         del wanted["ledger.directory"]
     problems = []
-    for key, folder in wanted.items():
+    for key, (folder, mode) in wanted.items():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, mode)
         except OSError as error:
             problems.append(
                 f"{settings.file}: {key}: the folder {folder} cannot be created: {error.strerror}"

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from bot.settings.github import GithubSettings
 from bot.settings.monitor import MonitorSettings
@@ -28,7 +28,7 @@ from bot.settings.table import (
     Table,
     UserId,
 )
-from bot.settings.values import glob, is_loopback, listen_address, role, url_host
+from bot.settings.values import file_mode, glob, is_loopback, listen_address, role, url_host
 from bot.settings.webhooks import WebhookSettings
 from core.deadlock import HUMAN, agent_key
 from core.speakers import Speaker
@@ -121,9 +121,12 @@ class RouteSettings(Table):
 
 
 class LedgerSettings(Table):
+    """`mode`: of new ledgers."""
+
     directory: ConfigPath = Path(".agentx/state/clarifications")
     workflows: ConfigPath = Path(".agentx/workflows")
     archive_after: Duration = timedelta(days=30)
+    mode: Annotated[int, BeforeValidator(file_mode)] = 0o600
 
 
 class StorageSettings(Table):

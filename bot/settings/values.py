@@ -34,6 +34,16 @@ def duration(value: object) -> timedelta:
     return total
 
 
+def file_mode(value: object) -> int:
+    if type(value) is int and value == 0o600:
+        return value  # the default
+    if not isinstance(value, str) or not re.fullmatch(r"0?6[046][04]", value):
+        raise ValueError(
+            'expected a mode in quotes: "0600", or "0660" where others of a group write ledgers too'
+        )
+    return int(value, 8)
+
+
 def channel_id(value: str) -> str:
     if not re.fullmatch(r"[CG][A-Z0-9]+", value):
         raise ValueError(

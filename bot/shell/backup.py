@@ -80,7 +80,7 @@ def _with_ledgers(
 
         from core.upkeep import Upkeep
 
-        upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory)
+        upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory, mode=shell.settings.ledger.mode)
         try:
             manifest = await asyncio.to_thread(work, shell, upkeep)
         finally:

@@ -104,7 +104,7 @@ def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
     folder = settings.ledger.directory
     new, used = not folder.exists(), settings.storage.path.exists()
     try:
-        ledger = FileLedger(folder, expected=used, shell_consents=settings.consent)
+        ledger = FileLedger(folder, mode=settings.ledger.mode, expected=used, shell_consents=settings.consent)
     except OSError as error:
         where = settings.file or "clarify.toml"
         raise ConfigurationError(

@@ -52,7 +52,7 @@ def forget(
 
         from core.upkeep import Upkeep
 
-        upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory)
+        upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory, mode=shell.settings.ledger.mode)
         try:
             await _forget(shell, upkeep, name, producer, abandon=abandon, yes=yes)
         finally:

@@ -18,7 +18,7 @@ from core.files import reason
 def placed(path: Path) -> Iterator[BinaryIO]:
     """Write what shall stand at `path`; it takes its place when the block ends well. Blocking.
 
-    The mode of a file that is there stays, and so does a link to it. What is no file (a device, a pipe) is written to.
+    A new file is for whoever asked alone. The mode of a file that is there stays, and so does a link to it. What is no file (a device, a pipe) is written to.
 
     Raises:
         ClarifyBotError: the disk refused.
@@ -36,7 +36,9 @@ def placed(path: Path) -> Iterator[BinaryIO]:
 def _replaced(path: Path) -> Iterator[BinaryIO]:
     draft = path.with_name(f".{path.name[:200]}.{uuid4().hex}")
     try:
-        with draft.open("xb") as file:
+        with os.fdopen(
+            os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb"
+        ) as file:
             with suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file

@@ -22,7 +22,7 @@ class Standing:
     def __init__(self, settings: ShellSettings, ledger: FileLedger, clock: Clock) -> None:
         self._storage = settings.storage.path
         self._ledger = ledger
-        self._file = StatusFile(settings.ledger.directory.parent / NAME, clock)
+        self._file = StatusFile(settings.ledger.directory.parent / NAME, clock, mode=settings.ledger.mode)
         people = [role for role, each in settings.responders.items() if each.kind == "people"]
         self._keeper = StatusKeeper(self._file, people, clock)
         self._news = False

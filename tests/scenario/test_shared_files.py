@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import stat
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,67 @@ async def test_p10_timer_that_ran_out_while_the_bot_was_down_closes_the_card_at_
         clock.ahead += timedelta(hours=1)
         async with stage.bot():
             assert not controls(await stage.now_says(card, "Expired"))
+
+
+def modes(folder: Path) -> dict[str, int]:
+    """What the bot made below a folder, with who may do what."""
+    given = {"clarify.toml", "workflows", "feature.toml"}
+    return {
+        str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode)
+        for path in folder.rglob("*")
+        if not given & set(path.relative_to(folder).parts)
+    }
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: Scene, umask: int) -> None:
+    text = config(stage.producer.url).replace("[ledger]", '[ledger]\nworkflows = "workflows"')
+    before = os.umask(umask)
+    try:
+        async with bot_process(stage, text):
+            card = await stage.ask()
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.reply()
+            assert {"clarify.db", "clarify.db-wal", "clarify.db-shm", "clarify.db.lock"} <= set(
+                modes(stage.folder)
+            )
+            shell = Project.at(stage.folder, text)
+            await shell.fine("request", "--from", "engineer", "--to", "architect", "--issue", "42", "Why?")
+            await shell.fine("export", "--output", "trail.jsonl")
+            await shell.fine("backup", "copy/of/today")
+        await shell.fine("restore", "copy/of/today", "--replace")
+        async with bot_process(stage, text):
+            await stage.ask("rpl_2", session="sess_two", question="And now?")
+    finally:
+        os.umask(before)
+    found = modes(stage.folder)
+    assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
+    assert any(name.endswith("agent-status.json") for name in found)
+    assert "copy/of/today/ledgers/issue-42.json" in found
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o077])
+async def test_ledgers_that_a_group_shares_are_shared_and_those_there_keep_their_mode(
+    stage: Scene, umask: int
+) -> None:
+    folder, before = stage.folder / "ledgers", os.umask(umask)
+    text = config(stage.producer.url).replace("[ledger]", '[ledger]\nmode = "0660"')
+    try:
+        async with stage.bot(text):
+            await stage.ask(extensions={"agentx": {"issue": 42}})
+            assert modes(folder)["issue-42.json"] == 0o660
+            (folder / "issue-42.json").chmod(0o644)
+            card = await stage.ask(
+                "rpl_2", session="s", question="Now?", extensions={"agentx": {"issue": 42}}
+            )
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+            await stage.reply("rpl_2")
+    finally:
+        os.umask(before)
+    found = modes(stage.folder)
+    assert (found["ledgers"], found["ledgers/.clarify"], found["ledgers/issue-42.json"]) == (
+        0o770,
+        0o700,
+        0o644,
+    )
+    assert {found["ledgers/.clarify/seal.key"], found["clarify.db"], found["clarify.db.lock"]} == {0o600}

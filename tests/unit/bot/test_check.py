@@ -101,6 +101,21 @@ async def test_check_lists_what_is_no_ledger_though_it_is_named_like_one(configu
         assert any(f"{name} is ignored" in each for each in told)
 
 
+async def test_check_tells_who_else_writes_and_reads_the_ledgers(configure: Configure) -> None:
+    settings = configure()
+    folder = settings.ledger.directory
+    assert not any("this machine" in each.text or "group" in each.text for each in local.probe(settings))
+    folder.chmod(0o770)
+    (folder / "issue-7.json").write_text("{}")
+    (folder / "issue-7.json").chmod(0o644)
+    told = {each.text: each.ok for each in local.probe(settings)}
+    assert any(ok and "its group can write" in text for text, ok in told.items())
+    assert any(ok and "can read 1 of the ledgers" in text for text, ok in told.items())
+    folder.chmod(0o777)
+    (finding,) = (each for each in local.probe(settings) if not each.ok)
+    assert "everybody on this machine can write" in finding.text
+
+
 async def test_check_of_a_right_configuration(configure: Configure) -> None:
     async with DemoProducer(token="sesame") as producer:
         settings = configure(

@@ -163,6 +163,8 @@ def test_settings_show_no_secrets() -> None:
         ('[[routes]]\nchannel = "C1"\n[[routes]]\nchannel = "C2"', "clarify.toml:3: routes[1]: a second route without agent; routes[0] is the default"),
         ('[[routes]]\nagent = "*"\nchannel = "C1"\n[[routes]]\nagent = "b"\nchannel = "C1"', "routes[1].agent: never reached: routes[0] takes all of it"),
         ('[[routes]]\nagent = "a"\nchannel = "C1"', "slack.fallback_channel: required, unless a route without agent is there"),
+        ('[ledger]\nmode = "0666"', 'ledger.mode: expected a mode in quotes: "0600", or "0660"'),
+        ("[ledger]\nmode = 0o660", 'ledger.mode: expected a mode in quotes: "0600", or "0660"'),
         ('[ledger]\narchive_after = "-30d"', 'ledger.archive_after: expected a duration of zero or more, such as "30m"'),
         ('[ledger]\narchive_after = "99999999999999999d"', "ledger.archive_after: expected a duration of at most ten years"),
         ("[ledger]\ndirectory = 3", "ledger.directory: expected a path, as a string"),

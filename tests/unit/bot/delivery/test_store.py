@@ -158,7 +158,7 @@ def folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"), [(newer, "newer clarify-bot"), (junk, "not a database"), (folder, "unable to open")]
+    ("spoil", "words"), [(newer, "newer clarify-bot"), (junk, "not a database"), (folder, "Is a directory")]
 )
 async def test_open_refuses_what_it_cannot_use_and_ends(tmp_path: Path, spoil: object, words: str) -> None:
     path = tmp_path / "clarify.db"
