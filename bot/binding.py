@@ -6,7 +6,7 @@ A post whose outcome is not known yet can be pressed all the same: the press tel
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import structlog
 
@@ -36,7 +36,7 @@ class Binding:
         *,
         installation: str,
         messages: Messages,
-        adopt: Callable[[Row, str], Awaitable[None]],
+        adopt: Callable[[Row, str], None],
         group_of: Callable[[str], Group | None],
         foreign: Callable[[], None],
     ) -> None:
@@ -86,7 +86,7 @@ class Binding:
         ]
         meant = [each for each in begun if await self._posts(each, press)]
         if len(meant) == 1:
-            await self._adopt(meant[0], spot.ts)
+            self._adopt(meant[0], spot.ts)
             _log.info("a press told where a post is", key=meant[0].key, channel=spot.channel)
         # With several the message stays in doubt until it is looked up; which of them it is does not matter here.
         return meant[0] if meant else await self._messages.at(spot.channel, spot.ts)

@@ -60,6 +60,7 @@ class Delivery:
         self._index = index
         self._ledger = ledger
         self._messages = messages
+        self._adopting: set[asyncio.Task[None]] = set()
         self._gateway = gateway
         self._rollups = rollups
         self._pager = pager
@@ -249,14 +250,21 @@ class Delivery:
         priority: Priority = (PAGE, 0.0) if kind == "page" else (NOTICE, 0.0)
         self.lanes.put(target, key, priority, post=post)
 
-    async def adopt(self, row: Row, ts: str) -> None:
-        """A post in doubt is at `ts`: somebody pressed it. It is brought up to date.
-
-        Raises:
-            StorageUnavailable: that could not be noted.
+    def adopt(self, row: Row, ts: str) -> None:
+        """A post in doubt is at `ts`: somebody pressed it. Noted and brought up to date beside the press, which does
+        not wait for a storage that is busy: what could not be noted is looked up, as any post in doubt.
         """
-        await self._messenger.adopt(row, ts)
-        self.send(row.channel or row.target, row.key, post=False)
+        task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _adopt(self, row: Row, ts: str) -> None:
+        try:
+            await self._messenger.adopt(row, ts)
+        except StorageUnavailable as error:
+            _log.warning("where a post is could not be noted", key=row.key, reason=str(error))
+        else:
+            self.send(row.channel or row.target, row.key, post=False)
 
     async def notify(self, fresh: Fresh) -> None:
         """Have a notice shown; durable when this returns.

@@ -9,7 +9,7 @@
 | `accept_then_error:CODE` | the call is done, the answer says that it failed with CODE |
 | `drop` | nothing is done, the connection is closed without an answer |
 | `429:S`, `429` | nothing is done; too many requests, with `Retry-After: S` or without the header |
-| `5xx:STATUS` | nothing is done; the HTTP status, with a body that is not JSON |
+| `5xx:STATUS` | nothing is done; the HTTP status, with a body that is not JSON; also for `response_url` |
 """
 
 from __future__ import annotations

@@ -38,6 +38,11 @@ class Responses:
             body = json.loads(await request.text())
         except ValueError:
             body = None
+        if (fault := self._context.faults.take("response_url")) is not None and fault.name == "5xx":
+            self._context.record_call(
+                Call("response_url", {}, self._context.now(), fault.name, int(fault.detail))
+            )
+            return web.Response(status=int(fault.detail), text="no answer to be had")
         outcome = self._use(request.match_info["key"], body) if isinstance(body, dict) else "invalid_payload"
         status = 200 if outcome == "ok" else 404 if outcome in {"used_url", "expired_url"} else 400
         args = body if isinstance(body, dict) else {}

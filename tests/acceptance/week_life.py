@@ -78,11 +78,11 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         assert current.life is not None
         return current.life
 
-    patch.setattr(bot.foundation, "Renderer", lambda _: renderer)
+    patch.setattr(bot.foundation, "Renderer", lambda *_: renderer)
     patch.setattr(bot.foundation, "web_client", lambda *_: Web(outer))
     patch.setattr(bot.assembly, "Gateway", lambda *_: SlackGateway(outer, life().effect))
-    patch.setattr(bot.assembly, "Outside", lambda _: Pagers(outer, life().effect))
-    patch.setattr(bot.foundation, "People", lambda _: Directory(outer))
+    patch.setattr(bot.assembly, "Outside", lambda *_: Pagers(outer, life().effect))
+    patch.setattr(bot.foundation, "People", lambda *_: Directory(outer))
     for module in (bot.assembly, bot.foundation, bot.delivery.delivery):
         patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.delivery.store, "_Connection", InlineConnection)

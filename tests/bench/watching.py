@@ -21,7 +21,7 @@ from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
 from tests.bench.parties import Parties
-from tests.bench.seeding import seed_issues
+from tests.bench.seeding import FIRST, seed_issues
 from tests.bench.table import Row, median, ms, quantile, spread
 from tests.clocks import START, ManualClock
 
@@ -57,7 +57,7 @@ class World:
             monitor=Monitor(_SLA, ()), router=self.router, ledger=self.ledger, clock=self.clock
         )
         began = time.perf_counter()
-        found = scan(self.ledger)
+        found = scan(self.ledger, FIRST + issues)
         self.scanned = time.perf_counter() - began
         if len(found.summaries) != pending:
             raise RuntimeError(f"{len(found.summaries)} clarifications need something, expected {pending}")

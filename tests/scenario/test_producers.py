@@ -297,7 +297,7 @@ async def test_p10_questions_asked_while_the_bot_was_down_are_asked_when_it_is_b
         question("rpl_2", question="Are you there?", accepted_response_kinds=["yes_no"])
     )
     async with stage.bot():
-        card = next(card for card in stage.cards() if "Are you there?" in said(card))  # before any click
+        card = await stage.card("Are you there?")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_2")
     assert len(stage.cards()) == 2

@@ -126,6 +126,7 @@ async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: Scene) -> 
     """No error shown means nothing lost: without the words, Slack's own error has to say it."""
     async with stage.bot():
         card = await stage.ask()
+        stage.workspace.faults.add("response_url", "5xx:503")
         stage.workspace.faults.add("chat.postEphemeral", "5xx:503")
         stage.slack_waits(4)
         with marker(stage, 100001):

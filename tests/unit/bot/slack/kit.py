@@ -171,7 +171,7 @@ class Bot:
             binding=Binding(
                 installation=store.installation,
                 messages=self.messages,
-                adopt=lambda row, ts: self.messages.adopt(row, ts, ""),
+                adopt=lambda row, ts: self.later.run(self.messages.adopt(row, ts, ""), "adopt"),
                 group_of=lambda _: None,
                 foreign=lambda: None,
             ),
