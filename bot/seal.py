@@ -8,7 +8,7 @@ seal carry none; what they count for is decided by the message that they stand o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _SEALED = re.compile(r"2\|([0-9a-f]{16})\|(.*)", re.DOTALL)
@@ -27,24 +27,19 @@ def unseal(text: str) -> tuple[str, str]:
 
 def seal_controls(installation: str, blocks: Iterable[dict[str, Any]]) -> None:
     """Seal what buttons and menus carry; what people fill in is left as it is."""
-    for block in blocks:
-        if block.get("type") == "input":
-            continue
-        for control in (*block.get("elements", ()), block.get("accessory")):
-            if not isinstance(control, dict) or "action_id" not in control:
-                continue
-            for carrier in (control, *control.get("options", ())):
-                if carrier.get("value"):
-                    carrier["value"] = seal(installation, carrier["value"])
+    for carrier in _carriers(blocks):
+        carrier["value"] = seal(installation, carrier["value"])
 
 
 def carried(blocks: Iterable[dict[str, Any]]) -> set[str]:
-    """What the controls of a message carry, unsealed."""
-    controls = [each for block in blocks for each in (*block.get("elements", ()), block.get("accessory"))]
-    carriers = [
-        carrier
-        for control in controls
-        if isinstance(control, dict) and "action_id" in control
-        for carrier in (control, *control.get("options", ()))
-    ]
-    return {unseal(str(each.get("value") or ""))[1] for each in carriers}
+    """What the buttons and menus of a message carry, unsealed."""
+    return {unseal(carrier["value"])[1] for carrier in _carriers(blocks)}
+
+
+def _carriers(blocks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The buttons and the options of menus. Inputs have an `element`, and are none of them."""
+    for block in blocks:
+        for control in (*block.get("elements", ()), block.get("accessory")):
+            if isinstance(control, dict) and "action_id" in control:
+                carriers = (control, *control.get("options", ()))
+                yield from (each for each in carriers if each.get("value"))

@@ -97,3 +97,19 @@ async def test_rejected_upgrades_and_used_tickets(ws: Workspace) -> None:
         with pytest.raises(aiohttp.WSServerHandshakeError):
             await session.ws_connect(url)
     assert (hello["type"], hello["num_connections"]) == ("hello", 1)
+
+
+async def test_hello_counts_the_connections_that_there_are(ws: Workspace) -> None:
+    async def hello(http: aiohttp.ClientSession) -> tuple[aiohttp.ClientWebSocketResponse, int]:
+        socket = await http.ws_connect(f"{ws.link_url}?ticket={ws.link.new_ticket()}")
+        return socket, (await socket.receive_json())["num_connections"]
+
+    async with aiohttp.ClientSession() as http:
+        first, alone = await hello(http)
+        second, both = await hello(http)
+        await first.close()
+        await ws.wait_for(lambda: len(ws.link.connections) == 1)
+        third, after = await hello(http)
+        assert (alone, both, after) == (1, 2, 2)
+        await second.close()
+        await third.close()
