@@ -94,10 +94,9 @@ def handoff_notice(handoff: Handoff, matter: Matter) -> Notice:
 def _controls(handoff: Handoff, matter: Matter) -> tuple[Button, ...]:
     if matter.state == "closed":
         return ()
-    return (
-        _control(matter, "take", TAKE, f"Take what {handoff.agent} hands over"),
-        _control(matter, "hand", HAND, f"Hand what {handoff.agent} hands over to somebody"),
-    )
+    take = _control(matter, "take", TAKE, f"Take what {handoff.agent} hands over")
+    hand = _control(matter, "hand", HAND, f"Hand what {handoff.agent} hands over to somebody")
+    return (hand,) if matter.state == "taken" else (take, hand)
 
 
 def _control(matter: Matter, verb: PageVerb, label: str, spoken: str) -> Button:

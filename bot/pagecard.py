@@ -165,13 +165,15 @@ def _alert(sheet: Sheet) -> tuple[Words, ...]:
 
 
 def _controls(sheet: Sheet) -> tuple[Button, ...]:
-    """While somebody has it others can take it over; nobody snoozes what is in somebody's hands."""
+    """What somebody has can only be handed on: nobody else takes or snoozes it."""
     if sheet.covered or sheet.is_closed:
         return ()
     matter = sheet.only
     state = matter.state if matter is not None else "live"
     take, hand = _control(sheet.page, "take", TAKE), _control(sheet.page, "hand", HAND)
-    if state in {"taken", "snoozed"}:
+    if state == "taken":
+        return (hand,)
+    if state == "snoozed":
         return take, hand
     return take, hand, _control(sheet.page, "snooze", SNOOZE), _control(sheet.page, "notmine", NOT_MINE)
 

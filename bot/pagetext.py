@@ -28,9 +28,11 @@ _POINTER = (
     "This is only the beginning; the whole follows in the thread, or stands in that of an earlier page."
 )
 _IN_SLACK = "This is only the beginning; the whole is in Slack."
-_BUTTONS = (
-    "Take it, hand it to somebody, snooze it, or say that it is not yours, with the buttons of this message."
-)
+_BUTTONS = {
+    "live": "Take it, hand it to somebody, snooze it, or say that it is not yours, with the buttons of this message.",
+    "taken": "It can be handed to somebody with the button of this message.",
+    "snoozed": "Take it, or hand it to somebody, with the buttons of this message.",
+}
 
 
 def page_text(sheet: Sheet) -> tuple[str, tuple[str, ...]]:
@@ -168,4 +170,6 @@ def _rest(sheet: Sheet) -> list[str]:
 
 
 def _buttons(sheet: Sheet) -> list[str]:
-    return [] if sheet.covered or sheet.is_closed else [_BUTTONS]
+    if sheet.covered or sheet.is_closed:
+        return []
+    return [_BUTTONS[sheet.only.state if sheet.only is not None else "live"]]

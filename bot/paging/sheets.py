@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -78,7 +79,10 @@ class Sheets:
         if where is None:
             return None
         covered = await self._shown.is_covered(row.key, posted=row.ts is not None)
-        sheet = await self.sheet(where[0], covered=covered, mentions=await self._shown.mentions(row.key))
+        mentions = await self._shown.mentions(row.key)
+        sheet = await self.sheet(
+            where[0], covered=covered, mentions=mentions, channel=row.channel or row.target
+        )
         if sheet is None:
             return None
         needed = not covered and sheet.left > 0 and sheet.is_awaited
@@ -95,8 +99,9 @@ class Sheets:
         return outside_words(sheet) if sheet is not None and sheet.left > 0 and sheet.is_awaited else None
 
     async def sheet(
-        self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = ()
+        self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
     ) -> Sheet | None:
+        """The page `page` as it stands in `channel` (None: outside Slack); None: there is no such page."""
         told = await self._incidents.page(page)
         if told is None:
             return None
@@ -104,7 +109,7 @@ class Sheets:
         matters = [self._standing(each, histories.get(each.id, [])) for each in told.incidents]
         awaited = any(each.state == "live" for each in matters)
         listed = [
-            await self._matter(incident, matter)
+            await self._matter(incident, matter, channel)
             for incident, matter in list(zip(told.incidents, matters, strict=True))[:LISTED]
         ]
         return Sheet(
@@ -149,10 +154,14 @@ class Sheets:
             link=incident.link,
         )
 
-    async def _matter(self, incident: Incident, matter: Matter) -> Matter:
-        """With the question, and where its card is."""
+    async def _matter(self, incident: Incident, matter: Matter, channel: str | None) -> Matter:
+        """With the question, and where its card is. What a handoff's card says in the same channel is not said twice."""
         if incident.clarification is None:
-            link = incident.link or await self._link(notice_key(incident.key))
+            key = notice_key(incident.key)
+            link = incident.link or await self._link(key)
+            card = await self._messages.get(key) if incident.kind == "handoff" and link else None
+            if card is not None and card.ts is not None and card.channel == channel:
+                matter = replace(matter, reason="", body="")
             return matter.with_question(None, link)
         record = await self._record(incident.clarification)
         link = incident.link or (await self._link(f"card:{record.id}:{record.round}") if record else None)

@@ -12,7 +12,7 @@ import pytest
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Message
 from tests.scenario.harness import controls, said
-from tests.scenario.pagers import ALL, LONG, Night, night
+from tests.scenario.pagers import ALL, LONG, Night, night, step
 
 REASON = "The tax situation is unusual"
 PACKED = {
@@ -65,6 +65,23 @@ async def test_handoff_of_a_session_with_a_thread_stands_in_it_and_in_the_channe
         question = await stage.ask(timeout_seconds=36_000)
         card = await hand_over(stage)
         assert (card.thread_ts, card.broadcast) == (question.ts, True)
+
+
+async def test_page_beside_the_card_does_not_say_it_all_again(stage: Night) -> None:
+    async with stage.bot(stage.config(step("0s", "thread", "dm"))):
+        card = await hand_over(stage)
+        direct = await stage.live(REASON, wants=ALL)
+        beside = await stage.live("Go to the message", AGENTS, wants=ALL)
+        await stage.until(lambda: REASON not in said(stage.workspace.message(AGENTS, beside.ts)))
+        beside = stage.workspace.message(AGENTS, beside.ts)
+        assert "Planner hands over to a human" in beside.text
+        assert f"<@{ONCALL}>" in beside.text
+        assert "Retirement planning" not in said(beside)
+        assert "Retirement planning" in said(card)
+        assert "Retirement planning" in said(direct)
+        await stage.press(beside, "Take", FOLAKE)
+        for message in (card, beside, direct):
+            await stage.becomes(message, f"Taken by <@{FOLAKE}>", without=ALL)
 
 
 async def test_question_after_a_handoff_goes_into_its_thread(stage: Night) -> None:

@@ -70,6 +70,7 @@ def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
         ("live", {}, "Nobody has it yet", ["Take", "Hand to…"]),
         ("live", {"who": "U0GOOD", "handed": True}, "Handed to <@U0GOOD>", ["Take", "Hand to…"]),
         ("snoozed", {"until": NOW, "asleep_by": "U0GOOD"}, "Snoozed until", ["Take", "Hand to…"]),
+        ("taken", {"who": "U0GOOD"}, "Taken by <@U0GOOD>", ["Hand to…"]),
         ("closed", {"who": "U0GOOD"}, "Taken by <@U0GOOD>", []),
         ("closed", {}, "Closed", []),
     ],

@@ -87,7 +87,6 @@ async def test_take_stops_and_the_page_says_who(world: World) -> None:
     assert [each for each in labels(page.blocks) if each != "Go to the question"] == [
         "Yes",
         "No",
-        "Take",
         "Hand to…",
     ]
     found = await world.ledger.find(record.id, 42)
