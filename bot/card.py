@@ -186,8 +186,14 @@ def has_modal(shown: Round) -> bool:
     """Whether Answer… is offered: for what no button or menu can say."""
     kinds = shown.asked.kinds
     several = shown.asked.multi_select and bool(shown.labels)
-    several = several or not _has_control(shown)
-    return several or "confirmation" in kinds or "numeric" in kinds or "freetext" in kinds or not kinds
+    return (
+        several
+        or not _has_control(shown)
+        or "confirmation" in kinds
+        or "numeric" in kinds
+        or "freetext" in kinds
+        or not kinds
+    )
 
 
 def _has_control(shown: Round) -> bool:

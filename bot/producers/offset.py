@@ -8,10 +8,8 @@ from datetime import UTC, datetime, timedelta
 _SAMPLES = 32
 _PLAUSIBLE = timedelta(hours=26)  # a clock in the wrong time zone; beyond that, the timestamp is broken
 _JITTER = timedelta(seconds=5)  # how much longer than another one an event that was just sent may take
-_AGREEING, _APART = (
-    3,
-    timedelta(seconds=10),
-)  # so many, and so long, until late events are a clock that was set
+# So many late events, over so long a time, are a clock that was set.
+_AGREEING, _APART = 3, timedelta(seconds=10)
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
