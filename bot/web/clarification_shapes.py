@@ -124,7 +124,9 @@ class Shown(BaseModel):
     thread: list[Said]
     question: str
     answer: str | None = Field(description="In words; null while there is none to the latest question")
-    decidedBy: str | None = Field(description="Who answered: `user:…` or `agent:…`")  # noqa: N815
+    decidedBy: str | None = Field(  # noqa: N815
+        description="Who answered: `user:…`, `agent:…`, or `ledger:…` for what another program wrote"
+    )
     answeredAt: str | None  # noqa: N815
     escalatedFor: str | None  # noqa: N815
     heldBack: str | None = Field(description="Why its target is not asked; people are asked instead")  # noqa: N815
