@@ -11,13 +11,13 @@ from bot.github.mirror import GithubMirror
 from bot.lifecycle import log_lifecycle
 from bot.responders.build import responders_of
 from bot.settings import Settings
+from core.agents import StatusFile, StatusKeeper
 from core.bus import Bus, lifecycle
 from core.clock import Clock
 from core.dispatch import Dispatcher
 from core.index import Summary
 from core.ledger import FileLedger
 from core.router import Router
-from core.status import StatusFile, StatusKeeper
 from core.workflow import Scopes
 
 
@@ -49,7 +49,7 @@ class AgentDesk:
         self._dispatcher = Dispatcher(
             responders=responders_of(responders, settings.secrets.by_variable, settings.file.parent),
             router=router,
-            records=ledger,
+            ledger=ledger,
             clock=clock,
             scopes=scopes,
             working=self._keeper.working,

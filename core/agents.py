@@ -1,22 +1,49 @@
-"""Who is at work and who waits for whom: views for people, made of what is open and of the sessions. Pure.
+"""What each agent does: the tree and the queue that people see, and the agent-status file that programs read.
 
-Statuses are the Clarification Protocol's §6.2, as far as they can be seen from outside.
+Statuses are the Clarification Protocol's §6.2, as far as they can be seen from outside. `tree` and `ready_queue` are
+pure. The status file is shared: other implementations write it too, behind the same lock marker as the ledgers',
+perhaps in place. Their agents and fields are kept; a file that is torn is read again under the lock, and one that is
+no JSON object is set aside.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
 
+from core.clarification import parse_id
+from core.clock import Clock, iso
 from core.deadlock import HUMAN, agent_key
+from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, StatusUnavailable
+from core.files import make_folder, reason, replacing, set_aside
 from core.index import Summary
+from core.ledger import FileLedger
+from core.locks import Held, Locks
+
+_log = logging.getLogger("clarify.status")
 
 AgentStatus = Literal["idle", "working", "clarifying", "blocked"]
 _URGENCY: dict[AgentStatus, int] = {"blocked": 0, "clarifying": 1, "working": 2, "idle": 3}
 _NEVER = datetime.min.replace(tzinfo=UTC)
+
+BLOCKED: Literal["blocked-clarification"] = "blocked-clarification"
+CLARIFYING: Literal["clarifying"] = "clarifying"
+Entries = dict[str, Any]
+_UNANSWERED = ("pending", "stale")
+# At most so often is it written: whoever else waits for the lock backs off by 200 ms and more. Seconds.
+_BETWEEN = 0.25
+_FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
+# A clarification's id, and the round that a responder works on; 0: the clarification itself.
+_Source = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +257,322 @@ def _age(summary: Summary) -> tuple[float, str]:
 
 def _heard(at: datetime | None) -> float:
     return at.timestamp() if at is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """What an agent does. `waiting_on`, `responding_to`: agents.
+
+    `ended`: clarifications that are over for it. What the file says of any other one is not taken back by "working",
+    nor a wait by "clarifying".
+    """
+
+    status: Literal["working", "clarifying", "blocked-clarification"]
+    issue: int | None = None
+    clarification_id: str | None = None
+    waiting_on: str | None = None
+    responding_to: str | None = None
+    ended: frozenset[str] = frozenset()
+
+
+class StatusFile:
+    """The file at `path`, whose folder exists. `patience`: for its lock, in seconds; `mode`: of a new one."""
+
+    def __init__(self, path: Path, clock: Clock, patience: float = 2.0, mode: int = 0o600) -> None:
+        self.path = path
+        self._mode = mode
+        self._clock = clock
+        self._patience = patience
+        self._locks = Locks(path.parent, mode)
+
+    async def update(self, changes: Mapping[str, AgentState]) -> None:
+        """Have the file say what these agents do. If it says so already, or has nothing to take back, it stays.
+
+        Raises:
+            StatusUnavailable: its lock was not had, or the disk refused; the file is as it was.
+        """
+        await asyncio.to_thread(self._update, changes)
+
+    def read(self) -> Entries:
+        """What the file says, by agent; nothing if there is none. Values are as others wrote them. Blocking.
+
+        Raises:
+            StatusUnavailable: it cannot be read, or is torn and its lock was not had.
+        """
+        entries = self._glance()
+        if entries is None:
+            with self._held() as held:
+                entries = self._open(held)
+        return entries
+
+    def close(self) -> None:
+        """Nothing may be under way any more."""
+        self._locks.close()
+
+    def _update(self, changes: Mapping[str, AgentState]) -> None:
+        at = iso(self._clock.now())
+        entries = self._glance()
+        if entries is not None and not _news(entries, changes, at):
+            return
+        with self._held() as held:
+            entries = self._open(held)
+            if news := _news(entries, changes, at):
+                with replacing(
+                    self.path, _encode(self.path, entries | news), self._locks.private, self._mode
+                ):
+                    self._check(held)  # as late as can be
+
+    @contextmanager
+    def _held(self) -> Iterator[Held]:
+        try:
+            make_folder(self._locks.private)
+            with self._locks.hold_file(self.path.stem, 0, self._patience) as held:
+                yield held
+        except LockTimeout:
+            why = f"its lock was not had within {self._patience:.1f} s"
+            raise StatusUnavailable(self.path.name, why) from None
+        except (LedgerUnwritable, OSError) as error:
+            refused = error if isinstance(error, OSError) else error.__cause__
+            why = reason(refused) if isinstance(refused, OSError) else "its lock file"
+            raise StatusUnavailable(self.path.name, why) from error
+
+    def _glance(self) -> Entries | None:
+        """What it says, read without its lock; None: torn, or not a status file."""
+        try:
+            return _decode(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            return None
+        except OSError as error:
+            raise StatusUnavailable(self.path.name, reason(error)) from error
+
+    def _check(self, held: Held) -> None:
+        """This process may have slept for longer than a marker counts, and others went on."""
+        if not held.is_there():
+            raise StatusUnavailable(self.path.name, "its lock was lost while this process slept")
+
+    def _open(self, held: Held) -> Entries:
+        """What it says, under its lock."""
+        entries = self._glance()
+        if entries is not None:
+            return entries
+        self._check(held)  # else it may be half of what its holder is writing
+        aside = set_aside(self.path)
+        if aside is None:
+            raise StatusUnavailable(self.path.name, "it is no JSON object, and cannot be set aside")
+        _log.error("%s is no JSON object; it was set aside as %s", self.path.name, aside.name)
+        return {}
+
+
+def _decode(content: bytes) -> Entries:
+    try:
+        entries = json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(entries, dict):
+        raise ValueError("no object")  # noqa: TRY004 - one error for "no status file"
+    return entries
+
+
+def _encode(path: Path, entries: Entries) -> bytes:
+    for indent in (2, None):  # without one, it can be nested more deeply
+        try:
+            return json.dumps(entries, indent=indent).encode()
+        except RecursionError:
+            continue
+    raise StatusUnavailable(path.name, "others' fields are nested too deeply")
+
+
+def _news(entries: Entries, changes: Mapping[str, AgentState], at: str) -> Entries:
+    """The agents' entries that have to be different, by their names in the file."""
+    spelled = {agent_key(name): name for name in reversed(entries)}
+    news: Entries = {}
+    for agent, state in changes.items():
+        name = agent if agent in entries else spelled.get(agent_key(agent), agent)
+        entry = entries.get(name, {})
+        if not isinstance(entry, dict):
+            _log.debug("an agent's status has a form of its own, and stays")
+        elif fields := _fields(entry, state):
+            news[name] = {**entry, **fields, "lastActivity": at}
+    return news
+
+
+def _fields(entry: Entries, state: AgentState) -> Entries:
+    """What has to be written into an agent's entry; nothing if it says so, or says what must not be taken back."""
+    says, named = entry.get("status"), entry.get("clarificationId")
+    is_over = isinstance(named, str) and named in state.ended
+    if state.status == "working" and not (says in (BLOCKED, CLARIFYING) and is_over):
+        return {}
+    if state.status == CLARIFYING and says == BLOCKED and not is_over:
+        return {}
+    fields: Entries = {
+        "status": state.status,
+        "issue": entry.get("issue") if state.status == "working" else state.issue,
+        "clarificationId": state.clarification_id,
+        "waitingOn": state.waiting_on,
+        "respondingTo": state.responding_to,
+    }
+    return {} if all(entry.get(key) == value for key, value in fields.items()) else fields
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one clarification makes an agent do: wait for `other`, or answer it."""
+
+    agent: str
+    status: Literal["clarifying", "blocked-clarification"]
+    clarification: str
+    issue: int
+    other: str
+    since: datetime
+
+    @property
+    def key(self) -> str:
+        return agent_key(self.agent)
+
+
+class StatusKeeper:
+    """What the file should say, from what is noted. Writes only what changed, all of it at once.
+
+    A requester is blocked while it has an open blocking clarification with an agent; its target is clarifying while
+    a responder works on it, or while people have it who answer for that role (`roles_of_people`). `ledger`: where
+    to look up, on a start, what the file says of clarifications that nobody noted; without it, that stays.
+    """
+
+    def __init__(
+        self,
+        file: StatusFile,
+        roles_of_people: Collection[str],
+        clock: Clock,
+        ledger: FileLedger | None = None,
+    ) -> None:
+        self._file = file
+        self._people = frozenset(map(agent_key, roles_of_people)) - {HUMAN}
+        self._clock = clock
+        self._ledger = ledger
+        self._parts: dict[_Source, tuple[_Part, ...]] = {}
+        self._of: defaultdict[str, dict[_Source, list[_Part]]] = defaultdict(dict)
+        self._owed: dict[str, tuple[str, set[str]]] = {}  # by agent: its name, what is over for it
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    def note(self, summary: Summary) -> None:
+        """Take in a clarification as it is now."""
+        parts = []
+        if summary.is_open and summary.blocking and _is_agent(summary.to):
+            parts.append(_part(summary.from_, BLOCKED, summary, summary.to))
+        if summary.status in _UNANSWERED and agent_key(summary.to) in self._people:
+            parts.append(_part(summary.to, CLARIFYING, summary, summary.from_))
+        self._put((summary.id, 0), tuple(parts))
+        if not summary.is_open and _is_agent(summary.to):
+            # Whoever wrote that they wait, or answer: another process of ours, or one before us.
+            for agent in (summary.from_, summary.to):
+                self._owe(agent, summary.id)
+
+    def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
+        """A responder has begun to work on a clarification's round, or has ended."""
+        parts = (_part(summary.to, CLARIFYING, summary, summary.from_),) if begun else ()
+        self._put((summary.id, summary.round), parts)
+
+    async def run(self) -> None:
+        """Write what changes, until cancelled. What cannot be written is tried again, at first after a second."""
+        checked, retry = False, 0.0
+        while True:
+            if checked:
+                await self._wake.wait()
+            self._wake.clear()
+            try:
+                if not checked and self._ledger is not None:
+                    await self._check(self._ledger)
+                checked = True
+                await self._write()
+                retry = 0.0
+            except StatusUnavailable as error:
+                if not retry:
+                    _log.warning("what agents do is written later: %s", error)
+                retry = min(retry * 2, _LONGEST_RETRY) or _FIRST_RETRY
+            await self._clock.sleep(retry or _BETWEEN)
+
+    async def settle(self) -> None:
+        """Write what is owed, once. For processes that do not `run`, or that end; trouble is logged, no more."""
+        try:
+            await self._write()
+        except StatusUnavailable as error:
+            _log.warning("what agents do is not written: %s", error)
+
+    async def _write(self) -> None:
+        async with self._turn:
+            owed, self._owed = self._owed, {}
+            try:
+                if owed:
+                    await self._file.update(
+                        {name: self._state(key, frozenset(over)) for key, (name, over) in owed.items()}
+                    )
+            except BaseException:
+                for name, over in owed.values():
+                    self._owe(name, *over)
+                raise
+
+    def _state(self, key: str, over: frozenset[str]) -> AgentState:
+        """What an agent does by all that is noted: the longest of each counts, and a wait before an answer."""
+        parts = sorted(
+            chain.from_iterable(self._of.get(key, {}).values()),
+            key=lambda part: (part.since, part.clarification),
+        )
+        waits = next((part for part in parts if part.status == BLOCKED), None)
+        answers = next((part for part in parts if part.status == CLARIFYING), None)
+        to = answers.other if answers else None
+        if waits is not None:
+            return AgentState(BLOCKED, waits.issue, waits.clarification, waits.other, to, over)
+        if answers is not None:
+            return AgentState(CLARIFYING, answers.issue, answers.clarification, None, to, over)
+        return AgentState("working", ended=over)
+
+    def _put(self, source: _Source, parts: tuple[_Part, ...]) -> None:
+        old = self._parts.get(source, ())
+        if old == parts:
+            return
+        for part in old:
+            self._of.get(part.key, {}).pop(source, None)
+            if not self._of[part.key]:
+                del self._of[part.key]
+            self._owe(part.agent, part.clarification)
+        for part in parts:
+            self._of[part.key].setdefault(source, []).append(part)
+            self._owe(part.agent)
+        self._parts[source] = parts
+        if not parts:
+            del self._parts[source]
+
+    def _owe(self, agent: str, *over: str) -> None:
+        key = agent_key(agent)
+        if _is_agent(agent):
+            self._owed.setdefault(key, (agent, set()))[1].update(over)
+            self._wake.set()
+
+    async def _check(self, ledger: FileLedger) -> None:
+        """Take back what the file says of clarifications that are over, and that nobody noted."""
+        for agent, entry in (await asyncio.to_thread(self._file.read)).items():
+            if isinstance(entry, dict) and entry.get("status") in (BLOCKED, CLARIFYING):
+                named = entry.get("clarificationId")
+                if isinstance(named, str) and await _is_over(ledger, named, entry["status"]):
+                    self._owe(agent, named)
+
+
+async def _is_over(ledger: FileLedger, named: str, status: str) -> bool:
+    try:
+        record = await ledger.find(named, parse_id(named)[0])
+    except ClarifyError:
+        return False  # nobody can tell, so it stays; whoever finds a ledger unreadable pages
+    return record.status not in _UNANSWERED and (status == CLARIFYING or not record.is_open)
+
+
+def _part(
+    agent: str, status: Literal["clarifying", "blocked-clarification"], summary: Summary, other: str
+) -> _Part:
+    return _Part(agent, status, summary.id, summary.issue, other, summary.asked_last)
+
+
+def _is_agent(name: str) -> bool:
+    return agent_key(name) not in {"", HUMAN}

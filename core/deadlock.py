@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from core.repetition import Sayings
+from core.similarity import Sayings
 
 HUMAN = "human"
 _OTHERS = 8

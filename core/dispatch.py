@@ -1,20 +1,25 @@
 """Has responders answer what their roles are asked: asks, asks once more, and then passes it on to people.
 
-The first valid answer wins, whoever gives it: what is answered, closed, escalated or asked again by somebody else
-meanwhile is no work any more, and its responder is stopped.
+A responder answers for a role: a command, an HTTP endpoint (`Responder` is the port that they fill). The first valid
+answer wins, from a responder or a person: as soon as a question is answered, closed, escalated or asked again, its
+responder is stopped. How many work at a time is limited, and shared fairly among the roles.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import datetime
+from typing import Any, Protocol
 
+from core.aaep import Kind
 from core.answers import from_text
-from core.clarification import Clarification, Decider
-from core.clock import Clock
+from core.clarification import Clarification, Decider, Entry, Option
+from core.clock import Clock, iso
 from core.deadlock import agent_key
 from core.errors import (
     AgentError,
@@ -28,12 +33,11 @@ from core.errors import (
     ScopeViolation,
 )
 from core.index import Summary
-from core.responders import Inquiry, Responder, inquiry_of, role_name
+from core.ledger import FileLedger
 from core.router import Router
-from core.slots import Slots
 from core.summary import escalation_words
 from core.transitions import has_expired
-from core.workflow import Scopes
+from core.workflow import Scopes, role_name
 
 _log = logging.getLogger("clarify.responders")
 RETRY_AFTER = 30.0  # seconds
@@ -44,8 +48,102 @@ _WAITS = frozenset({"pending", "stale"})
 _Working = Callable[[Summary, bool], None]
 
 
-class Records(Protocol):
-    async def find(self, clarification_id: str, issue: int) -> Clarification: ...
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What a responder is told of a clarification. Its words are in no `repr`: they have no place in logs.
+
+    `thread` holds all rounds so far, the question too. `answer_by` is on our clock; None: it never expires.
+    `attempt` counts from 1; `last_error` says what was wrong with the attempt before.
+    """
+
+    clarification: str
+    issue: int
+    from_: str
+    to: str
+    topic: str = field(repr=False)
+    question: str = field(repr=False)
+    blocking: bool
+    round: int
+    max_rounds: int
+    context: str | None = field(repr=False)
+    kinds: tuple[Kind, ...]
+    choices: tuple[Option, ...] = field(repr=False)
+    thread: tuple[Entry, ...] = field(repr=False)
+    answer_by: datetime | None
+    attempt: int
+    last_error: str | None = field(repr=False)
+
+    @property
+    def role(self) -> str:
+        """The target's name as one line for people."""
+        return role_name(self.to)
+
+    def as_json(self) -> dict[str, Any]:
+        """The message to a responder: JSON types only."""
+        return {
+            "clarificationId": self.clarification,
+            "issueNumber": self.issue,
+            "from": self.from_,
+            "to": self.to,
+            "topic": self.topic,
+            "question": self.question,
+            "blocking": self.blocking,
+            "round": self.round,
+            "maxRounds": self.max_rounds,
+            "context": self.context,
+            "acceptedResponseKinds": list(self.kinds),
+            "choices": [{"value": choice.value, "label": choice.label} for choice in self.choices],
+            "thread": [_entry(entry) for entry in self.thread],
+            "answerBy": iso(self.answer_by) if self.answer_by else None,
+            "attempt": self.attempt,
+            "lastError": self.last_error,
+        }
+
+
+class Responder(Protocol):
+    async def answer(self, inquiry: Inquiry) -> str:
+        """The answer in words, as a person would type it.
+
+        Cancelled, it stops whatever it started.
+
+        Raises:
+            AgentError: there is none that can be used. The message begins with the role and says what happened,
+                without what was asked or answered.
+        """
+        ...
+
+
+def inquiry_of(record: Clarification, attempt: int = 1, last_error: str | None = None) -> Inquiry:
+    """What the target of `record` is asked in its current round (pure)."""
+    asked = record.asked
+    return Inquiry(
+        clarification=record.id,
+        issue=record.issue_number,
+        from_=record.from_,
+        to=record.to,
+        topic=record.topic,
+        question=record.question,
+        blocking=record.blocking,
+        round=record.round,
+        max_rounds=record.max_rounds,
+        context=asked.context,
+        kinds=asked.kinds,
+        choices=asked.choices,
+        thread=record.thread,
+        answer_by=record.expires_at,
+        attempt=attempt,
+        last_error=last_error,
+    )
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "round": entry.round,
+        "from": entry.from_,
+        "type": entry.type,
+        "body": entry.body,
+        "timestamp": iso(entry.timestamp),
+    }
 
 
 class _Over(Exception):
@@ -77,7 +175,7 @@ class Dispatcher:
     Args:
         responders: by role; a role's spelling does not matter, as with agents' names everywhere.
         router: takes answers and escalations.
-        records: read before each attempt, so that what was noted late does no harm.
+        ledger: read before each attempt, so that what was noted late does no harm.
         clock: for the time of an answer and between attempts.
         scopes: what other implementations ask is held back if no workflow allows it; None: it is not looked at.
         working: told when a responder begins (True) and ends (False) its work on a clarification.
@@ -89,7 +187,7 @@ class Dispatcher:
         *,
         responders: Mapping[str, Responder],
         router: Router,
-        records: Records,
+        ledger: FileLedger,
         clock: Clock,
         scopes: Scopes | None = None,
         working: _Working = lambda *_: None,
@@ -98,7 +196,7 @@ class Dispatcher:
         self._responders = {agent_key(role): responder for role, responder in responders.items()}
         self._names = {agent_key(role): role_name(role) for role in responders}
         self._router = router
-        self._records = records
+        self._ledger = ledger
         self._clock = clock
         self._scopes = scopes
         self._working = working
@@ -261,7 +359,7 @@ class Dispatcher:
         summary = job.summary
         while True:
             try:
-                record = await self._records.find(summary.id, summary.issue)
+                record = await self._ledger.find(summary.id, summary.issue)
             except LockTimeout as error:
                 _log.warning("%s: its responder has to wait: %s", summary.id, error)
                 await self._clock.sleep(_PAUSE)
@@ -308,3 +406,56 @@ async def _asked(responder: Responder, inquiry: Inquiry) -> str:
 
 def _still_waits(record: Clarification, number: int) -> bool:
     return record.status in _WAITS and record.round == number and record.asked.held_back is None
+
+
+class Slots:
+    """At most `most` at once. A free place goes to the kind that holds the fewest, then to whoever came first."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._held: Counter[str] = Counter()
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # while any wait, none is free
+
+    @asynccontextmanager
+    async def one(self, kind: str) -> AsyncIterator[None]:
+        """Hold a place for work of `kind`."""
+        await self._take(kind)
+        try:
+            yield
+        finally:
+            self._give(kind)
+
+    async def _take(self, kind: str) -> None:
+        if self._free:
+            self._grant(kind)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(kind, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # cancelled just when it was given a place
+                self._give(kind)
+            raise
+
+    def _grant(self, kind: str) -> None:
+        self._free -= 1
+        self._held[kind] += 1
+
+    def _give(self, kind: str) -> None:
+        self._free += 1
+        self._held[kind] -= 1
+        if not self._held[kind]:
+            del self._held[kind]
+        while self._free and self._waiting:
+            self._pass_on(min(self._waiting, key=lambda waiting: self._held[waiting]))
+
+    def _pass_on(self, kind: str) -> None:
+        """To the first of `kind` that still waits; the kind then stands behind those that hold as many."""
+        queue = self._waiting.pop(kind)
+        turn = queue.popleft()
+        if queue:
+            self._waiting[kind] = queue
+        if not turn.done():
+            self._grant(kind)
+            turn.set_result(None)

@@ -18,7 +18,7 @@ from core.attention import next_call
 from core.clarification import Clarification, Entry
 from core.deadlock import HUMAN, Flips, Wait, Waits, agent_key
 from core.index import Summary
-from core.repetition import Sayings, says_again
+from core.similarity import Sayings, says_again
 from core.transitions import US
 
 FindingKind = Literal["due", "stuck", "deadlocked"]

@@ -1,4 +1,4 @@
-"""Who may ask whom, by the workflow files: guards 1 and 2 of the Clarification Protocol's architecture (§7).
+"""Who may ask whom, by the workflow files, and as whom: guards 1 and 2 of the Clarification Protocol (§7).
 
 A workflow is a TOML file with `[[steps]]`. Of a step these keys count, all others belong to whoever runs it:
 
@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +122,11 @@ class Scopes:
 
     def _may_not_ask(self, asker: str, target: str, allowed: tuple[str, ...]) -> str:
         which = f"its workflow allows {', '.join(allowed)}" if allowed else "no workflow lets it ask anybody"
-        return f"{_name(asker)} may not ask {_name(target)}: {which}.{self._unusable()}"
+        return f"{role_name(asker)} may not ask {role_name(target)}: {which}.{self._unusable()}"
 
     def _may_not_wait(self, asker: str, target: str) -> str:
         return (
-            f"{_name(asker)} may ask {_name(target)}, but its workflow does not let it wait for the answer: "
+            f"{role_name(asker)} may ask {role_name(target)}, but its workflow does not let it wait for the answer: "
             f"ask without blocking.{self._unusable()}"
         )
 
@@ -133,7 +134,7 @@ class Scopes:
         """The reason may lie in a file that could not be used: whoever reads this looks there first."""
         with self._guard:
             names = sorted(name for name, file in self._files.items() if file.problems)
-        said = f" Not all of it can be read: {', '.join(map(_name, names))}." if names else ""
+        said = f" Not all of it can be read: {', '.join(map(role_name, names))}." if names else ""
         return said + (" The workflow folder cannot be read." if self._folder_problem else "")
 
     def _look(self) -> list[_File]:
@@ -170,7 +171,7 @@ def _read(path: Path, known: _File | None) -> _File | None:
         return None
     except (OSError, ValueError, RecursionError) as error:
         counts = "as it was before counts" if known and known.steps else "it is left out"
-        problem = f"{_name(path.name)}: {_why(error)}; {counts}."
+        problem = f"{role_name(path.name)}: {_why(error)}; {counts}."
         if known is None or problem not in known.problems:
             _log.warning("a workflow file: %s", problem)
         return _File(None, known.steps if known else (), (problem,))
@@ -203,14 +204,14 @@ def _why(error: Exception) -> str:
 def _steps(name: str, raw: dict[str, Any]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     items = raw.get("steps", [])
     if not isinstance(items, list):
-        return (), (f"{_name(name)}: steps: expected tables, [[steps]].",)
+        return (), (f"{role_name(name)}: steps: expected tables, [[steps]].",)
     steps: list[Step] = []
     problems: list[str] = []
     for number, item in enumerate(items, 1):
         try:
             steps += _step(item)
         except _Unexpected as error:
-            problems.append(f"{_name(name)}: step {number}: {error}; the step is left out.")
+            problems.append(f"{role_name(name)}: step {number}: {error}; the step is left out.")
     return tuple(steps), tuple(problems)
 
 
@@ -282,8 +283,28 @@ def _targets(steps: list[Step]) -> tuple[str, ...]:
     return tuple(by_key.values())
 
 
-def _name(text: str) -> str:
-    """Somebody else's word in a sentence of ours: one line, printable, not long."""
-    words = "".join(char if char.isprintable() else " " for char in text)
-    words = " ".join(words.split())
-    return words if len(words) <= ROLE_LIMIT else words[: ROLE_LIMIT - 1] + "…"
+def role_name(role: str) -> str:
+    """A role on one line, printable, at most 80 characters: others may write anything there."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in role).split())
+    return line if len(line) <= ROLE_LIMIT else line[: ROLE_LIMIT - 1] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """A producer, and the patterns of the agents whose words may come from it; None: any. Its own name always may."""
+
+    producer: str
+    agents: tuple[str, ...] | None = None
+
+    def may_be(self, agent_id: str) -> bool:
+        """Whether an event may name this agent; case counts, as in routes."""
+        return self._may_be(agent_id, self.producer, self.agents)
+
+    def may_be_role(self, role: str) -> bool:
+        """Whether it may ask, or be asked, as this role, in any spelling."""
+        patterns = self.agents and tuple(agent_key(pattern) for pattern in self.agents)
+        return self._may_be(agent_key(role), agent_key(self.producer), patterns)
+
+    @staticmethod
+    def _may_be(name: str, own: str, patterns: tuple[str, ...] | None) -> bool:
+        return patterns is None or name == own or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -23,7 +23,7 @@ from bot.producers.skim import may_be_critical
 from bot.producers.stream import Frame, Oversize, head_field
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock
-from core.speakers import Speaker
+from core.workflow import Speaker
 
 _T = TypeVar("_T")
 _STORAGE_CAP = 10.0

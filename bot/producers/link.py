@@ -24,7 +24,7 @@ from bot.producers.pushing import PushedReplies
 from bot.producers.replies import send_reply
 from bot.producers.subscriber import Subscriber
 from core.clock import Clock
-from core.speakers import Speaker
+from core.workflow import Speaker
 
 _DRAIN = 5.0
 _CLOSE = 2.0

@@ -12,7 +12,7 @@ from bot.responders.command import CommandResponder
 from bot.responders.http import HttpResponder
 from bot.settings.environment import read_environment
 from bot.settings.responders import ResponderSettings
-from core.responders import Responder
+from core.dispatch import Responder
 
 _SLACKS = frozenset({"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET"})
 

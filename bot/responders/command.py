@@ -15,8 +15,8 @@ import structlog
 from bot.responders.children import Children
 from bot.responders.pipes import Pipes
 from bot.settings.environment import read_environment
+from core.dispatch import Inquiry
 from core.errors import AgentError
-from core.responders import Inquiry
 
 _log = structlog.get_logger("clarify.responders")
 MOST = 64 * 1024  # bytes of an answer

@@ -15,8 +15,8 @@ import structlog
 from pydantic import SecretStr
 
 from bot.producers.client import CONNECT_TIMEOUT, NETWORK, json_body, keepalive_options, words
+from core.dispatch import Inquiry
 from core.errors import AgentError
-from core.responders import Inquiry
 
 _log = structlog.get_logger("clarify.responders")
 MOST = 64 * 1024  # bytes of a response

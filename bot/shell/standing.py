@@ -7,11 +7,11 @@ import asyncio
 from bot.scan import scan
 from bot.settings.shell import ShellSettings
 from bot.shell.presence import bot_runs
+from core.agents import StatusFile, StatusKeeper
 from core.clarification import Clarification
 from core.clock import Clock
 from core.index import Summary, summarize
 from core.ledger import FileLedger
-from core.status import StatusFile, StatusKeeper
 
 NAME = "agent-status.json"
 

@@ -83,7 +83,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     dispatcher = Dispatcher(
         responders=responders,
         router=shell.router,
-        records=shell.ledger,
+        ledger=shell.ledger,
         clock=shell.clock,
         working=shell.standing.working,
     )

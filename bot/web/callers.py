@@ -19,7 +19,7 @@ from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 from starlette.requests import Request
 
-from core.speakers import Speaker
+from core.workflow import Speaker
 
 LOCAL = "local"
 BEARER = HTTPBearer(

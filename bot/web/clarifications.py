@@ -24,8 +24,8 @@ from core.book import digest, dump
 from core.clarification import DONE, Clarification
 from core.deadlock import HUMAN, agent_key
 from core.errors import NotFound, ScopeViolation
-from core.speakers import Speaker
 from core.waiting import answer_of
+from core.workflow import Speaker
 
 _PERSON = re.compile(r"user:.*|<?@.*|[UW][A-Z0-9]{7,}", re.DOTALL)
 _Id = Annotated[str, Path(pattern=ID_PATTERN, examples=["CLR-42-001"])]

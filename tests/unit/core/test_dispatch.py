@@ -16,11 +16,10 @@ import pytest
 
 from core.answers import from_text
 from core.clarification import Ask, Clarification, parse_id
-from core.dispatch import RETRY_AFTER, Dispatcher
+from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, inquiry_of
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
 from core.ledger import FileLedger, dump
-from core.responders import Inquiry, inquiry_of
 from core.router import Router
 from core.transitions import opened
 from core.workflow import Scopes
@@ -121,7 +120,7 @@ async def desk(folder: Path, agents: dict[str, Any], **more: Any) -> AsyncIterat
     router = Router(ledger, clock, SLA, changed)
     told: dict[str, Any] = {"working": lambda summary, begun: working.append((summary.id, begun))}
     dispatcher = Dispatcher(
-        responders=agents, **{"router": router, "records": ledger, "clock": clock, **told, **more}
+        responders=agents, **{"router": router, "ledger": ledger, "clock": clock, **told, **more}
     )
     found = Desk(ledger, router, clock, dispatcher, working)
     run = asyncio.create_task(dispatcher.run())
@@ -306,7 +305,7 @@ async def test_dispatch_a_late_answer_counts_for_no_other_round(tmp_path: Path) 
 async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Path) -> None:
     architect = Agent()
     broken = Broken(tmp_path)
-    async with desk(tmp_path, {"architect": architect}, records=broken) as at:
+    async with desk(tmp_path, {"architect": architect}, ledger=broken) as at:
         record = await at.ask()
         await until(lambda: broken.asked)
         await at.settled()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.repetition import THRESHOLD, Sayings, compare, read, says_again, similarity
+from core.similarity import THRESHOLD, Sayings, compare, read, says_again, similarity
 
 SAME = [
     ("Which database should I use?", "Which database should I use?"),

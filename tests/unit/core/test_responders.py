@@ -9,8 +9,9 @@ import pytest
 
 from core.aaep import Choice
 from core.clarification import Answer
-from core.responders import inquiry_of, role_name
+from core.dispatch import inquiry_of
 from core.transitions import answered, followed_up
+from core.workflow import role_name
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 

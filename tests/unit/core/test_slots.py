@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from core.slots import Slots
+from core.dispatch import Slots
 
 
 class Work:

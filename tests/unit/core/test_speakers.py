@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.speakers import Speaker
+from core.workflow import Speaker
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from core import transitions
+from core.agents import AgentState, StatusFile, StatusKeeper
 from core.clarification import Answer, Clarification, Decider
 from core.index import summarize
 from core.ledger import Book, FileLedger
 from core.locks import Locks
-from core.status import AgentState, StatusFile, StatusKeeper
 from tests.clocks import ManualClock, until
 from tests.unit.core.records import NOW, SLA, record
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from core.agents import AgentState, StatusFile
 from core.errors import StatusUnavailable
 from core.locks import Locks
-from core.statusfile import AgentState, StatusFile
 from tests.clocks import ManualClock, until
 
 ROOT = Path(__file__).parents[3]
@@ -76,7 +76,7 @@ import asyncio, sys
 from pathlib import Path
 from core.clock import SystemClock
 from core.locks import Locks
-from core.statusfile import AgentState, StatusFile
+from core.agents import AgentState, StatusFile
 async def work(path, name, times):
     file = StatusFile(path, SystemClock(), patience=60)
     for seq in range(1, times + 1):

@@ -13,7 +13,7 @@ from bot.producers.backlog import Arrival, Backlog
 from bot.producers.intake import Counters, Intake
 from bot.producers.offset import ClockOffset
 from bot.producers.stream import Frame, Oversize
-from core.speakers import Speaker
+from core.workflow import Speaker
 from tests.unit.bot.producers.parties import NOW, Box, ManualClock, event, question, seeded, until
 
 SECRET = "Deploy to production?"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.responders import Inquiry, inquiry_of
+from core.dispatch import Inquiry, inquiry_of
 from tests.unit.core.records import record
 
 QUESTION = "Which w1re format?"

@@ -12,7 +12,7 @@ from bot.responders.build import responders_of
 from bot.responders.command import CommandResponder
 from bot.responders.http import HttpResponder
 from bot.settings.responders import ResponderSettings
-from core.responders import Inquiry
+from core.dispatch import Inquiry
 
 SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 

@@ -21,8 +21,8 @@ import structlog
 
 from bot.responders import children
 from bot.responders.command import MOST, CommandResponder
+from core.dispatch import Inquiry
 from core.errors import AgentError
-from core.responders import Inquiry
 from tests.clocks import until
 
 LONG = timedelta(seconds=60)

@@ -18,8 +18,8 @@ from pydantic import SecretStr
 
 from bot.responders.http import MOST, HttpResponder
 from core.aaep import Kind
+from core.dispatch import Inquiry
 from core.errors import AgentError
-from core.responders import Inquiry
 from tests.clocks import until
 
 TOKEN = "t0p-s3cret-token"

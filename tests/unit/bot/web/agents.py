@@ -20,8 +20,7 @@ from core.clarification import Clarification, Decider
 from core.hub import Hub
 from core.ledger import FileLedger
 from core.router import Router
-from core.speakers import Speaker
-from core.workflow import Scopes
+from core.workflow import Scopes, Speaker
 from tests.clocks import ManualClock
 
 TOKENS = {"planner": SecretStr("t-planner"), "other": SecretStr("t-other")}

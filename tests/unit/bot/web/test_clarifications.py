@@ -12,7 +12,7 @@ import pytest
 
 from core.clarification import Ask
 from core.errors import LockTimeout
-from core.speakers import Speaker
+from core.workflow import Speaker
 from tests.files import replace_text
 from tests.unit.bot.web.agents import QUESTION, Desk, desk
 
