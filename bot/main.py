@@ -33,8 +33,8 @@ from core.index import Summary
 
 _log = structlog.get_logger("clarify")
 # A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
-# `_CATCH_UP`: with what connecting takes that is ten. Seconds.
-_CONTACT, _CATCH_UP = 3.0, 8.0
+# `_CATCH_UP`, timers that ran out no longer than `_TIMERS`: with what connecting takes that is ten. Seconds.
+_CONTACT, _CATCH_UP, _TIMERS = 3.0, 7.0, 2.0
 # Pages wait for Slack no longer than the first of these, other posts for clicks no longer than the second. Seconds.
 _PAGES_WAIT, _POSTS_WAIT = 5.0, 60.0
 # While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
@@ -90,6 +90,7 @@ class Bot(Assembly):
         super().__init__(settings, store, clock, rng, ledgers_expected=ledgers_expected)
         self._tasks: set[asyncio.Task[None]] = set()
         self._introduced = asyncio.Event()
+        self._posting = asyncio.Event()  # what has controls is shown
         self._caught_up = asyncio.Event()
         self._http: HttpServer | None = None
 
@@ -229,6 +230,7 @@ class Bot(Assembly):
         if not await within(self.clock, _POSTS_WAIT, self.door.ready.wait()):
             _log.warning("no connection for clicks yet; posting all the same")
         self.delivery.go_on()
+        self._posting.set()
 
     async def _open_slack(self) -> None:
         """Catch up, then take new clicks; runs until the connection's supervision ends."""
@@ -238,8 +240,15 @@ class Bot(Assembly):
             _log.warning("what was missed is still being read; taking clicks all the same")
             self.door.look_back()
         self._caught_up.set()
-        await self.watchman.catch_up()
-        await self.door.open()
+        overdue = asyncio.create_task(self.watchman.catch_up(), name="timers that ran out")
+        try:
+            # It goes on where a ledger is busy: what was found due is told once.
+            if await within(self.clock, _TIMERS, asyncio.wait({overdue})):
+                overdue.result()
+            await self.door.open()
+        finally:
+            overdue.cancel()
+            await asyncio.gather(overdue, return_exceptions=True)
 
     async def _catch_up(self) -> None:
         """What producers and people said while we were away."""
@@ -261,6 +270,7 @@ class Bot(Assembly):
 
     async def _run_home(self) -> None:
         await self.answers.restore(self.ledger)
+        await self._posting.wait()
         await self.home.run()
 
     def _spawn_heartbeat(self) -> None:

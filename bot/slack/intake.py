@@ -21,6 +21,7 @@ from core.errors import ClarifyError
 
 _log = logging.getLogger("clarify.slack.intake")
 _AGAIN_AFTER = (0.2, 1.0, 5.0, 15.0)
+_MOST_UNKEPT = 10_000
 Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in no thread
 
 
@@ -70,6 +71,8 @@ class Intake:
             fresh = await self._memory.take_slack_event(heard.key, heard.body())
         except StorageUnavailable:
             if heard.key not in self._unkept:
+                if len(self._unkept) >= _MOST_UNKEPT:
+                    self._unkept.clear()
                 self._unkept.add(heard.key)
                 self._later.run(self._tell_not_kept(heard), "tell that a reply was not kept")
             raise
