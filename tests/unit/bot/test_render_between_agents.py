@@ -117,4 +117,4 @@ def test_modal_takes_as_much_as_the_router_does(token: str | None, limit: int) -
     )
     element = next(block["element"] for block in view["blocks"] if block["type"] == "input")
     assert element["max_length"] == limit
-    assert f"Up to {limit} characters." in str(view)
+    assert f"Up to {limit:,} characters" in str(view)
