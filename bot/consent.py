@@ -9,8 +9,8 @@ from bot import inert
 from bot.blockkit import BUTTON, CONFIRM_TEXT
 from bot.outline import outline
 from bot.parts import Button, Dialog, button
+from core.aaep import UNTOLD, Confirmation, Decision
 from core.clarification import Clarification
-from core.confirmation import UNTOLD, Confirmation, Decision
 
 ACCEPT, REJECT = "Accept", "Reject"
 CANCEL, ASK_AGAIN = "Cancel", "Accept this?"

@@ -25,7 +25,7 @@ from bot.submission import (
     types_choices,
 )
 from core import answers
-from core.confirmation import Confirmation
+from core.aaep import Confirmation
 from core.steering import BODY_LIMIT
 
 MODAL_TEXT_LIMIT = 3000  # plain_text_input takes no more

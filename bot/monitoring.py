@@ -16,11 +16,11 @@ import structlog
 from core.clarification import Clarification, Why, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound, NotOpen
+from core.escalation import escalation_words
 from core.index import Summary
 from core.ledger import Raw, parse
 from core.monitor import Finding, Monitor, repetitions
 from core.router import Router
-from core.summary import escalation_words
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = timedelta(seconds=1)

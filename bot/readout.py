@@ -20,7 +20,7 @@ from bot.rounds import (
     words,
 )
 from core import answers
-from core.confirmation import Confirmation
+from core.aaep import Confirmation
 
 PIECE = 3900
 POINTER = "This is only the beginning; the whole follows in the thread."

@@ -11,8 +11,8 @@ from bot.blockkit import OPTION
 from bot.codec import Press, action_id
 from bot.parts import ANSWER, NEXT, PREVIOUS, SHOW_ALL, Button, Dialog, Select, Words, button
 from bot.rounds import NAME_LIMIT, Round, round_of
+from core.aaep import Confirmation
 from core.clarification import Clarification
-from core.confirmation import Confirmation
 
 PAGE_SIZE = 20
 ROLLUP_ROWS = 5

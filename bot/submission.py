@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from core import answers
+from core.aaep import DECISIONS
 from core.clarification import Aaep, Answer
-from core.confirmation import DECISIONS
 from core.errors import AnswerRejected
 
 CHOICES_BLOCK = "answer.choices"

@@ -1,29 +1,32 @@
 """AAEP 1.0 events and replies: lenient in what is read, strict in what is sent.
 
-Sources: AAEP specification chapters 3 (envelope), 4 (events), 6 (replies) and their JSON schemas.
-What producers in the wild send is read too: `options`, `multi_select`, `free_form_allowed`,
-odd `error_category` values, `error_message` in place of a summary, numbers as strings.
+Sources: AAEP specification chapters 3 (envelope), 4 (events), 6 (replies: §6.3, risk and defaults: §6.4) and their
+JSON schemas. What producers in the wild send is read too: `options`, `multi_select`, `free_form_allowed`, odd
+`error_category` values, `error_message` in place of a summary, numbers as strings. A broken confirmation that names no
+action, or that no reply could reach, is none: nobody is asked to accept what was not said.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
-from core import reading
 from core.clock import iso
-from core.confirmation import Confirmation, read_confirmation
-from core.reading import moment_in, text_in, timeout_in
 
 # What a question takes. A clarification accepts the four of KINDS; "confirmation" is a consent's, and its alone.
 Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation"]
 KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
 Response = str | bool | int | float
+Decision = Literal["accept", "reject"]
+DECISIONS: tuple[Decision, ...] = ("accept", "reject")
+RATIONALE_LIMIT = 4096
+UNTOLD = "(the agent did not say)"
 
 CLARIFICATION = "agent.awaiting.clarification"
 CONFIRMATION = "agent.awaiting.confirmation"
@@ -56,8 +59,15 @@ SESSION_ENDS = frozenset({ERRORED, COMPLETED, CANCELLED})
 _CORE_TYPE = re.compile(
     r"^(?:aaep:|https?://(?:www\.)?aaep-protocol\.org/[^ ]*?)(agent\.[a-z_]+(?:\.[a-z_]+)*)$"
 )
-whole_characters = reading.whole_characters
 _T = TypeVar("_T")
+_RISKS = frozenset({"low", "medium", "high"})
+_IRREVERSIBLE = "irreversible"
+_REVERSIBILITY = frozenset({"reversible", "reversible_with_effort", _IRREVERSIBLE})
+_WHOLE = 2**53  # as far as all readers of JSON count
+_DEEPEST = 6  # levels kept as they are; what lies deeper is kept as JSON text
+_LONE = re.compile("[\ud800-\udfff]")
+_TIMEOUT_LIMIT = 366 * 86400
+_FIRST_YEAR, _LAST_YEAR = 1971, 9000
 
 
 class NotAnEvent(ValueError):
@@ -68,6 +78,44 @@ class NotAnEvent(ValueError):
 class Choice:
     value: str
     label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """An action that waits for consent. `risk_level` and `reversibility` are as sent, in lower case, also where the
+    schema knows no such word. `default_decision`: what the agent does without an answer; None: it did not say.
+    `allowed`: the decisions that it takes, of the two that a reply can carry.
+    """
+
+    action: str
+    consequence: str | None = None
+    risk_level: str | None = None
+    irreversible: bool | None = None
+    reversibility: str | None = None
+    default_decision: Decision | None = None
+    allowed: tuple[Decision, ...] = DECISIONS
+    extra_context: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_irreversible(self) -> bool:
+        """Of two statements that contradict each other the graver one counts."""
+        return self.irreversible is True or self.reversibility == _IRREVERSIBLE
+
+    @property
+    def asks_twice(self) -> bool:
+        """Whether one press of Accept is not enough: high risk, a risk that the schema does not know, or no way back."""
+        return self.is_irreversible or self.risk_level not in {None, "low", "medium"}
+
+    @property
+    def breaks_default_rule(self) -> bool:
+        """Whether silence would set off what §6.4.1 says it must not: an irreversible action of medium or high risk."""
+        grave = self.risk_level not in {None, "low"}
+        return self.default_decision == "accept" and self.is_irreversible and grave
+
+    @property
+    def words(self) -> str:
+        """It in words, for whoever reads a ledger."""
+        return f"Confirm: {self.action}\nConsequence: {self.consequence or UNTOLD}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +245,35 @@ def clarification_reply(
     return reply
 
 
+def confirmation_reply(
+    *,
+    reply_token: str,
+    decision: str,
+    subscription_id: str,
+    answered_at: datetime,
+    decided_by: str | None,
+    rationale: str | None,
+    correlation_id: str | None,
+) -> dict[str, Any]:
+    """A `confirmation.reply` as its schema wants it (chapter 6 §6.3): nothing beside the known fields."""
+    if decision not in DECISIONS:
+        raise ValueError("expected the decision accept or reject")
+    reply: dict[str, Any] = {
+        "type": "confirmation.reply",
+        "reply_token": reply_token,
+        "decision": decision,
+        "subscription_id": subscription_id,
+        "timestamp": iso(answered_at),
+    }
+    if decided_by:
+        reply["decided_by"] = decided_by[:256]
+    if rationale:
+        reply["decision_rationale"] = rationale[:RATIONALE_LIMIT]
+    if correlation_id:
+        reply["correlation_id"] = correlation_id
+    return reply
+
+
 def _asked(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> Question | None:
     if event_type == CONFIRMATION:
         return _consent(obj, problems)
@@ -205,7 +282,7 @@ def _asked(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> Ques
 
 def _consent(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
     """A confirmation as the question that it is: its two answers and its default go the way of all others."""
-    wanted, token = read_confirmation(obj, problems), text_in(obj.get("reply_token"))
+    wanted, token = _confirmation(obj, problems), text_in(obj.get("reply_token"))
     if token is None:
         problems.append("reply_token missing")
     if wanted is None or token is None:
@@ -301,3 +378,133 @@ def _digest(obj: Mapping[str, Any]) -> str:
 def _note(problems: list[str], problem: str, stand_in: _T) -> _T:
     problems.append(problem)
     return stand_in
+
+
+def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation | None:
+    """What the event asks; None, and a problem named (never its contents), where nobody could decide on it."""
+    action, allowed = _visible(obj.get("action")), _allowed(obj.get("allowed_replies"))
+    if action is None or not allowed:
+        problems.append("action missing" if action is None else "neither accept nor reject is allowed")
+        return None
+    consequence, default = _visible(obj.get("consequence")), _decision(obj.get("default_decision"))
+    irreversible, extra = obj.get("irreversible"), obj.get("extra_context")
+    if consequence is None:
+        problems.append("consequence missing")
+    if default is None:
+        problems.append("default_decision missing or unknown")
+    if not isinstance(irreversible, bool | None):
+        problems.append("irreversible is neither true nor false")
+    found = Confirmation(
+        action=action,
+        consequence=consequence,
+        risk_level=_known_word(obj, "risk_level", _RISKS, problems),
+        irreversible=_truth(irreversible),
+        reversibility=_known_word(obj, "reversibility", _REVERSIBILITY, problems),
+        default_decision=default,
+        allowed=allowed,
+        extra_context=_kept_object(extra) if isinstance(extra, Mapping) else {},
+    )
+    if found.breaks_default_rule:
+        problems.append("default_decision accepts an irreversible action")
+    return found
+
+
+def _allowed(value: object) -> tuple[Decision, ...]:
+    """Of `allowed_replies` those that a reply can carry; what is no list, or an empty one, says nothing."""
+    if not isinstance(value, list) or not value:
+        return DECISIONS
+    return tuple(decision for decision in DECISIONS if decision in value)
+
+
+def _visible(value: object) -> str | None:
+    """A string in which there is something to see: not only blanks, controls and what steers the direction."""
+    said = text_in(value)
+    return said if said and any(char.isprintable() and char != " " for char in said) else None
+
+
+def _decision(value: object) -> Decision | None:
+    """As meant, in any case: what silence does must not be missed for its spelling."""
+    said = (text_in(value) or "").strip().casefold()
+    return next((decision for decision in DECISIONS if decision == said), None)
+
+
+def _known_word(obj: Mapping[str, Any], key: str, known: frozenset[str], problems: list[str]) -> str | None:
+    if obj.get(key) is None:
+        return None
+    word = (text_in(obj[key]) or "unreadable").strip().casefold()
+    if word not in known:
+        problems.append(f"{key} has an unknown value")
+    return word
+
+
+def _truth(value: object) -> bool | None:
+    """A boolean, also as a word; what cannot be read counts as the graver one."""
+    if value is None or isinstance(value, bool):
+        return value
+    return str(value).strip().casefold() not in {"false", "no", "0"}
+
+
+def _kept_object(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {whole_characters(str(key)): _kept(each, 1) for key, each in value.items()}
+
+
+def _kept(value: object, depth: int) -> Any:
+    """The value as every reader of the ledger can take it: not too deep, no numbers that JSON does not have."""
+    if depth > _DEEPEST and isinstance(value, (Mapping, list)):
+        return _as_text(value)
+    if isinstance(value, Mapping):
+        return {whole_characters(str(key)): _kept(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_kept(each, depth + 1) for each in value]
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    is_huge = isinstance(value, int) and not isinstance(value, bool) and abs(value) > _WHOLE
+    return str(value) if is_huge else value
+
+
+def _as_text(value: object) -> str:
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        return "(nested too deeply to be kept)"
+
+
+def whole_characters(text: str) -> str:
+    """`text` with lone surrogates, which no UTF-8 can carry, as U+FFFD."""
+    return _LONE.sub("\ufffd", text)
+
+
+def text_in(value: object) -> str | None:
+    """A string that says something; lone surrogates, which no UTF-8 can carry, become U+FFFD."""
+    if not isinstance(value, str) or not value.strip():
+        return None
+    return whole_characters(value)
+
+
+def timeout_in(value: object, problems: list[str]) -> int | None:
+    """`timeout_seconds` as whole seconds, at least 1; None, and a problem, where it says nothing that could be."""
+    try:
+        seconds = float(value) if isinstance(value, str) else value
+    except ValueError:
+        seconds = None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        seconds = None
+    if seconds is None or not 0 < seconds < _TIMEOUT_LIMIT:
+        problems.append("timeout_seconds missing or impossible")
+        return None
+    return max(1, int(seconds))
+
+
+def moment_in(value: object) -> datetime | None:
+    """A time as RFC 3339 has it, in UTC, also where it leaves out the zone."""
+    if not isinstance(value, str):
+        return None
+    try:
+        read = datetime.fromisoformat(value)
+        moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    # At either end of time a deadline or an offset could not be added to it.
+    return moment if _FIRST_YEAR <= moment.year <= _LAST_YEAR else None

@@ -14,7 +14,7 @@ from core.answers import from_text
 from core.clarification import Answer, AnsweredBy, Clarification, Entry
 from core.deadlock import HUMAN, agent_key
 from core.errors import AnswerRejected
-from core.summary import escalation_words
+from core.escalation import escalation_words
 from core.transitions import NOT_CHASED, US, escalated, new_entry, renewed, stale_after
 
 MISFIT = "The answer does not fit the question; it is open again."

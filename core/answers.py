@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import re
 
-from core.aaep import Response, whole_characters
+from core.aaep import RATIONALE_LIMIT, Decision, Response, whole_characters
 from core.clarification import Aaep, Answer
-from core.confirmation import RATIONALE_LIMIT, Decision
 from core.errors import AnswerRejected
 
 TEXT_LIMIT = 16_384

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from core.aaep import Choice, Kind, Response
-from core.confirmation import DECISIONS, UNTOLD, Confirmation, Decision
+from core.aaep import DECISIONS, UNTOLD, Choice, Confirmation, Decision, Kind, Response
 from core.errors import BadInput
 from core.fields import Count, Moment, Record
 

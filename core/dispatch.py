@@ -32,10 +32,10 @@ from core.errors import (
     NotOpen,
     ScopeViolation,
 )
+from core.escalation import escalation_words
 from core.index import Summary
 from core.ledger import FileLedger
 from core.router import Router
-from core.summary import escalation_words
 from core.transitions import has_expired
 from core.workflow import Scopes, role_name
 

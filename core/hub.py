@@ -57,10 +57,10 @@ from core.answers import from_text
 from core.clarification import Answer, Ask, Clarification, Decider, Via, parse_id
 from core.clock import Clock, SystemClock
 from core.errors import LockTimeout, MaxRoundsExceeded
+from core.escalation import escalation_words
 from core.ledger import FileLedger
 from core.request import Request, check_question, check_reason
 from core.router import Router
-from core.summary import escalation_words
 from core.waiting import Changes, answer_of, has_answer
 from core.workflow import Limits, Scopes
 

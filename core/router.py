@@ -12,11 +12,11 @@ from core.clarification import DONE, Answer, Ask, Clarification, Decider, ReplyS
 from core.clock import Clock
 from core.deadlock import agent_key
 from core.errors import BadInput, Closed, MaxRoundsExceeded, NotAnswered, NotOpen, Superseded
+from core.escalation import escalation_words
 from core.ledger import LOCK_TIMEOUT, Book, Ledger
 from core.matters import gone_round, is_known, is_same_matter, is_with_people
 from core.sessions import SessionNews, after_event, concerns, of_session, settled
 from core.steering import Steering, check_consent, check_length
-from core.summary import escalation_words
 from core.transitions import (
     abandoned,
     answered,

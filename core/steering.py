@@ -12,7 +12,7 @@ from core.book import Book
 from core.clarification import Answer, Clarification, Decider, Holder, Why, parse_id
 from core.clock import Clock
 from core.errors import Closed, ConsentRefused, NotOpen, TooLong
-from core.summary import escalation_words
+from core.escalation import escalation_words
 from core.transitions import (
     US,
     abandoned,

@@ -27,7 +27,7 @@ from core.clarification import (
     Why,
 )
 from core.errors import AlreadyAnswered, Closed, IllegalTransition
-from core.summary import escalation_words
+from core.escalation import escalation_words
 
 US = "clarify-bot"
 _NOT_HELD = {"taken_by": None, "handed_to": None}

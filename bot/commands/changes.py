@@ -16,7 +16,7 @@ from core import answers
 from core.clarification import Answer, Clarification, Decider, Holder, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected
-from core.summary import escalation_words
+from core.escalation import escalation_words
 
 _REASON = 2000
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bot.paging.model import Incident
-from core.oncall import Happening
+from core.escalation import Happening
 
 
 @dataclass(slots=True)

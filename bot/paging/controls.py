@@ -24,7 +24,7 @@ from bot.ports import Place
 from core.clarification import Clarification, Holder, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout, NotFound, NotOpen
-from core.oncall import Handed, NotMine, Snoozed, Taken, quiet_until
+from core.escalation import Handed, NotMine, Snoozed, Taken, quiet_until
 
 _log = logging.getLogger("clarify.paging")
 GONE = "This page is closed: nobody is needed for it any more."

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from bot.delivery.store import Store
 from core.clock import Clock
-from core.shifts import Override
+from core.escalation import Override
 
 
 class Duty:

@@ -1,6 +1,6 @@
 """The pages as the rest of the bot sees them: raise what has to be taken, tell what ledgers say, press a control.
 
-An incident is one thing that somebody has to take; see `bot.paging.model`. The policy is `core.oncall`'s, the work is
+An incident is one thing that somebody has to take; see `bot.paging.model`. The policy is `core.escalation`'s, the work is
 `bot.paging.loop`'s, people's controls are `bot.paging.controls`'.
 """
 
@@ -27,8 +27,8 @@ from bot.ports import Place
 from bot.render import Renderer
 from bot.settings.model import RouteSettings, Settings
 from core.clock import Clock
+from core.escalation import Closed
 from core.index import Summary
-from core.oncall import Closed
 
 
 class _Outlet:

@@ -6,17 +6,7 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from core.oncall import (
-    Began,
-    Closed,
-    Failed,
-    Handed,
-    Happening,
-    NotMine,
-    Sent,
-    Snoozed,
-    Taken,
-)
+from core.escalation import Began, Closed, Failed, Handed, Happening, NotMine, Sent, Snoozed, Taken
 
 
 class LogRow(NamedTuple):

@@ -22,7 +22,7 @@ from bot.paging.sending import Sender, Words
 from bot.paging.shown import Shown
 from bot.paging.store import IncidentStore
 from core.clock import Clock
-from core.oncall import Closed, Happening, Sent, Wanted
+from core.escalation import Closed, Happening, Sent, Wanted
 
 _log = structlog.get_logger("clarify.paging")
 _LOOK_AGAIN = 60.0  # seconds: the machine's clock may be changed while the loop sleeps

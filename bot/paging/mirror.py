@@ -20,8 +20,8 @@ from bot.paging.ports import Known, Records
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
 from core.errors import ClarifyError
+from core.escalation import Closed, Handed, Happening, Taken
 from core.index import Summary, summarize
-from core.oncall import Closed, Handed, Happening, Taken
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100

@@ -1,7 +1,7 @@
 """Incidents and pages as values.
 
 An incident is one thing that somebody has to take. A page is one sending about one or more alike incidents; what
-happened to an incident (`core.oncall.Happening`) is its history, kept as the log of pages. Times on our clock.
+happened to an incident (`core.escalation.Happening`) is its history, kept as the log of pages. Times on our clock.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from bot.settings.model import Settings
 from bot.settings.oncall import OnCallSettings
-from core.oncall import Policy, Step
+from core.escalation import Policy, Step
 
 LAST = "last resort"
 _TAKE_TIMEOUT = timedelta(minutes=15)

@@ -19,7 +19,7 @@ from bot.errors import SlackError, SlackRefusedError, StorageError
 from bot.settings import OnCallSettings, RotationSettings, Settings
 from bot.slack.access import NO_GROUP, UNTOLD, Profile
 from core.clock import Clock
-from core.shifts import Override, in_force, turn, turn_until
+from core.escalation import Override, in_force, turn, turn_until
 
 _log = structlog.get_logger("clarify.oncall")
 _PATIENCE = 3.0  # seconds: a page must not wait for a directory

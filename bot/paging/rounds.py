@@ -15,7 +15,7 @@ from bot.paging.model import Destination
 from bot.paging.policies import Policies
 from bot.paging.sending import Sender
 from core.clock import Clock
-from core.oncall import Failed, Handed, NotMine, Wanted, wanted
+from core.escalation import Failed, Handed, NotMine, Wanted, wanted
 
 _log = structlog.get_logger("clarify.paging")
 _APART = timedelta(seconds=60)

@@ -6,7 +6,7 @@ import sqlite3
 
 from bot.paging.log import moment, to_row
 from bot.paging.model import Incident
-from core.oncall import Happening
+from core.escalation import Happening
 
 Db = sqlite3.Connection
 

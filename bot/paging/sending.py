@@ -21,7 +21,7 @@ from bot.paging.ports import Outlet, Outside, Targets
 from bot.paging.shown import Shown
 from bot.paging.store import Batch, IncidentStore, users
 from core.clock import Clock
-from core.oncall import Failed, Sent
+from core.escalation import Failed, Sent
 
 _log = structlog.get_logger("clarify.paging")
 LANDING = timedelta(seconds=15)

@@ -24,7 +24,7 @@ from bot.render import Message, Renderer
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError
-from core.oncall import Handed, Happening, Snoozed, Taken, wanted
+from core.escalation import Handed, Happening, Snoozed, Taken, wanted
 
 _log = structlog.get_logger("clarify.paging")
 _LINK_PATIENCE = 2.0  # seconds

@@ -16,7 +16,7 @@ from bot.paging.log import from_row, moment
 from bot.paging.model import Destination, FreshIncident, Incident, Kind, Sending, message_key
 from bot.paging.rows import Db, append, incident_of
 from core.aaep import whole_characters
-from core.oncall import Began, Closed, Failed, Happening, Sent, Taken
+from core.escalation import Began, Closed, Failed, Happening, Sent, Taken
 
 _log = structlog.get_logger("clarify.paging")
 

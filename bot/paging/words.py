@@ -14,7 +14,7 @@ from bot.paging.model import Incident, notice_key
 from bot.paging.ports import Known, Outlet, Threads
 from bot.ports import Place
 from core.clarification import parse_id
-from core.oncall import Happening, Taken
+from core.escalation import Happening, Taken
 
 _log = structlog.get_logger("clarify.paging")
 

@@ -22,8 +22,7 @@ from bot.producers.client import (
     words,
 )
 from bot.producers.dialects import Spoken, Subscription, redirected
-from core.aaep import clarification_reply
-from core.confirmation import confirmation_reply
+from core.aaep import clarification_reply, confirmation_reply
 
 
 async def send_reply(

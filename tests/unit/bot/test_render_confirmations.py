@@ -17,10 +17,10 @@ from bot.render import Message, Renderer
 from bot.rounds import Verbosity
 from bot.submission import SubmissionErrors, read_submission
 from core import answers
+from core.aaep import Confirmation
 from core.clarification import Answer, Clarification, Decider
-from core.confirmation import Confirmation
 from core.errors import AnswerRejected
-from core.summary import escalation_words
+from core.escalation import escalation_words
 from core.transitions import abandoned, answered, escalated, nudged
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, record_of, words

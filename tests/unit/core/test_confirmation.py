@@ -13,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core import answers
-from core.aaep import Event, parse_event
+from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
 from core.adoption import adopted, decided_elsewhere, is_adoptable
 from core.book import dump, parse
 from core.clarification import Answer, Ask, Clarification, Decider
-from core.confirmation import Confirmation, Decision, confirmation_reply
 from core.errors import AnswerRejected
+from core.escalation import escalation_words
 from core.matters import is_known, is_same_matter
 from core.monitor import repetitions
-from core.summary import escalation_words
 from core.transitions import answered, new_entry, reply_settled
 from tests.unit.core.records import ADE, NOW, ask, record
 

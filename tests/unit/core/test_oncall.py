@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.oncall import (
+from core.escalation import (
     LAST_RESORT,
     Began,
     Closed,

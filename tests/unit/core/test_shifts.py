@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.shifts import Override, in_force, turn, turn_until
+from core.escalation import Override, in_force, turn, turn_until
 
 USERS = ("U1", "U2", "U3")
 DAY = timedelta(days=1)

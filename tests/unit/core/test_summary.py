@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.aaep import Choice
 from core.clarification import Answer, Clarification, Why
-from core.summary import LIMIT, escalation_words
+from core.escalation import WORDS_LIMIT, escalation_words
 from core.transitions import answered, followed_up
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
@@ -79,7 +79,7 @@ def test_words_of_a_large_circle_say_how_many_more() -> None:
     others = [asking(n, f"agent-{n}", f"agent-{n + 1}", "Why? " * 500) for n in range(2, 52)]
     words = escalation_words(asking(1, "a", "b", "How? " * 500), "deadlocked", others)
     assert "And 44 more." in words
-    assert len(words) <= LIMIT
+    assert len(words) <= WORDS_LIMIT
     assert min(len(line) for line in words.splitlines() if "asks" in line) > 80, "each still says something"
 
 
@@ -141,4 +141,4 @@ def test_words_are_never_longer_than_their_limit(
     circle = [asking(n, name, name, question) for n in range(100, 100 + others)]
     circle[1::2] = [answered(each, Answer(question, question), ADE, LATER) for each in circle[1::2]]
     for why in WHYS:
-        assert 0 < len(escalation_words(found, why, circle)) <= LIMIT
+        assert 0 < len(escalation_words(found, why, circle)) <= WORDS_LIMIT

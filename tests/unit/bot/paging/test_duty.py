@@ -8,7 +8,7 @@ import pytest
 
 from bot.delivery.store import Store
 from bot.paging.duty import Duty
-from core.shifts import Override, in_force
+from core.escalation import Override, in_force
 from tests.clocks import ManualClock
 
 HOUR = timedelta(hours=1)

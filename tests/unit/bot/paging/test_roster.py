@@ -15,7 +15,7 @@ from bot.paging.roster import OnDuty, Roster
 from bot.slack.people import People
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, BOT_TOKEN, FOLAKE, GONE, ONCALL, PLATFORM
-from core.shifts import Override
+from core.escalation import Override
 from tests.clocks import START, ManualClock
 from tests.unit.bot.paging.crew_parties import Directory, settings
 

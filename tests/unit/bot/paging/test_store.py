@@ -18,7 +18,7 @@ from bot.paging.model import Destination, FreshIncident, Incident, Sending, kind
 from bot.paging.sending import merged
 from bot.paging.shown import Shown
 from bot.paging.store import Batch, IncidentStore
-from core.oncall import Began, Closed, Failed, Handed, Happening, NotMine, Sent, Snoozed, Taken
+from core.escalation import Began, Closed, Failed, Handed, Happening, NotMine, Sent, Snoozed, Taken
 from tests.clocks import START
 
 GROUP = ("errored", "platform")

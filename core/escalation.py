@@ -1,0 +1,476 @@
+"""Whose turn it is, what the escalation policy wants now, and the words of an escalation. Pure.
+
+`wanted` takes the policy, what happened so far and the time, and says what to send.
+
+History is the log of one incident, in the order of writing. A *cycle* runs through the steps of the policy. It begins
+with `Began`; and by itself, with its first step at once, when a snooze ends, when nobody answered within
+`take_timeout` of a take, when nobody took what was handed over, and `take_timeout` after even the last resort failed.
+`Sent` is written before something is sent, `Failed` once it is known that it reached nobody (alone where there is no
+address to send to).
+
+Clocks are set back. A happening that is written after another but dated before it shows by how much: what was earlier
+is dated back with it. While only `now` shows it, the last sending is made again rather than waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+from core import answers
+from core.clarification import Clarification, Why
+
+LAST_RESORT = -1
+State = Literal["paging", "taken", "snoozed", "closed"]
+_SNOOZE = timedelta(minutes=10)
+_SET_BACK = timedelta(minutes=1)  # less than this is waited for
+
+WORDS_LIMIT = 1500
+_POSITION = 300
+_WHO, _ANSWERED = 60, " answered"
+_SHOWN = 6  # lines of others
+_REASONS: dict[Why, str] = {
+    "stale": "Nobody answered in time, nor after a reminder.",
+    "stuck": "The same is being said again; it does not get on by itself.",
+    "deadlocked": "Agents wait for each other in a circle; it takes a person to break it.",
+    "rounds exhausted": "Rounds exhausted: asked again after {rounds} rounds.",
+    "agent failed": "The agent that was asked could not answer, twice.",
+    "by hand": "Somebody passed this on to the person on call.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`after` counts from the beginning of a cycle; `every` repeats until acknowledged, None: once."""
+
+    after: timedelta
+    notify: tuple[str, ...]
+    every: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`steps` in the order of `after`; without any there is the last resort only, once.
+
+    `take_timeout` is how long a take or a hand-over is trusted, and the pace of the last resort.
+    """
+
+    steps: tuple[Step, ...]
+    take_timeout: timedelta
+
+
+class _Cycle:
+    """One run through the steps: what was sent in it, and what is due when."""
+
+    def __init__(self, policy: Policy, start: datetime) -> None:
+        self._policy = policy
+        self._steps = policy.steps
+        self._start = start
+        self._sent: dict[int, datetime] = {}  # when it was sent last
+        self._pulled: dict[int, datetime] = {}  # due earlier than planned
+        self._failed: set[int] = set()  # whose latest sending reached nobody
+        self._latest: int | None = None
+
+    def dues(self) -> list[tuple[int, datetime]]:
+        """The steps that are to be sent some time, in order, the last resort at the end."""
+        steps = (*range(len(self._steps)), LAST_RESORT)
+        return [(step, at) for step in steps if (at := self._due(step)) is not None]
+
+    @property
+    def again(self) -> int:
+        """What to send when nobody knows how long the last sending is ago."""
+        return self._next_unsent() if self._latest is None else self._latest
+
+    def mark(self, step: int, at: datetime) -> None:
+        """`step` was sent."""
+        self._sent[step] = at
+        self._latest = step
+        self._pulled.pop(step, None)
+        self._failed.discard(step)
+
+    def fail(self, step: int, at: datetime) -> None:
+        """The latest sending of `step` reached nobody: the next step is due, and the last resort after the last."""
+        due = self._due(step)
+        if step not in self._sent or (due is not None and due <= at):
+            self.mark(step, at)  # there was nobody to send to
+        elif step in self._failed:
+            return
+        self._failed.add(step)
+        if self._next_unsent() != LAST_RESORT or LAST_RESORT not in self._failed:
+            self.pull(at)
+
+    def skip(self, at: datetime) -> None:
+        """Somebody has no use for it: as if failed, but the last resort is asked once."""
+        if self._next_unsent() != LAST_RESORT or LAST_RESORT not in self._sent:
+            self.pull(at)
+
+    def pull(self, at: datetime) -> None:
+        """The next step is due at once."""
+        step = self._next_unsent()
+        if step == LAST_RESORT or self._start + self._steps[step].after > at:
+            self._pulled.setdefault(step, at)
+
+    def date_back(self, by: timedelta) -> None:
+        self._start -= by
+        for moments in (self._sent, self._pulled):
+            moments.update({step: at - by for step, at in moments.items()})
+
+    def _due(self, step: int) -> datetime | None:
+        """When `step` is to be sent next; None: not at all as things are."""
+        if step == LAST_RESORT:
+            return self._last_resort_due()
+        plan = self._steps[step]
+        if step not in self._sent:
+            return self._pulled.get(step, self._start + plan.after)
+        if plan.every is None:
+            return None
+        return self._sent[step] + plan.every  # from what was sent, however late that was: never two in a row
+
+    def _last_resort_due(self) -> datetime | None:
+        if LAST_RESORT in self._pulled:
+            return self._pulled[LAST_RESORT]
+        if not self._steps:
+            return None if LAST_RESORT in self._sent else self._start
+        if self._next_unsent() != LAST_RESORT or any(step.every is not None for step in self._steps):
+            return None
+        return max(self._sent.values()) + self._policy.take_timeout  # nothing else would ever be sent
+
+    def _next_unsent(self) -> int:
+        return next((i for i in range(len(self._steps)) if i not in self._sent), LAST_RESORT)
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A sending of `step` (an index into the policy's steps, or LAST_RESORT) was begun."""
+
+    at: datetime
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The latest sending of `step` reached nobody; said twice it counts once."""
+
+    at: datetime
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    at: datetime
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    at: datetime
+    user: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snoozed:
+    at: datetime
+    until: datetime
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotMine:
+    """Moves on. From whoever holds it, it gives it back; while another holds it, it changes nothing."""
+
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    at: datetime
+
+
+Happening: TypeAlias = Began | Sent | Failed | Taken | Handed | Snoozed | NotMine | Closed
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the policy wants.
+
+    send: the steps to send now, in order, LAST_RESORT at the end.
+    next_at: when to ask again if nothing happens until then; None: never.
+    holder: who took it, or to whom it was handed: a step's "dm" goes to them.
+    """
+
+    send: tuple[int, ...]
+    next_at: datetime | None
+    holder: str | None
+    state: State
+
+
+def wanted(policy: Policy, history: Sequence[Happening], now: datetime) -> Wanted:
+    """What `policy` wants at `now` after `history`. Asked again without a new happening, it says the same again."""
+    course = _Course(policy)
+    for happening in history:
+        course.take_in(happening)
+    return course.wants(now)
+
+
+def quiet_until(now: datetime, ends: datetime | None) -> datetime:
+    """Until when a snooze at `now` lasts: 10 minutes, never beyond half of the time left until `ends`."""
+    if ends is None:
+        return now + _SNOOZE
+    return now + min(_SNOOZE, max(timedelta(0), (ends - now) / 2))
+
+
+class _Course:
+    """How far one incident has come."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._trust = policy.take_timeout
+        self._state: State = "closed"  # nothing began
+        self._cycle = _Cycle(policy, datetime.fromtimestamp(0, UTC))
+        self._over = False
+        self._holder: str | None = None
+        self._acknowledged: tuple[str, datetime] | None = None  # by whom and when it was taken or snoozed
+        self._held: datetime | None = None  # until when a hand-over is trusted
+        self._resume: datetime | None = None  # when the next cycle begins by itself
+        self._last: datetime | None = None  # of the latest happening
+
+    def take_in(self, happening: Happening) -> None:
+        """Go on by one happening."""
+        if self._over:
+            return
+        at = happening.at
+        self._advance(at)
+        self._date_back(at)
+        match happening:
+            case Began():
+                self._begin(at)
+            case Sent(step=step):
+                self._cycle.mark(step, at)
+            case Failed(step=step):
+                self._fail(step, at)
+            case Taken(user=user):
+                self._state, self._holder, self._held = "taken", user, None
+                self._acknowledged, self._resume = (user, at), at + self._trust
+            case Handed(user=user):
+                self._hand(user, at)
+            case Snoozed(until=until, by=by):
+                self._state, self._acknowledged, self._resume = "snoozed", (by, at), until
+            case NotMine(by=by):
+                self._pass_on(by, at)
+            case Closed():
+                self._over, self._state, self._resume = True, "closed", None
+
+    def wants(self, now: datetime) -> Wanted:
+        self._advance(now)
+        if self._state == "closed":
+            return Wanted((), None, None, "closed")
+        send: tuple[int, ...] = ()
+        moments = [] if self._resume is None else [self._resume]
+        if self._state == "paging":
+            dues = self._cycle.dues()
+            send = tuple(step for step, at in dues if at <= now)
+            if not send and self._last is not None and now < self._last - _SET_BACK:
+                send = (self._cycle.again,)
+            moments += [at for step, at in dues if step not in send]
+        return Wanted(send, min(moments, default=None), self._holder, self._state)
+
+    def _begin(self, at: datetime) -> None:
+        """A cycle begins, for the people whose turn it is."""
+        self._state, self._cycle = "paging", _Cycle(self._policy, at)
+        self._holder = self._acknowledged = self._held = self._resume = None
+
+    def _hand(self, user: str, at: datetime) -> None:
+        self._begin(at)
+        self._cycle.pull(at)
+        self._holder, self._held, self._resume = user, at + self._trust, at + self._trust
+
+    def _fail(self, step: int, at: datetime) -> None:
+        if self._state != "paging" or step >= len(self._policy.steps):
+            return  # of a sending before a take; of a step that is not configured any more
+        self._cycle.fail(step, at)
+        if step == LAST_RESORT:
+            self._resume = min(at + self._trust, self._resume or datetime.max.replace(tzinfo=UTC))
+
+    def _pass_on(self, by: str, at: datetime) -> None:
+        """Somebody said that it is not theirs."""
+        if self._state == "paging" and by == self._holder:
+            self._begin(at)
+            self._cycle.pull(at)
+        elif self._state == "paging":
+            self._cycle.skip(at)
+        elif self._acknowledged is not None and by == self._acknowledged[0]:
+            self._begin(at)
+            if self._policy.steps:
+                self._cycle.mark(0, at)  # they were told, and said no
+            self._cycle.skip(at)
+
+    def _advance(self, to: datetime) -> None:
+        """Begin the cycles that begin by themselves."""
+        while self._resume is not None and (to >= self._resume or self._far_back(to)):
+            at, held, holder = min(to, self._resume), self._held, self._holder
+            self._begin(at)
+            self._cycle.pull(at)
+            self._last = at if self._last is None else min(at, self._last)
+            if held is not None and at < held:  # a snooze within a hand-over
+                self._holder, self._held, self._resume = holder, held, held
+
+    def _far_back(self, to: datetime) -> bool:
+        """Whether the clock was set back by as much as a take or a snooze lasts: nobody knows when it is over."""
+        if self._acknowledged is None or self._resume is None:
+            return False
+        since = self._acknowledged[1]
+        return to < since and to <= since - (self._resume - since)
+
+    def _date_back(self, at: datetime) -> None:
+        """Date everything back by as much as the clock was, if `at` shows that it was."""
+        by = timedelta(0) if self._last is None else self._last - at
+        self._last = at
+        if by <= timedelta(0):
+            return
+        self._cycle.date_back(by)
+        if self._acknowledged is not None:
+            self._acknowledged = (self._acknowledged[0], self._acknowledged[1] - by)
+        self._held = self._held - by if self._held is not None else None
+        self._resume = self._resume - by if self._resume is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """`user` stands in from `since` to before `until`, whoever's turn it is; `by` is who said so."""
+
+    user: str
+    since: datetime
+    until: datetime
+    by: str
+
+
+def turn(users: Sequence[str], start: datetime, shift: timedelta, timezone: str, now: datetime) -> str:
+    """The one of `users` whose shift `now` falls into.
+
+    Shifts are counted on the wall clock of `timezone` (a handover at 9:00 stays at 9:00 through daylight saving).
+    `start` without a zone is local to it. Before the start, the first user has it.
+    """
+    return users[max(0, _shift_number(start, shift, ZoneInfo(timezone), now)) % len(users)]
+
+
+def turn_until(start: datetime, shift: timedelta, timezone: str, now: datetime) -> datetime:
+    """When the shift that `now` falls into ends, in UTC; before the start, the first shift's end."""
+    zone = ZoneInfo(timezone)
+    return _handover(start, shift, zone, max(0, _shift_number(start, shift, zone, now)) + 1)
+
+
+def in_force(overrides: Sequence[Override], now: datetime) -> Override | None:
+    """The override that holds at `now`; of several the one made last (`overrides` are in the order of making)."""
+    return next((o for o in reversed(overrides) if o.since <= now < o.until), None)
+
+
+def _shift_number(start: datetime, shift: timedelta, zone: ZoneInfo, now: datetime) -> int:
+    """Wall clocks show an hour twice in autumn and skip one in spring: handovers are compared as moments."""
+    number = (now.astimezone(zone).replace(tzinfo=None) - _local(start, zone)) // shift
+    while _handover(start, shift, zone, number + 1) <= now:
+        number += 1
+    while number > 0 and _handover(start, shift, zone, number) > now:
+        number -= 1
+    return number
+
+
+def _handover(start: datetime, shift: timedelta, zone: ZoneInfo, number: int) -> datetime:
+    """When shift `number` begins. An hour that comes twice counts the first time."""
+    return (_local(start, zone) + number * shift).replace(tzinfo=zone).astimezone(UTC)
+
+
+def _local(start: datetime, zone: ZoneInfo) -> datetime:
+    return start.astimezone(zone).replace(tzinfo=None) if start.tzinfo else start
+
+
+def escalation_words(
+    record: Clarification, why: Why, others: Sequence[Clarification] = (), reason: str | None = None
+) -> str:
+    """Why it was escalated, its topic, each side's position in its own words, and the options on the table.
+
+    One line each, at most 1500 characters in all.
+
+    Args:
+        record: the clarification as it stands, the latest question in it.
+        why: the reason.
+        others: those that it is in a circle with, or that ask the same in the other direction.
+        reason: what is known more exactly than by `why`.
+    """
+    head = [_clip(reason, _POSITION) if reason else _REASONS[why].format(rounds=record.max_rounds)]
+    if record.topic.strip():
+        head.append(f"Topic: {_clip(record.topic, 150)}")
+    sides, untold = _sides(record, [other for other in others if other.id != record.id])
+    tail = [f"And {untold} more."] if untold else []
+    tail += [*_options(record), *_otherwise(record)]
+    around = sum(len(line) + 1 for line in (*head, *tail)) + sum(len(who) + len(": “”\n") for who, _ in sides)
+    each = min(_POSITION, (WORDS_LIMIT - around) // len(sides))
+    return "\n".join([*head, *(f"{who}: “{_clip(said, each)}”" for who, said in sides), *tail])
+
+
+def _sides(record: Clarification, others: Sequence[Clarification]) -> tuple[list[tuple[str, str]], int]:
+    """Who speaks and what they said last; how many of `others` are left out, so that each still says something."""
+    sides = [_question(record), *_answer(record)]
+    room = len(sides) + _SHOWN
+    for told, other in enumerate(others):
+        lines = _of_other(other, record)
+        if len(sides) + len(lines) > room:
+            return sides, len(others) - told
+        sides += lines
+    return sides, 0
+
+
+def _of_other(other: Clarification, record: Clarification) -> list[tuple[str, str]]:
+    """What was said in another one; a question that was said already is not said again."""
+    named = f"{other.id}, "
+    answer = _answer(other, named)
+    is_over = bool(answer) or not other.is_open
+    return answer if is_over and _asked(other) == _asked(record) else [_question(other, named), *answer]
+
+
+def _asked(record: Clarification) -> tuple[str, str, str]:
+    return record.from_, record.to, _one_line(record.question)
+
+
+def _question(record: Clarification, prefix: str = "") -> tuple[str, str]:
+    return _clip(f"{prefix}{record.from_} asks {record.to}", _WHO), record.question
+
+
+def _answer(record: Clarification, prefix: str = "") -> list[tuple[str, str]]:
+    last = next((entry for entry in reversed(record.thread) if entry.type == "answer"), None)
+    if last is None:
+        return []
+    return [(f"{_clip(prefix + last.from_, _WHO - len(_ANSWERED))}{_ANSWERED}", last.body)]
+
+
+def _options(record: Clarification) -> list[str]:
+    if wanted := record.asked.confirmation:
+        way_back = ", irreversible" if wanted.is_irreversible else ""
+        risk = _clip(wanted.risk_level or "not said", 60)
+        return [f"Options: {' · '.join(wanted.allowed)} (risk: {risk}{way_back})"]
+    labels = [_clip(option.label, 60) for option in record.asked.choices]
+    return [f"Options: {_clip(' · '.join(labels), 200)}"] if labels else []
+
+
+def _otherwise(record: Clarification) -> list[str]:
+    default = answers.default_label(record.asked)
+    return [f"Assumed otherwise: {_clip(default, 100)}"] if default else []
+
+
+def _clip(text: str, limit: int) -> str:
+    """On one line, so that nobody's words look like a line of ours."""
+    words = _one_line(text)
+    return words if len(words) <= limit else words[: limit - 1].rstrip() + "…"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
