@@ -42,6 +42,18 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def backoff(
+    failures: int, *, first: float, longest: float, spread: float = 0.0, chance: float = 1.0
+) -> float:
+    """Seconds before the next try: doubles with every failure, from `first` for 0 of them, up to `longest`.
+
+    `spread` is the share of it that is left to `chance` (from 0 to 1), so that not all who failed come back at once.
+    Source: "Exponential Backoff And Jitter", AWS Architecture Blog; a `spread` of 1 is its full jitter.
+    """
+    seconds = min(longest, first * 2.0 ** min(failures, 30))
+    return seconds * (1.0 - spread * (1.0 - chance))
+
+
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]) -> bool:
     """Whether `work` ends within `seconds` of the clock's time; it is cancelled if not. Raises what it raises."""
     working, limit = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from bot.check.findings import Finding, right, wrong
-from bot.producers.client import NETWORK, open_client
+from bot.http import NETWORK, open_client
 from bot.settings import Settings
 from core.workflow import Scopes
 

@@ -10,7 +10,7 @@ import httpx
 
 from bot.check import findings
 from bot.check.findings import Finding, right, wrong
-from bot.producers.client import NETWORK, Answer, json_body, open_client, post, words
+from bot.http import NETWORK, Answer, json_body, open_client, post, words
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,

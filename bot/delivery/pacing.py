@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.clock import backoff
+
 # Order of sending (design): pages, removal of dead controls, cards by time left, notices.
 PAGE, DEAD_CONTROLS, CARD, NOTICE = range(4)
 
@@ -33,7 +35,7 @@ class Pace:
     def refused(self, now: float, retry_after: float | None) -> None:
         """Slack said "later": wait as told, else longer each time, up to a minute."""
         self.failures += 1
-        wait = retry_after if retry_after is not None else min(60.0, 0.5 * 2 ** min(self.failures, 10))
+        wait = retry_after if retry_after is not None else backoff(self.failures, first=0.5, longest=60.0)
         if now + wait >= self.paused_until:
             self.paused_until, self.guessed = now + wait, retry_after is None
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from bot.ports import Accepted, Refused, ReplyOutcome
 from core.clarification import ReplyState
+from core.clock import backoff
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0
 
@@ -52,8 +53,8 @@ def after_try(
     maybe = uncertain or outcome.may_have_arrived
     if expires_at is not None and now >= expires_at:
         return Settle("unconfirmed" if maybe else "too_late", outcome.reason)
-    backoff = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempts - 1, 10)) * (0.5 + jitter / 2)
-    seconds = max(backoff, outcome.retry_after or 0.0)
+    wait = backoff(attempts - 1, first=FIRST_WAIT, longest=LONGEST_WAIT, spread=0.5, chance=jitter)
+    seconds = max(wait, outcome.retry_after or 0.0)
     # The last try is made just before the time runs out, and one more right after it says "too late".
     left = (expires_at - now).total_seconds() if expires_at is not None else seconds
     return Wait(max(0.05, min(seconds, left)))

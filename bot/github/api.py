@@ -18,7 +18,7 @@ from bot.github.outcomes import Answer, NotNow, Refused, judged, spent, unsent
 from bot.github.plan import Label
 from bot.github.turns import Turns
 from bot.github.words import key_in
-from bot.producers.client import ANSWER_TIMEOUT, NETWORK
+from bot.http import ANSWER_TIMEOUT, NETWORK
 from core.clock import Clock
 
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}

@@ -25,7 +25,7 @@ from bot.github.outcomes import NotNow
 from bot.github.plan import is_mirrored
 from bot.github.turns import Turns
 from bot.github.visits import SETTLED_AFTER, Ledgers, Visitor
-from bot.producers.client import ANSWER_TIMEOUT, open_client
+from bot.http import ANSWER_TIMEOUT, open_client
 from bot.settings.github import GithubSettings
 from core.clock import Clock
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout

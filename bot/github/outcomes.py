@@ -12,7 +12,7 @@ from datetime import datetime
 
 import httpx
 
-from bot.producers.client import NOT_SENT, retry_after, words
+from bot.http import NOT_SENT, retry_after, words
 
 _LONGEST_WAIT = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
 _MARGIN = 1.0

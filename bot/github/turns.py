@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from bot.delivery.pacing import Pace
 from bot.github.outcomes import Limited, NotNow
-from bot.producers.backoff import backoff
-from core.clock import Clock
+from core.clock import Clock, backoff
 
 _LIMITED, _LIMITED_LONGEST = 60.0, 3600.0
 _TROUBLE, _TROUBLE_LONGEST = 2.0, 300.0
@@ -46,7 +45,7 @@ class Turns:
         """Where it stands in everybody's way, all wait: as told, else longer each time."""
         if isinstance(trouble, Limited):
             self._limits += 1
-            waits = min(_LIMITED_LONGEST, _LIMITED * 2.0 ** min(self._limits - 1, 10))
+            waits = backoff(self._limits - 1, first=_LIMITED, longest=_LIMITED_LONGEST)
             jitter = self._rng.uniform(0, _LIMITED / 10)
             self._pause(waits + jitter if trouble.seconds is None else trouble.seconds)
         elif trouble.everybody:
@@ -54,8 +53,9 @@ class Turns:
 
     def patience(self, failures: int) -> float:
         """Seconds before the try that follows so many failures: exponential, half of it by chance."""
-        longest = min(_TROUBLE_LONGEST, _TROUBLE * 2.0 ** min(failures, 20))
-        return longest / 2 + backoff(0, self._rng, base=longest / 2, cap=longest)
+        return backoff(
+            failures, first=_TROUBLE, longest=_TROUBLE_LONGEST, spread=0.5, chance=self._rng.random()
+        )
 
     def _pause(self, seconds: float) -> None:
         self._pace.refused(self._seconds(), seconds)

@@ -10,6 +10,7 @@ from math import inf
 
 from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.home.facts import Viewer
+from core.clock import backoff
 
 PUBLISHES_PER_SECOND = 1.5  # in all: views.publish is tier 4, and the others of that tier want some of it
 EACH = 1.0  # seconds between two publishes for one person
@@ -98,7 +99,7 @@ def judged(outcome: Sent | Later | Unknown | Never, failures: int) -> Shown | Dr
         case Later(after=after):
             return Again(after, everybody=True)
         case Unknown():
-            return Again(min(_LONGEST, 2.0 * 2 ** min(failures, 10)))
+            return Again(backoff(failures, first=2.0, longest=_LONGEST))
         case Never(what="app"):
             return Again(_LONGEST, everybody=True)
         case Never(what="place"):

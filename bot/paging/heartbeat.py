@@ -9,7 +9,7 @@ import httpx
 import structlog
 from pydantic import SecretStr
 
-from bot.producers.client import NETWORK, words
+from bot.http import NETWORK, words
 from core.clock import Clock
 
 _log = structlog.get_logger("clarify.heartbeat")

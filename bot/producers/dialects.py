@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import httpx
 
-from bot.producers.client import Answer, clean, retry_after
+from bot.http import Answer, clean, retry_after
 from bot.producers.config import Dialect
 
 AAEP_VERSION = "1.0.0"

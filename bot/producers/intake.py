@@ -16,13 +16,12 @@ import structlog
 from bot.errors import ClarifyBotError, StorageError
 from bot.ports import Arrived, Inbox, Incoming, TellTrouble, Trouble
 from bot.producers.backlog import Arrival, Backlog
-from bot.producers.backoff import backoff
 from bot.producers.gaps import Gaps
 from bot.producers.offset import ClockOffset
 from bot.producers.skim import may_be_critical
 from bot.producers.stream import Frame, Oversize, head_field
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
-from core.clock import Clock
+from core.clock import Clock, backoff
 from core.workflow import Speaker
 
 _T = TypeVar("_T")
@@ -314,7 +313,8 @@ class Intake:
             except StorageError as error:
                 if not self._waits:
                     raise
-                delay = backoff(attempt, self._rng, cap=_STORAGE_CAP)
+                chance = self._rng.random()
+                delay = backoff(attempt, first=0.5, longest=_STORAGE_CAP, spread=1.0, chance=chance)
                 attempt += 1
                 self._log.error("storage refuses; waiting with it", reason=str(error), attempt=attempt)
                 await self._clock.sleep(delay)

@@ -12,10 +12,10 @@ import httpx
 import structlog
 
 from bot.errors import StorageError
+from bot.http import NETWORK, json_body, open_client, post, words
 from bot.ports import Inbox, Refused, Reply, ReplyOutcome, TellTrouble, TryAgain
 from bot.producers import dialects
 from bot.producers.backlog import Backlog
-from bot.producers.client import NETWORK, json_body, open_client, post, words
 from bot.producers.config import ProducerConfig
 from bot.producers.intake import Counters, Intake
 from bot.producers.offset import ClockOffset

@@ -12,10 +12,10 @@ from typing import Any
 import structlog
 
 from bot.errors import StorageError
+from bot.http import json_body
 from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers import pushing
 from bot.producers.backlog import Arrival
-from bot.producers.client import json_body
 from bot.producers.intake import Intake
 from bot.producers.pushing import (
     Broken,

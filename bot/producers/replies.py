@@ -9,18 +9,8 @@ from typing import Any
 
 import httpx
 
+from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, Answer, clean, json_body, post, retry_after, words
 from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
-from bot.producers.client import (
-    ANSWER_TIMEOUT,
-    NETWORK,
-    NOT_SENT,
-    Answer,
-    clean,
-    json_body,
-    post,
-    retry_after,
-    words,
-)
 from bot.producers.dialects import Spoken, Subscription, redirected
 from core.aaep import clarification_reply, confirmation_reply
 

@@ -13,20 +13,22 @@ import httpx
 import structlog
 
 from bot.errors import StorageError
+from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_body, post, words
 from bot.ports import Inbox
 from bot.producers import dialects
 from bot.producers.backlog import Arrival, Backlog
-from bot.producers.backoff import reconnect_delay
 from bot.producers.burst import GAP, Burst
-from bot.producers.client import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_body, post, words
 from bot.producers.config import ProducerConfig
 from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
 from bot.producers.intake import Counters
 from bot.producers.stream import Frame, FrameReader, Oversize
-from core.clock import Clock
+from core.clock import Clock, backoff
 
 SILENCE = 45.0
 _LASTED = 30.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
+_UNAUTHORIZED = 60.0
+_LONGEST_ASKED = 86400.0
 _T = TypeVar("_T")
 log = structlog.get_logger(__name__)
 
@@ -281,6 +283,30 @@ class Subscriber:
     async def _gone(self) -> Lost:
         await self._renew.wait()
         return Lost("no longer knows our subscription", useful=True)
+
+
+def reconnect_delay(
+    attempt: int,
+    rng: random.Random,
+    *,
+    unauthorized: bool = False,
+    retry_after: float | None = None,
+    sse_retry: float | None = None,
+) -> float:
+    """Seconds before connecting again.
+
+    Args:
+        attempt: failures in a row, 0 after a connection that was of use.
+        rng: where the jitter comes from.
+        unauthorized: the producer refused our token: trying often helps nobody.
+        retry_after: what the producer asked for in `Retry-After` or `retry_after_seconds`.
+        sse_retry: the stream's `retry:` field.
+    """
+    wait = backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT, spread=1.0, chance=rng.random())
+    if unauthorized:
+        wait += _UNAUTHORIZED
+    asked = max(retry_after or 0.0, sse_retry or 0.0)
+    return min(_LONGEST_ASKED, max(wait, asked))
 
 
 async def _first(*coroutines: Coroutine[Any, Any, _T]) -> _T:

@@ -14,7 +14,7 @@ import httpx
 import structlog
 from pydantic import SecretStr
 
-from bot.producers.client import CONNECT_TIMEOUT, NETWORK, json_body, keepalive_options, words
+from bot.http import CONNECT_TIMEOUT, NETWORK, json_body, keepalive_options, words
 from core.dispatch import Inquiry
 from core.errors import AgentError
 

@@ -27,7 +27,7 @@ from bot.slack.hearing import missed
 from bot.slack.intake import Intake
 from bot.slack.pulse import Pulse
 from bot.slack.unread import OpenThreads, Root, Unread
-from core.clock import Clock
+from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.backfill")
 FEW = 50
@@ -135,7 +135,7 @@ class Backfill:
             return found
         except SlackUnreachableError as error:
             channel.failures += 1
-            wait = min(_LONGEST_WAIT, 0.5 * 2 ** min(channel.failures, 10))
+            wait = backoff(channel.failures, first=0.5, longest=_LONGEST_WAIT)
             _log.warning("what was missed in %s is looked for in %.1f s: %s", root.channel, wait, error)
             await self._pulse.rest(wait)
             return found

@@ -8,7 +8,7 @@ import logging
 from bot.errors import StorageUnavailable
 from bot.slack.backfill import Backfill
 from bot.slack.intake import Intake
-from core.clock import Clock
+from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.backfill")
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 30.0
@@ -46,7 +46,7 @@ class LookBack:
                     self._paid.set()
                 continue
             self._owed.set()
-            await self._clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(failures, 10)))
+            await self._clock.sleep(backoff(failures, first=_FIRST_WAIT, longest=_LONGEST_WAIT))
             failures += 1
 
     async def _look(self) -> bool:

@@ -29,7 +29,7 @@ from bot.errors import SlackRefusedError
 from bot.slack.calls import NETWORK_ERRORS, reason, retry_after
 from bot.slack.connection import Connection, Envelope, HelloMissing, Json
 from bot.slack.pulse import Pulse
-from core.clock import Clock
+from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.socket")
 
@@ -205,8 +205,8 @@ class SlackSocket:
             self._was_up = True
 
     def _backoff(self, failures: int) -> float:
-        grown: float = self._timing.first_retry * 2 ** min(failures, 16)
-        return min(self._timing.longest_retry, grown) * (0.5 + self._jitter() / 2)
+        first, longest = self._timing.first_retry, self._timing.longest_retry
+        return backoff(failures, first=first, longest=longest, spread=0.5, chance=self._jitter())
 
     async def _returned(self, on_return: Callable[[], Awaitable[object]]) -> None:
         await on_return()

@@ -12,7 +12,7 @@ import structlog
 
 from bot.delivery.outbox import Outbox
 from bot.errors import StorageUnavailable
-from bot.producers.client import ANSWER_TIMEOUT, NETWORK, bounded_body, open_client, words
+from bot.http import ANSWER_TIMEOUT, NETWORK, bounded_body, open_client, words
 from bot.webhooks.model import Endpoint, Queued
 from bot.webhooks.outcomes import PATIENCE, Outcome, delay, judged
 from bot.webhooks.signing import headers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from bot.producers.client import json_body
+from bot.http import json_body
 from bot.webhooks.model import Known, Look, News
 from core.bus import LifecycleEvent, lifecycle
 from core.clarification import DONE, Clarification

@@ -9,7 +9,8 @@ from typing import Literal
 
 import httpx
 
-from bot.producers.client import retry_after
+from bot.http import retry_after
+from core.clock import backoff
 
 PATIENCE = timedelta(days=3)
 _FIRST, _LONGEST = 10.0, 3600.0  # seconds
@@ -38,5 +39,5 @@ def judged(response: httpx.Response, now: datetime) -> Outcome:
 
 def delay(failures: int, rng: random.Random, asked: float | None = None) -> float:
     """Seconds before the next try after so many failures in a row (from 1): 10 s to an hour, longer if it was asked for."""
-    longest = min(_LONGEST, 1.5 * _FIRST * 2.0 ** min(failures - 1, 20))
-    return max(rng.uniform(longest / 1.5, longest), asked or 0.0)
+    wait = backoff(failures - 1, first=1.5 * _FIRST, longest=_LONGEST, spread=1 / 3, chance=rng.random())
+    return max(wait, asked or 0.0)

@@ -14,7 +14,7 @@ import structlog
 from bot.delivery.outbox import Outbox
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.producers.client import ANSWER_TIMEOUT
+from bot.http import ANSWER_TIMEOUT
 from bot.webhooks.courier import Courier
 from bot.webhooks.model import NAMES, Endpoint, Look
 from bot.webhooks.news import last_change

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from bot.demo.producer import DemoProducer
-from bot.producers.client import json_body, open_client, post
+from bot.http import json_body, open_client, post
 from bot.producers.dialects import address, subscription_request
 from tests.acceptance.world import question
 from tests.clocks import ManualClock

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core.clock import within
+from core.clock import backoff, within
 from tests.clocks import ManualClock
 
 
@@ -41,3 +41,21 @@ async def test_within_raises_what_the_work_raises_and_ends_it_when_cancelled() -
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert ended.is_set()
+
+
+@pytest.mark.parametrize(
+    ("failures", "spread", "chance", "seconds"),
+    [
+        (0, 0.0, 0.0, 2.0),
+        (1, 0.0, 0.0, 4.0),
+        (4, 0.0, 0.0, 30.0),
+        (100_000, 0.0, 0.0, 30.0),
+        (1, 1.0, 0.0, 0.0),
+        (1, 1.0, 0.25, 1.0),
+        (1, 0.5, 0.0, 2.0),
+        (1, 0.5, 1.0, 4.0),
+        (9, 0.5, 0.5, 22.5),
+    ],
+)
+def test_backoff(failures: int, spread: float, chance: float, seconds: float) -> None:
+    assert backoff(failures, first=2.0, longest=30.0, spread=spread, chance=chance) == pytest.approx(seconds)

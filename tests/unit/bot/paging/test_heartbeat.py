@@ -11,8 +11,8 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
+from bot.http import open_client
 from bot.paging.heartbeat import Heartbeat
-from bot.producers.client import open_client
 from tests.clocks import ManualClock, until
 from tests.unit.bot.paging.crew_parties import Receiver, receiving
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.producers.client import Answer, clean, retry_after
+from bot.http import Answer, clean, retry_after
 from bot.producers.config import Dialect, ProducerConfig
 from bot.producers.dialects import (
     NoHandshake,

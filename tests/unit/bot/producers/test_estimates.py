@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.producers.backoff import CAP, UNAUTHORIZED, backoff, reconnect_delay
 from bot.producers.burst import Burst
 from bot.producers.gaps import Gaps
 from bot.producers.offset import ClockOffset
+from bot.producers.subscriber import reconnect_delay
 from tests.unit.bot.producers.parties import NOW, seeded
 
 
@@ -162,9 +162,9 @@ def test_gaps_keeps_sessions_apart_and_their_number_bounded() -> None:
 
 
 @pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
-def test_backoff_has_full_jitter_and_a_cap(attempt: int) -> None:
-    waits = [backoff(attempt, seeded(seed)) for seed in range(200)]
-    top = min(CAP, 0.5 * 2 ** min(attempt, 20))
+def test_reconnect_delay_grows_with_full_jitter_and_a_cap(attempt: int) -> None:
+    waits = [reconnect_delay(attempt, seeded(seed)) for seed in range(200)]
+    top = min(60.0, 0.5 * 2 ** min(attempt, 20))
     assert 0 <= min(waits) < top * 0.1
     assert top * 0.9 < max(waits) <= top
 
@@ -173,7 +173,7 @@ def test_backoff_has_full_jitter_and_a_cap(attempt: int) -> None:
     ("given_", "low", "high"),
     [
         ({}, 0, 0.5),
-        ({"unauthorized": True}, UNAUTHORIZED, UNAUTHORIZED + 0.5),
+        ({"unauthorized": True}, 60, 60.5),
         ({"retry_after": 7.5}, 7.5, 7.5),
         ({"sse_retry": 3.0}, 3, 3),
         ({"retry_after": 1e9}, 86400, 86400),

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.http import Answer, open_client, words
 from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
-from bot.producers.client import Answer, open_client, words
 from bot.producers.dialects import Spoken, minimal
 from bot.producers.replies import classify, send_reply, subscription_gone, unsent
 from tests.unit.bot.producers.parties import NOW, RawServer, Writer, reply

@@ -1,4 +1,4 @@
-"""The HTTP client of one producer, and what its failures are called."""
+"""The HTTP client that talks to others: producers, webhooks, GitHub; what comes back, and what failures are called."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answer:
 
 
 def open_client(token: str | None) -> httpx.AsyncClient:
-    """A client for one producer: TCP keepalive, no redirects (a token must not travel), no surroundings.
+    """A client for one party: TCP keepalive, no redirects (a token must not travel), no surroundings.
 
     No environment: proxies, .netrc and the like would be configuration that settings does not know.
     """
