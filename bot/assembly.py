@@ -307,7 +307,7 @@ class Assembly(Foundation):
         self.telemetry.note(before, summary)
         self.agents.note(before, summary)
         if self.webhooks is not None:
-            self.webhooks.note(summary)
+            self.webhooks.record_changed(summary)
         self.watchman.note(summary)
         self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)

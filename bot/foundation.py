@@ -24,7 +24,7 @@ from bot.slack.pulse import Pulse
 from bot.slack.unread import Unread
 from bot.slack.web import web_client
 from bot.telemetry import Telemetry
-from bot.webhooks.build import webhooks_of
+from bot.webhooks import Webhooks, endpoints_of
 from core.clarification import Clarification
 from core.clock import Clock
 from core.index import Index
@@ -84,13 +84,17 @@ class Foundation(ABC):
         self.audiences = Audiences(settings)
         self.scopes = Scopes(settings.ledger.workflows)
         self.rollups = Rollups(self.index, self.audiences)
-        self.webhooks = webhooks_of(
-            settings,
-            records=self.ledger,
-            store=store,
-            clock=clock,
-            rng=rng,
-            told=self.telemetry.delivered,
+        self.webhooks = (
+            Webhooks(
+                endpoints_of(settings),
+                ledger=self.ledger,
+                store=store,
+                clock=clock,
+                rng=rng,
+                on_outcome=partial(self.telemetry.delivered, "webhook"),
+            )
+            if settings.webhooks
+            else None
         )
 
     @abstractmethod

@@ -190,6 +190,12 @@ class Clarification(Record):
         )
 
     @property
+    def last_change(self) -> datetime:
+        """When anything happened to it last, by its own times."""
+        times = [self.created, *(entry.timestamp for entry in self.thread)]
+        return max(times if self.resolved_at is None else [*times, self.resolved_at])
+
+    @property
     def expires_at(self) -> datetime | None:
         """When the latest question's time runs out, on our clock; None: never."""
         return self.asked.expires_at

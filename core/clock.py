@@ -6,7 +6,10 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from datetime import UTC, datetime
+from math import inf
 from typing import Any, Protocol
+
+_SHORTEST_SLEEP = 0.001  # less than a clock can tell apart would return at the same moment for ever
 
 
 class Clock(Protocol):
@@ -66,3 +69,15 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]
         for task in (working, limit):
             task.cancel()
         await asyncio.gather(working, limit, return_exceptions=True)
+
+
+async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> None:
+    """Returns when `event` is set, or after `seconds` of the clock's time (`inf`: only when it is set)."""
+    waits: set[asyncio.Future[object]] = {asyncio.ensure_future(event.wait())}
+    if seconds < inf:
+        waits.add(asyncio.ensure_future(clock.sleep(max(seconds, _SHORTEST_SLEEP))))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()

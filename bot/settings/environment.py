@@ -15,7 +15,7 @@ from bot.settings.model import Secrets
 from bot.settings.pagers import service_of
 from bot.settings.problems import Place, Problem, tables
 from bot.settings.values import http_url, is_loopback, url_host
-from bot.settings.webhooks import is_signing_secret
+from bot.settings.webhooks import signing_key
 
 SLACK_API_URL = "https://slack.com/api/"
 _SLACK_VARIABLES = {  # mode → variables that it needs, with how their values begin
@@ -118,7 +118,10 @@ def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
 def _webhook_variables(document: Mapping[str, Any]) -> Iterator[Wanted]:
     for index, table in tables(document, "webhooks"):
         for want in _named(table.get("secret_env"), ("webhooks", index, "secret_env")):
-            yield want._replace(fits=is_signing_secret, expected="be a secret, with base64 after whsec_")
+            yield want._replace(
+                fits=lambda secret: bool(signing_key(secret)),
+                expected="be a secret, with base64 after whsec_",
+            )
 
 
 def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wanted]:

@@ -35,14 +35,14 @@ def _hook(value: str) -> str:
     return value
 
 
-def is_signing_secret(value: str) -> bool:
-    """Whether something can be signed with it: `whsec_` and base64, or any text."""
-    if not value.startswith(_PREFIX):
-        return bool(value)
+def signing_key(secret: str) -> bytes:
+    """The key of a secret: after `whsec_` it is base64, anything else is taken as it is. Empty: it cannot be one."""
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
     try:
-        return bool(base64.b64decode(value.removeprefix(_PREFIX), validate=True))
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
-        return False
+        return b""
 
 
 class WebhookSettings(Table):

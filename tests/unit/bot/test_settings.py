@@ -330,6 +330,14 @@ def test_settings_page_errors(configured: str | None, category: str | None, page
     assert settings.monitor.pages_error(category) is pages
 
 
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_%%"])
+def test_settings_refuse_a_secret_that_signs_nothing(secret: str) -> None:
+    hook = '[[webhooks]]\nurl = "http://a/b"\nsecret_env = "HOOK"'
+    said = " ".join(problems(hook, ENVIRON | {"HOOK": secret}))
+    assert "webhooks[0].secret_env: asks for HOOK, whose value should be a secret, with base64" in said
+    assert "%%" not in said
+
+
 def test_settings_on_call_of_a_group() -> None:
     settings = parse(
         """
