@@ -8,8 +8,7 @@ from typing import Protocol
 from bot.delivery.inbox import Item, declared_issue
 from bot.locale import reads_rtl
 from core.aaep import Event
-from core.clarification import Ask
-from core.deadlock import HUMAN, agent_key
+from core.clarification import HUMAN, Ask, agent_key
 from core.errors import BadInput, ClarifyError, ScopeViolation
 from core.request import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
 from core.steering import BODY_LIMIT

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
 from bot.settings import RouteSettings
-from core.clarification import Clarification
-from core.deadlock import HUMAN, agent_key
+from core.clarification import HUMAN, Clarification, agent_key
 from core.index import OWN_THREAD, Session, Summary, session_of
 
 Kind = Literal["command", "http", "people"]

@@ -21,9 +21,9 @@ from bot.reactions import PEOPLE_UNKNOWN, Person, Reaction, Refusal, explained
 from bot.rollup import PAGE_SIZE
 from bot.submission import SubmissionErrors, read_submission
 from core import answers
-from core.clarification import Answer, Clarification, Decider, parse_id
+from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
 from core.clock import Clock
-from core.errors import BadInput, ClarifyError, NotOpen
+from core.errors import BadInput, ClarifyError
 from core.index import Summary
 from core.ledger import Raw
 

@@ -20,8 +20,8 @@ from core import aaep
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.index import Index
+from core.matching import SessionNews, concerns
 from core.router import Router
-from core.sessions import SessionNews, concerns
 
 _log = structlog.get_logger("clarify.intake")
 _RETRY = 0.5

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import structlog
 
-from core.clarification import Clarification, Why, parse_id
+from core.clarification import Clarification, NotOpen, Why, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound, NotOpen
+from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.escalation import escalation_words
 from core.index import Summary
 from core.ledger import Raw, parse

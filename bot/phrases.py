@@ -12,8 +12,7 @@ from datetime import datetime
 from bot import inert
 from bot.rounds import HOW_TO_COMMENT, Round, round_of
 from core import answers
-from core.clarification import Aaep, Clarification
-from core.deadlock import HUMAN, agent_key
+from core.clarification import HUMAN, Aaep, Clarification, agent_key
 
 BUSY = "Busy: somebody else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (

@@ -9,8 +9,8 @@ from typing import Any
 
 from bot import inert, phrases
 from bot.errors import SlackError
-from core.clarification import Clarification
-from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotFound, NotOpen, Superseded
+from core.clarification import Clarification, NotOpen, Superseded
+from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotFound
 
 _log = logging.getLogger("clarify.desk")
 View = dict[str, Any]

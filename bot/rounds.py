@@ -12,10 +12,8 @@ from typing import Literal
 
 from bot import consent, inert
 from core import answers
-from core.adoption import author_of
-from core.clarification import Aaep, Clarification, Entry, EntryType, Why
-from core.deadlock import HUMAN, agent_key
-from core.transitions import US
+from core.clarification import HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
+from core.matching import author_of
 
 Stage = Literal["open", "answered", "closed"]
 Verbosity = Literal["terse", "normal", "detailed"]

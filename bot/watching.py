@@ -14,12 +14,12 @@ from watchfiles import awatch
 
 from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
-from core.adoption import claim_of
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger, Oddity, Raw, oddity, parse
+from core.matching import claim_of
 from core.router import Router
 
 Noted = Callable[[Summary, Clarification], None]

@@ -20,9 +20,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from core.clarification import parse_id
+from core.clarification import HUMAN, agent_key, parse_id
 from core.clock import Clock, iso
-from core.deadlock import HUMAN, agent_key
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, reason, replacing, set_aside
 from core.index import Summary

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from core.adoption import is_adoptable
 from core.book import Raw, decode, identity, parse
 from core.clarification import DONE, UNDELIVERED, Clarification
 from core.files import make_folder, read_regular, sync_folder
@@ -25,7 +24,7 @@ FOLDER = "archive"
 
 def closed_at(record: Clarification) -> datetime | None:
     """When it was over, whatever was told or written about it last; None: it is not, or its reply is on its way."""
-    if record.status not in DONE or record.asked.reply in UNDELIVERED or is_adoptable(record):
+    if record.status not in DONE or record.asked.reply in UNDELIVERED or record.is_adoptable:
         return None
     moments = [record.created, record.resolved_at, *(entry.timestamp for entry in record.thread)]
     return max(moment for moment in (*moments, record.asked.went_on_at) if moment is not None)

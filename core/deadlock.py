@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
+from core.clarification import agent_key
 from core.similarity import Sayings
 
-HUMAN = "human"
 _OTHERS = 8
 
 
@@ -44,11 +44,6 @@ class Deadlock:
 
 
 _Known = tuple[str, Wait]  # the key of who is asked, and the wait
-
-
-def agent_key(agent: str) -> str:
-    """The same for all spellings of an agent's name."""
-    return " ".join(agent.split()).casefold()
 
 
 class Waits:

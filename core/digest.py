@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from core.clarification import Clarification
-from core.transitions import US
+from core.clarification import US, Clarification
 
 _TOPIC = 120
 _TOP = 5

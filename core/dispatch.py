@@ -18,9 +18,8 @@ from typing import Any, Protocol
 
 from core.aaep import Kind
 from core.answers import from_text
-from core.clarification import Clarification, Decider, Entry, Option
+from core.clarification import Clarification, Decider, Entry, NotOpen, Option, agent_key, has_expired
 from core.clock import Clock, iso
-from core.deadlock import agent_key
 from core.errors import (
     AgentError,
     AnswerRejected,
@@ -29,14 +28,12 @@ from core.errors import (
     LedgerUnwritable,
     LockTimeout,
     NotFound,
-    NotOpen,
     ScopeViolation,
 )
 from core.escalation import escalation_words
 from core.index import Summary
 from core.ledger import FileLedger
 from core.router import Router
-from core.transitions import has_expired
 from core.workflow import Scopes, role_name
 
 _log = logging.getLogger("clarify.responders")

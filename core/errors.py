@@ -1,4 +1,4 @@
-"""Everything that core raises on purpose.
+"""Everything that core raises on purpose. Those that carry a record (*) stand in `core.clarification`, beside it.
 
     ClarifyError
     ├── NotFound            no such clarification
@@ -6,16 +6,16 @@
     │   └── TooLong             more characters than are allowed
     ├── ScopeViolation      an agent may not ask another, by its workflow
     │   └── BlockingNotAllowed  it may ask, but not wait
-    ├── MaxRoundsExceeded   asked further after the last round; people have it now
+    ├── MaxRoundsExceeded*  asked further after the last round; people have it now
     ├── AgentError          a responder gave no answer that can be used
     ├── AnswerRejected      the answer does not fit the question
     │   └── ConsentRefused      an action may be accepted, but not in this way
-    ├── NotOpen             the clarification takes no answer any more
-    │   ├── AlreadyAnswered     somebody was first
-    │   ├── Superseded          asked again since: the newer round takes the answer
-    │   └── Closed              resolved or abandoned without an answer
+    ├── NotOpen*            the clarification takes no answer any more
+    │   ├── AlreadyAnswered*    somebody was first
+    │   ├── Superseded*         asked again since: the newer round takes the answer
+    │   └── Closed*             resolved or abandoned without an answer
     ├── IllegalTransition   a status change that the protocol does not know
-    │   └── NotAnswered         asked further before there was an answer
+    │   └── NotAnswered*        asked further before there was an answer
     ├── LockTimeout         somebody else held the ledger for too long
     │   └── LedgersAway         the folder with all ledgers is not there
     ├── LedgerUnreadable    a ledger file did not parse and was set aside
@@ -28,10 +28,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from core.clarification import Clarification
 
 
 class ClarifyError(Exception):
@@ -73,18 +69,6 @@ class BlockingNotAllowed(ScopeViolation):
     """The same code: it is the same rule of the workflow that says no."""
 
 
-class MaxRoundsExceeded(ClarifyError):
-    """The question was written down and escalated: `record` is as it is now."""
-
-    code = "MAX_ROUNDS_EXCEEDED"
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(
-            f"{record.id} has used its {record.max_rounds} rounds; it was passed on to the person on call."
-        )
-        self.record = record
-
-
 class AgentError(ClarifyError):
     """The message says what the responder did, without what it was asked or answered."""
 
@@ -107,42 +91,11 @@ class ConsentRefused(AnswerRejected):
         )
 
 
-class NotOpen(ClarifyError):
-    """The clarification takes no answer any more. `record` is its state as found under the lock."""
-
-    code = "NOT_OPEN"
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(f"{record.id} is {record.status} and takes no answer.")
-        self.record = record
-
-
-class AlreadyAnswered(NotOpen):
-    code = "ALREADY_ANSWERED"
-
-
-class Superseded(NotOpen):
-    code = "SUPERSEDED"
-
-
-class Closed(NotOpen):
-    code = "CLOSED"
-
-
 class IllegalTransition(ClarifyError):
     code = "ILLEGAL_TRANSITION"
 
     def __init__(self, clarification_id: str, old: str, new: str) -> None:
         super().__init__(f"{clarification_id} cannot go from {old} to {new}.")
-
-
-class NotAnswered(IllegalTransition):
-    """The same code."""
-
-    def __init__(self, record: Clarification) -> None:
-        super().__init__(record.id, record.status, "pending")
-        self.args = (f"{record.id} is {record.status}: it can be asked further once it is answered.",)
-        self.record = record
 
 
 class LockTimeout(ClarifyError):

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from core.adoption import is_adoptable
 from core.book import Raw, parse
-from core.clarification import ID, Clarification
-from core.transitions import US
+from core.clarification import ID, US, Clarification
 
 FORGOTTEN = "(forgotten)"
 _MARK = "forgotten"
@@ -63,7 +61,7 @@ def is_of_session(item: object, session: str, producer: str | None = None) -> bo
 
 def is_unsettled(record: Clarification) -> bool:
     """Whether somebody still waits: for an answer, or for one that is on its way."""
-    return record.is_open or record.asked.reply == "sending" or is_adoptable(record)
+    return record.is_open or record.asked.reply == "sending" or record.is_adoptable
 
 
 def forgotten(item: object) -> Raw:

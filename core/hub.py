@@ -54,9 +54,9 @@ from typing import Self
 
 from core.aaep import whole_characters
 from core.answers import from_text
-from core.clarification import Answer, Ask, Clarification, Decider, Via, parse_id
+from core.clarification import Answer, Ask, Clarification, Decider, MaxRoundsExceeded, Via, parse_id
 from core.clock import Clock, SystemClock
-from core.errors import LockTimeout, MaxRoundsExceeded
+from core.errors import LockTimeout
 from core.escalation import escalation_words
 from core.ledger import FileLedger
 from core.request import Request, check_question, check_reason

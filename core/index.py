@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from core.aaep import whole_characters
-from core.adoption import is_adoptable
 from core.clarification import DONE, Clarification, ReplyState, Status, Why
 from core.ledger import Raw, digest, dump, parse
 
@@ -93,7 +92,7 @@ def summarize(record: Clarification) -> Summary:
         agent_id=whole_characters(asked.agent_id or record.from_),
         session_id=_whole(asked.session_id),
         reply=asked.reply,
-        adoptable=is_adoptable(record),
+        adoptable=record.is_adoptable,
         from_=whole_characters(record.from_),
         to=whole_characters(record.to),
         topic=whole_characters(record.topic[:TOPIC_LIMIT]),

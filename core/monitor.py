@@ -1,5 +1,9 @@
 """What the monitor finds: clarifications that time makes due, that go round in circles or wait for each other.
 
+Time: when its SLA passes first, the answerers are nudged and `stale_after` is renewed; when it passes again, the
+clarification is escalated. Within a question's own timeout the nudge comes at half of it at the latest, and the
+escalation at three quarters.
+
 Pure: no clock, no files. What is found is acted on through the router, which decides again under the ledger's lock.
 The cost of a look grows with what changed and what is due, not with what is there.
 """
@@ -11,22 +15,86 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from core.attention import next_call
-from core.clarification import Clarification, Entry
-from core.deadlock import HUMAN, Flips, Wait, Waits, agent_key
+from core.clarification import (
+    HUMAN,
+    US,
+    Clarification,
+    Entry,
+    agent_key,
+    escalation_limit,
+    nudge_limit,
+)
+from core.deadlock import Flips, Wait, Waits
 from core.index import Summary
 from core.similarity import Sayings, says_again
-from core.transitions import US
 
+_NEVER = datetime.max.replace(tzinfo=UTC)
+Seen = Clarification | Summary  # both say what time makes of it
 FindingKind = Literal["due", "stuck", "deadlocked"]
 _NAMED = 6
 _NAME = 40
 # Answers that say nothing without their question: that two of them are alike means nothing.
 _BARE = frozenset({"yes", "no", "y", "n", "ok", "okay", "true", "false"})
 _NOT_TAKEN = frozenset({"sending", "refused", "too_late"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What falls due, and when."""
+
+    kind: Literal["nudge", "escalate", "expire"]
+    at: datetime
+
+
+def next_call(seen: Seen, sla: timedelta) -> Call | None:
+    """The earliest thing that time will make of it, if nothing else happens; None: nothing ever."""
+    if not seen.is_open:
+        return None
+    expires = seen.expires_at
+    chase = None if seen.status == "escalated" else _chase(seen, sla)
+    if expires is not None and (chase is None or expires <= chase.at):
+        return Call("expire", expires)
+    return chase
+
+
+def due_call(seen: Seen, sla: timedelta, now: datetime) -> Call | None:
+    """What is to be done at `now`, None if nothing is due.
+
+    One whose time has run out is not nudged any more, though nobody was there to do it when that was due.
+    """
+    if seen.is_open and seen.expires_at is not None and seen.expires_at <= now:
+        return Call("expire", seen.expires_at)
+    call = next_call(seen, sla)
+    return call if call is not None and call.at <= now else None
+
+
+def _chase(seen: Seen, sla: timedelta) -> Call:
+    """A record that another implementation already calls `stale` was nudged by nobody: it is as a pending one."""
+    if seen.nudges == 0:
+        return Call(
+            "nudge",
+            _earlier(
+                seen.stale_after or _later(seen.asked_last, sla),
+                nudge_limit(seen.asked_last, seen.expires_at),
+            ),
+        )
+    stale = seen.stale_after or _later(seen.asked_last, 2 * sla)
+    return Call("escalate", _earlier(stale, escalation_limit(seen.asked_last, seen.expires_at)))
+
+
+def _earlier(at: datetime, limit: datetime | None) -> datetime:
+    return at if limit is None else min(at, limit)
+
+
+def _later(at: datetime, delta: timedelta) -> datetime:
+    """At the end of time, which another implementation may write for "never", there is no later."""
+    try:
+        return at + delta
+    except OverflowError:
+        return _NEVER
 
 
 @dataclass(frozen=True, slots=True)

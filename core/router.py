@@ -7,26 +7,49 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
-from core.adoption import claim_of, is_misnamed, renamed, settled_claim
-from core.clarification import DONE, Answer, Ask, Clarification, Decider, ReplyState, parse_id
-from core.clock import Clock
-from core.deadlock import agent_key
-from core.errors import BadInput, Closed, MaxRoundsExceeded, NotAnswered, NotOpen, Superseded
-from core.escalation import escalation_words
-from core.ledger import LOCK_TIMEOUT, Book, Ledger
-from core.matters import gone_round, is_known, is_same_matter, is_with_people
-from core.sessions import SessionNews, after_event, concerns, of_session, settled
-from core.steering import Steering, check_consent, check_length
-from core.transitions import (
+from core.clarification import (
+    DONE,
+    Answer,
+    Ask,
+    Clarification,
+    Closed,
+    Decider,
+    MaxRoundsExceeded,
+    NotAnswered,
+    NotOpen,
+    ReplyState,
+    Superseded,
     abandoned,
+    agent_key,
     answered,
     escalated,
-    followed_up,
     has_expired,
     held_back,
     opened,
+    parse_id,
     reply_settled,
 )
+from core.clock import Clock
+from core.errors import BadInput
+from core.escalation import escalation_words
+from core.ledger import LOCK_TIMEOUT, Book, Ledger
+from core.matching import (
+    SessionNews,
+    after_event,
+    claim_of,
+    concerns,
+    followed_up,
+    gone_round,
+    is_known,
+    is_misnamed,
+    is_same_matter,
+    is_with_people,
+    of_session,
+    renamed,
+    settled,
+    settled_claim,
+)
+from core.steering import Steering, check_consent, check_length
 
 _T = TypeVar("_T")
 Changed = Callable[[Clarification], None]

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from core.attention import Call, due_call
 from core.book import Book
-from core.clarification import Answer, Clarification, Decider, Holder, Why, parse_id
-from core.clock import Clock
-from core.errors import Closed, ConsentRefused, NotOpen, TooLong
-from core.escalation import escalation_words
-from core.transitions import (
+from core.clarification import (
     US,
+    Answer,
+    Clarification,
+    Closed,
+    Decider,
+    Holder,
+    NotOpen,
+    Why,
     abandoned,
     answered,
     check_open,
@@ -22,9 +24,14 @@ from core.transitions import (
     handed,
     has_expired,
     nudged,
+    parse_id,
     resolved_by_hand,
     taken,
 )
+from core.clock import Clock
+from core.errors import ConsentRefused, TooLong
+from core.escalation import escalation_words
+from core.monitor import Call, due_call
 
 BODY_LIMIT = 2000
 _T = TypeVar("_T")

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from watchfiles import awatch
 
-from core.adoption import decided_elsewhere
-from core.clarification import DONE, Clarification, Entry
-from core.errors import Closed, Superseded
+from core.clarification import DONE, Clarification, Closed, Entry, Superseded
 
 _log = logging.getLogger("clarify.ledger")
 _STEP, _DEBOUNCE = 20, 200  # ms: how long more of the same is waited for
@@ -72,7 +70,7 @@ def answer_of(record: Clarification, round: int | None = None) -> Entry | None: 
         return answers[-1] if answers else None
     if record.is_open or (round is not None and round > record.round):
         return None
-    return decided_elsewhere(record) or record.answer
+    return record.answering_entry or record.answer
 
 
 def has_answer(record: Clarification, round: int) -> bool:  # noqa: A002 - the protocol's word

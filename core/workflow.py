@@ -24,8 +24,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from core.clarification import LONGEST_SLA
-from core.deadlock import HUMAN, agent_key
+from core.clarification import HUMAN, LONGEST_SLA, agent_key
 from core.errors import BlockingNotAllowed, ScopeViolation
 
 _log = logging.getLogger("clarify.workflow")

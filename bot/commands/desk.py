@@ -20,7 +20,8 @@ from bot.errors import SlackError, StorageUnavailable
 from bot.listing import Listing, said
 from bot.ports import Place
 from bot.render import Message
-from core.errors import ClarifyError, IllegalTransition, NotOpen
+from core.clarification import NotOpen
+from core.errors import ClarifyError, IllegalTransition
 
 _log = logging.getLogger("clarify.commands")
 

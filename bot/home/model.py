@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from bot.audience import Audience, audience_of
 from bot.home.codec import Section
 from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet, ReadyLine
-from core.deadlock import HUMAN
+from core.clarification import HUMAN
 from core.index import Summary
 
 _T = TypeVar("_T")

@@ -21,9 +21,9 @@ from bot.paging.model import Incident
 from bot.paging.ports import Change, HandModal, Holding, Records
 from bot.paging.words import Announcer, many, said_handed, said_taken, taken_words
 from bot.ports import Place
-from core.clarification import Clarification, Holder, parse_id
+from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError, LockTimeout, NotFound, NotOpen
+from core.errors import ClarifyError, LockTimeout, NotFound
 from core.escalation import Handed, NotMine, Snoozed, Taken, quiet_until
 
 _log = logging.getLogger("clarify.paging")

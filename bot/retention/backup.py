@@ -22,12 +22,11 @@ from bot.errors import BackupError
 from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
 from core.archive import FOLDER
 from core.book import decode, parse
-from core.clarification import Clarification
+from core.clarification import US, Clarification
 from core.files import is_odd, make_folder, make_private, read_regular, replacing, sync_folder
 from core.folder import HIGHEST, issue_in
 from core.forgetting import FORGOTTEN
 from core.seal import NAME as KEY
-from core.transitions import US
 from core.upkeep import Upkeep
 
 _BUSY_SECONDS = 10.0

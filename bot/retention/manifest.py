@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bot.errors import BackupError
-from core.fields import Moment
+from core.clarification import Moment
 
 NAME = "manifest.json"
 DATABASE = "clarify.db"

@@ -11,7 +11,7 @@ from typing import Any
 from bot.settings.model import Configuration
 from bot.settings.problems import Problem, tables
 from bot.settings.values import is_loopback
-from core.deadlock import agent_key
+from core.clarification import agent_key
 
 
 def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:

@@ -30,7 +30,7 @@ from bot.settings.table import (
 )
 from bot.settings.values import file_mode, glob, is_loopback, listen_address, role, url_host
 from bot.settings.webhooks import WebhookSettings
-from core.deadlock import HUMAN, agent_key
+from core.clarification import HUMAN, agent_key
 from core.workflow import Speaker
 
 Role = Annotated[str, AfterValidator(role)]

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ValidationInfo
 
-from core.deadlock import HUMAN, agent_key
+from core.clarification import HUMAN, agent_key
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")

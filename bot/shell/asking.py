@@ -9,8 +9,7 @@ from bot.shell.finding import by_id
 from bot.shell.presence import bot_runs
 from bot.shell.waiting import is_served_here
 from bot.shell.words import given
-from core.clarification import Clarification
-from core.deadlock import HUMAN, agent_key
+from core.clarification import HUMAN, Clarification, agent_key
 from core.errors import BadInput
 from core.hub import Request
 

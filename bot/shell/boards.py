@@ -13,8 +13,8 @@ from bot import inert
 from bot.shell.sheet import Cell, Column, Table
 from bot.shell.times import when
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
+from core.clarification import HUMAN, agent_key
 from core.clock import iso
-from core.deadlock import HUMAN, agent_key
 from core.index import Summary
 
 STATUS_FILE = "agent-status.json"

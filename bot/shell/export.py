@@ -8,10 +8,9 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from bot.shell.shelf import ledgers
-from core.clarification import Aaep, Clarification, Entry
+from core.clarification import US, Aaep, Clarification, Entry
 from core.clock import iso
 from core.ledger import FileLedger
-from core.transitions import US
 
 Line = dict[str, object]
 _UNKNOWN = Aaep(kinds=())

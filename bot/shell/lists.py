@@ -52,8 +52,7 @@ def list_(
 
     async def work(shell: Shell) -> None:
         from bot.shell.finding import everywhere, has_status, issue_of
-        from core.clarification import OPEN
-        from core.deadlock import agent_key
+        from core.clarification import OPEN, agent_key
         from core.errors import BadInput
 
         only = issue if name is None else issue_of(name)
@@ -104,7 +103,7 @@ def mine(
     async def work(shell: Shell) -> None:
         from bot.shell import words
         from bot.shell.finding import everywhere, is_open
-        from core.deadlock import agent_key
+        from core.clarification import agent_key
 
         wanted = words.role(role)
         agents = {

@@ -11,9 +11,9 @@ from bot.rounds import BLANK, round_of
 from bot.shell.sheet import Cell, Column, Part, Table
 from bot.shell.times import exact, relative, when
 from core import answers
-from core.adoption import author_of
 from core.clarification import Clarification, Entry, Status
 from core.clock import iso
+from core.matching import author_of
 from core.waiting import answer_of
 
 _STYLES: dict[Status, str] = {

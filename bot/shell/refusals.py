@@ -7,7 +7,7 @@ from datetime import datetime
 from bot import inert
 from bot.rounds import Round, closed_words, round_of, sentence
 from bot.shell.times import relative
-from core.errors import NotOpen, Superseded
+from core.clarification import NotOpen, Superseded
 
 _QUOTED = 200
 

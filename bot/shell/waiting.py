@@ -11,8 +11,7 @@ from bot.errors import ConfigurationError
 from bot.shell.desk import Shell
 from bot.shell.presence import bot_runs
 from bot.shell.running import WaitedTooLong
-from core.clarification import Clarification
-from core.deadlock import agent_key
+from core.clarification import Clarification, agent_key
 from core.errors import AgentError
 from core.hub import answer_of
 from core.index import summarize

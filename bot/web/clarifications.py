@@ -21,8 +21,7 @@ from bot.web.listing import Ledgers, page
 from bot.web.server import stopping_of
 from core import request as asking
 from core.book import digest, dump
-from core.clarification import DONE, Clarification
-from core.deadlock import HUMAN, agent_key
+from core.clarification import DONE, HUMAN, Clarification, agent_key
 from core.errors import NotFound, ScopeViolation
 from core.waiting import answer_of
 from core.workflow import Speaker

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bot.errors import StorageUnavailable
+from core.clarification import MaxRoundsExceeded, NotOpen
 from core.errors import (
     AgentError,
     AnswerRejected,
@@ -25,9 +26,7 @@ from core.errors import (
     LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
-    MaxRoundsExceeded,
     NotFound,
-    NotOpen,
     ScopeViolation,
     StatusUnavailable,
 )

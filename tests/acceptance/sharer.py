@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core.answers import from_text
-from core.clarification import Ask, Clarification, Decider
+from core.clarification import Ask, Clarification, Decider, NotOpen, opened
 from core.clock import SystemClock
-from core.errors import ClarifyError, NotOpen
+from core.errors import ClarifyError
 from core.ledger import LOCK_TIMEOUT, Book, FileLedger
 from core.router import Router
-from core.transitions import opened
 
 PATIENCE = 10.0
 SLA = timedelta(minutes=30)

@@ -17,8 +17,7 @@ from bot.ports import Place
 from bot.settings import parse_settings
 from bot.settings.load import prepare_folders
 from core.answers import from_text
-from core.clarification import Clarification, Decider
-from core.errors import NotOpen
+from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, Post
 from tests.acceptance.week_plan import (

@@ -13,8 +13,17 @@ from bot.delivery.store import Store
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
 from core.book import digest, dump, encode
-from core.clarification import Answer, Ask, Clarification, Decider
-from core.transitions import answered, nudged, opened, reply_settled, resolved
+from core.clarification import (
+    Answer,
+    Ask,
+    Clarification,
+    Decider,
+    answered,
+    nudged,
+    opened,
+    reply_settled,
+    resolved,
+)
 from tests.bench.stage import Stage, configured
 
 PRODUCER = "planner"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bot.audience import Audiences
 from bot.settings import ResponderSettings, RouteSettings
-from core.deadlock import HUMAN
+from core.clarification import HUMAN
 
 
 @dataclass

@@ -12,8 +12,17 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from core.aaep import KINDS, Event, parse_event
-from core.clarification import Answer, Ask, Clarification, CloseReason, Decider
-from core.transitions import abandoned, answered, opened, reply_settled
+from core.clarification import (
+    Answer,
+    Ask,
+    Clarification,
+    CloseReason,
+    Decider,
+    abandoned,
+    answered,
+    opened,
+    reply_settled,
+)
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)

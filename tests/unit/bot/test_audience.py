@@ -8,9 +8,8 @@ import pytest
 from bot.audience import Audience, Group, audience_of, shows_card
 from bot.ports import Thread
 from bot.settings import ResponderSettings, RouteSettings
-from core.clarification import Clarification
+from core.clarification import Clarification, opened
 from core.index import Index, session_of, summarize
-from core.transitions import opened
 from tests.unit.bot.audiences import audiences
 from tests.unit.core.records import NOW, SLA, ask, record
 

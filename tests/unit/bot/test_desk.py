@@ -10,20 +10,18 @@ from bot.codec import Press
 from bot.desk import PEOPLE_UNKNOWN, Desk, Person, Reaction, explained
 from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.ports import Place
-from core.clarification import Answer, Clarification, Decider
-from core.errors import (
+from core.clarification import (
     AlreadyAnswered,
-    AnswerRejected,
-    BadInput,
+    Answer,
+    Clarification,
     Closed,
-    LedgerUnwritable,
-    LockTimeout,
-    NotFound,
+    Decider,
     Superseded,
-    TooLong,
+    abandoned,
+    answered,
 )
+from core.errors import AnswerRejected, BadInput, LedgerUnwritable, LockTimeout, NotFound, TooLong
 from core.index import Index
-from core.transitions import abandoned, answered
 from tests.clocks import ManualClock
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.strategies import record_of

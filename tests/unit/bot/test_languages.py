@@ -20,8 +20,8 @@ from bot.paging.codec import PagePress
 from bot.render import Message, Renderer
 from bot.toollines import ToolLine
 from core.aaep import Event, parse_event
-from core.clarification import Answer, Clarification, Decider, Entry
-from core.transitions import abandoned, answered, followed_up
+from core.clarification import Answer, Clarification, Decider, Entry, abandoned, answered
+from core.matching import followed_up
 from tests.unit.bot.judges import walk
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from bot.monitoring import Watchman
-from core.clarification import Answer, Clarification, parse_id
-from core.errors import Closed
+from core.clarification import Answer, Clarification, Closed, parse_id
 from core.index import Summary, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor

@@ -22,11 +22,10 @@ from bot.delivery.wishes import Wish, Wishes
 from bot.errors import StorageUnavailable
 from bot.render import Message, Renderer
 from bot.settings import ResponderSettings, RouteSettings
-from core.clarification import Answer, Clarification, Decider
+from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
 from core.errors import LockTimeout
 from core.index import Index, summarize
 from core.ledger import Book, FileLedger
-from core.transitions import abandoned, answered, escalated, nudged
 from tests.clocks import ManualClock, until
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.judges import judge_message, labels, shown

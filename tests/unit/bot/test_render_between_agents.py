@@ -9,8 +9,7 @@ import pytest
 
 from bot import phrases
 from bot.render import Message, Renderer
-from core.clarification import Answer, Clarification, Decider, Entry
-from core.transitions import answered, escalated
+from core.clarification import Answer, Clarification, Decider, Entry, answered, escalated
 from tests.unit.bot.judges import judge_message, shown
 from tests.unit.bot.strategies import NOW, record_of
 

@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 
 from bot.render import Message, Renderer
-from core.clarification import Answer, Clarification, CloseReason, Decider, Entry, ReplyState
-from core.transitions import abandoned, answered, followed_up, reply_settled, resolved
+from core.clarification import (
+    Answer,
+    Clarification,
+    CloseReason,
+    Decider,
+    Entry,
+    ReplyState,
+    abandoned,
+    answered,
+    reply_settled,
+    resolved,
+)
+from core.matching import followed_up
 from tests.unit.bot.judges import judge_message, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 

@@ -18,10 +18,9 @@ from bot.rounds import Verbosity
 from bot.submission import SubmissionErrors, read_submission
 from core import answers
 from core.aaep import Confirmation
-from core.clarification import Answer, Clarification, Decider
+from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from core.transitions import abandoned, answered, escalated, nudged
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
 

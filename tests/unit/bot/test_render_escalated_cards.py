@@ -7,9 +7,19 @@ import pytest
 
 from bot import phrases
 from bot.render import Message, Renderer
-from core.clarification import Answer, Clarification, Decider, Holder, Why
+from core.clarification import (
+    Answer,
+    Clarification,
+    Decider,
+    Holder,
+    Why,
+    abandoned,
+    answered,
+    escalated,
+    handed,
+    taken,
+)
 from core.escalation import escalation_words
-from core.transitions import abandoned, answered, escalated, handed, taken
 from tests.unit.bot.judges import judge_message, labels, shown
 from tests.unit.bot.strategies import NOW, record_of
 

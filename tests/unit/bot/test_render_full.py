@@ -6,8 +6,8 @@ from typing import Any
 
 from bot.codec import Press
 from bot.render import Message, Renderer
-from core.clarification import Answer, Clarification, Decider
-from core.transitions import abandoned, answered, followed_up
+from core.clarification import Answer, Clarification, Decider, abandoned, answered
+from core.matching import followed_up
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 

@@ -24,10 +24,20 @@ from bot import webhooks
 from bot.delivery.store import Store
 from bot.settings.webhooks import signing_key
 from bot.webhooks import Endpoint, Webhooks
-from core.clarification import Answer, Ask, Clarification, Decider
+from core.clarification import (
+    Answer,
+    Ask,
+    Clarification,
+    Decider,
+    abandoned,
+    answered,
+    escalated,
+    nudged,
+    opened,
+    resolved,
+)
 from core.index import summarize
 from core.ledger import FileLedger, Raw
-from core.transitions import abandoned, answered, escalated, nudged, opened, resolved
 from tests.clocks import START, ManualClock, until
 
 ID = "CLR-42-001"

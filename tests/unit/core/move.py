@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from core.answers import from_text
-from core.clarification import Answer, Clarification, Decider
-from core.errors import ClarifyError, NotOpen
+from core.clarification import Answer, Clarification, Decider, NotOpen
+from core.errors import ClarifyError
 from tests.unit.core.parties import Party
 from tests.unit.core.witness import DONE, OPEN, Raw, Witness, when
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from core import aaep
 from core.aaep import Choice, Kind
-from core.clarification import Ask, ReplyState
+from core.clarification import Ask, MaxRoundsExceeded, ReplyState
 from core.clock import iso
-from core.errors import ClarifyError, MaxRoundsExceeded
+from core.errors import ClarifyError
 from core.hub import Request
 from core.router import SessionNews
 from tests.unit.core import other_hand

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from core.clarification import Ask, Clarification, Decider
-from core.transitions import opened
+from core.clarification import Ask, Clarification, Decider, opened
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)

@@ -12,11 +12,18 @@ from typing import Any
 import pytest
 
 from core.archive import closed_at, is_over
-from core.clarification import Answer, Clarification
-from core.errors import AlreadyAnswered, LockTimeout
+from core.clarification import (
+    AlreadyAnswered,
+    Answer,
+    Clarification,
+    abandoned,
+    answered,
+    reply_settled,
+    resolved,
+)
+from core.errors import LockTimeout
 from core.ledger import Book, FileLedger, Raw, dump, parse
 from core.router import Router
-from core.transitions import abandoned, answered, reply_settled, resolved
 from tests.clocks import ManualClock
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 

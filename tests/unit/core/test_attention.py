@@ -10,13 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.attention import Call, due_call, escalation_limit, next_call, nudge_limit
-from core.clarification import Answer, Clarification, Entry, Holder, Status
-from core.errors import AlreadyAnswered, Closed, IllegalTransition
+from core.clarification import (
+    AlreadyAnswered,
+    Answer,
+    Clarification,
+    Closed,
+    Entry,
+    Holder,
+    Status,
+    abandoned,
+    answered,
+    escalated,
+    handed,
+    nudged,
+    opened,
+    taken,
+)
+from core.errors import IllegalTransition
 from core.index import Summary, summarize
 from core.ledger import dump, parse
+from core.matching import followed_up
+from core.monitor import Call, due_call, next_call
 from core.steering import done
-from core.transitions import abandoned, answered, escalated, followed_up, handed, nudged, opened, taken
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 MINUTE = timedelta(minutes=1)
@@ -155,7 +170,6 @@ def test_the_end_of_time_is_no_error() -> None:
     entry = record().thread[0].model_copy(update={"timestamp": end})
     never = record().model_copy(update={"thread": (entry,), "stale_after": None, "aaep": None})
     assert next_call(never, SLA) == Call("nudge", end)
-    assert (nudge_limit(never), escalation_limit(never)) == (None, None)
 
 
 @pytest.mark.parametrize("status", ["answered", "resolved", "abandoned", "escalated"])

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from core import transitions
+from core import clarification as transitions
 from core.bus import Answered, Bus, Escalated, LifecycleEvent, Requested, Resolved, Stale, lifecycle
 from core.clarification import Answer, Clarification
 from core.index import Summary, summarize
+from core.matching import followed_up
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 LATER = NOW + timedelta(minutes=5)
@@ -100,7 +101,7 @@ def escalate(of: Clarification) -> Clarification:
 
 
 def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
-    return transitions.followed_up(of, ask(), at, SLA)
+    return followed_up(of, ask(), at, SLA)
 
 
 OPEN = record()

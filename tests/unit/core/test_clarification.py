@@ -9,23 +9,26 @@ from typing import get_args
 
 import pytest
 
-from core.adoption import adopted, is_adoptable, reopened
 from core.book import dump, parse
-from core.clarification import Answer, Clarification, Status, parse_id
-from core.errors import AlreadyAnswered, BadInput, ClarifyError, Closed, IllegalTransition
-from core.index import summarize
-from core.matters import is_known, is_same_matter
-from core.transitions import (
+from core.clarification import (
+    AlreadyAnswered,
+    Answer,
+    Clarification,
+    Closed,
+    Status,
     abandoned,
     answered,
-    followed_up,
     has_expired,
     nudged,
     opened,
+    parse_id,
     reply_settled,
     resolved,
     went_on,
 )
+from core.errors import BadInput, ClarifyError, IllegalTransition
+from core.index import summarize
+from core.matching import adopted, followed_up, is_known, is_same_matter, reopened
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
 
 LATER = NOW + timedelta(minutes=5)
@@ -275,7 +278,7 @@ def foreign_answer(
     ],
 )
 def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: bool) -> None:
-    assert is_adoptable(first) is adoptable
+    assert first.is_adoptable is adoptable
 
 
 @pytest.mark.parametrize(
@@ -307,7 +310,7 @@ def test_reopened_waits_for_another_answer() -> None:
     after = reopened(foreign_answer(record(), "resolved"), LATER, SLA)
     assert (after.status, after.round, after.resolved_at, after.answer) == ("pending", 2, None, None)
     assert after.question == "Deploy to production?"
-    assert not is_adoptable(after)
+    assert not after.is_adoptable
     assert answered(after, YES, ADE, LATER).answer is not None
 
 
@@ -316,7 +319,7 @@ def test_reopened_after_its_last_round_is_passed_on_to_people() -> None:
     after = reopened(last, LATER, SLA)
     assert (after.status, after.round, after.asked.escalated_for) == ("escalated", 5, "rounds exhausted")
     assert (after.answer, after.question, after.resolved_at) == (None, "Deploy to production?", None)
-    assert not is_adoptable(after)
+    assert not after.is_adoptable
     assert after.revision > last.revision
     assert answered(after, YES, ADE, LATER).status == "resolved"
 

@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 
 from core import answers
 from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
-from core.adoption import adopted, decided_elsewhere, is_adoptable
 from core.book import dump, parse
-from core.clarification import Answer, Ask, Clarification, Decider
+from core.clarification import Answer, Ask, Clarification, Decider, answered, new_entry, reply_settled
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from core.matters import is_known, is_same_matter
+from core.matching import adopted, is_known, is_same_matter
 from core.monitor import repetitions
-from core.transitions import answered, new_entry, reply_settled
 from tests.unit.core.records import ADE, NOW, ask, record
 
 SCHEMA = json.loads(
@@ -274,8 +272,8 @@ def test_answer_of_another_implementation_is_taken_only_in_its_own_word() -> Non
             "thread": (*waiting.thread, new_entry(1, "lead", "answer", "reject: no", NOW)),
         }
     )
-    entry = decided_elsewhere(told)
-    assert is_adoptable(told)
+    entry = told.answering_entry
+    assert told.is_adoptable
     assert entry is not None
     after = adopted(told, answers.from_text(told.asked, entry.body), entry)
     assert (after.asked.response, after.asked.rationale, after.asked.decided_by) == (

@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from core.answers import from_text
-from core.clarification import Ask, Clarification, parse_id
+from core.clarification import Ask, Clarification, opened, parse_id
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, inquiry_of
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
 from core.ledger import FileLedger, dump
 from core.router import Router
-from core.transitions import opened
 from core.workflow import Scopes
 from tests.clocks import ManualClock, until
 from tests.unit.core.records import ADE, NOW, SLA, ask

@@ -17,18 +17,8 @@ from typing import Any
 import pytest
 
 from core import hub as hub_module
-from core.clarification import Clarification, Decider
-from core.errors import (
-    AlreadyAnswered,
-    BadInput,
-    ClarifyError,
-    Closed,
-    LedgerUnreadable,
-    LockTimeout,
-    MaxRoundsExceeded,
-    NotAnswered,
-    ScopeViolation,
-)
+from core.clarification import AlreadyAnswered, Clarification, Closed, Decider, MaxRoundsExceeded, NotAnswered
+from core.errors import BadInput, ClarifyError, LedgerUnreadable, LockTimeout, ScopeViolation
 from core.hub import Hub, Request
 from core.ledger import FileLedger
 from core.router import Router

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from core import waiting
-from core.clarification import Decider
-from core.errors import Closed, LedgerUnreadable, NotFound, Superseded
+from core.clarification import Closed, Decider, Superseded
+from core.errors import LedgerUnreadable, NotFound
 from core.hub import Hub, Request, answer_of
 from core.ledger import FileLedger
 from tests.clocks import until

@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from core.adoption import reopened
-from core.clarification import Answer, Clarification, Entry
-from core.index import Summary, summarize
-from core.monitor import Finding, Monitor, repetitions
-from core.transitions import (
+from core.clarification import (
+    Answer,
+    Clarification,
+    Entry,
     abandoned,
     answered,
     escalated,
-    followed_up,
     nudged,
     reply_settled,
     resolved,
 )
+from core.index import Summary, summarize
+from core.matching import followed_up, reopened
+from core.monitor import Finding, Monitor, repetitions
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 ORDER = ("architect", "engineer", "reviewer")

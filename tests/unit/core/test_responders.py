@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from core.aaep import Choice
-from core.clarification import Answer
+from core.clarification import Answer, answered
 from core.dispatch import inquiry_of
-from core.transitions import answered, followed_up
+from core.matching import followed_up
 from core.workflow import role_name
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 

@@ -17,21 +17,23 @@ import pytest
 from core import aaep
 from core.aaep import Choice
 from core.answers import from_free_text, from_text
-from core.clarification import Answer, Ask, Clarification, ReplyState
-from core.errors import (
+from core.clarification import (
     AlreadyAnswered,
-    AnswerRejected,
-    BadInput,
+    Answer,
+    Ask,
+    Clarification,
     Closed,
-    LockTimeout,
     NotAnswered,
-    NotFound,
+    ReplyState,
     Superseded,
-    TooLong,
+    abandoned,
+    answered,
+    reply_settled,
+    went_on,
 )
+from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import FileLedger, dump
 from core.router import Router, SessionNews, after_event
-from core.transitions import abandoned, answered, reply_settled, went_on
 from tests.clocks import ManualClock
 from tests.unit.core.holding import rival_holds
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
@@ -134,7 +136,7 @@ from pathlib import Path
 from core.answers import from_text
 from core.clarification import Answer, Decider
 from core.clock import SystemClock
-from core.errors import AlreadyAnswered
+from core.clarification import AlreadyAnswered
 from core.ledger import FileLedger
 from core.router import Router
 async def main():

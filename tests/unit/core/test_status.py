@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from core import transitions
+from core import clarification as transitions
 from core.agents import AgentState, StatusFile, StatusKeeper
 from core.clarification import Answer, Clarification, Decider
 from core.index import summarize

@@ -17,20 +17,11 @@ from hypothesis import strategies as st
 
 from core import aaep
 from core.answers import from_text
-from core.attention import Call, due_call, next_call
 from core.book import decode, encode
-from core.clarification import TRANSITIONS, Answer, Clarification, Holder
-from core.errors import (
-    AlreadyAnswered,
-    AnswerRejected,
-    BadInput,
-    Closed,
-    LockTimeout,
-    NotFound,
-    NotOpen,
-    TooLong,
-)
+from core.clarification import TRANSITIONS, AlreadyAnswered, Answer, Clarification, Closed, Holder, NotOpen
+from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import LOCK_TIMEOUT, Book, FileLedger, Raw, dump, parse
+from core.monitor import Call, due_call, next_call
 from core.router import Router, SessionNews
 from tests.clocks import ManualClock
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record

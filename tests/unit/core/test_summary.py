@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.aaep import Choice
-from core.clarification import Answer, Clarification, Why
+from core.clarification import Answer, Clarification, Why, answered
 from core.escalation import WORDS_LIMIT, escalation_words
-from core.transitions import answered, followed_up
+from core.matching import followed_up
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 LATER = NOW + timedelta(minutes=5)

@@ -12,9 +12,8 @@ from bot.errors import BadPress
 from bot.listing import LINES, PAGE_SIZE, Listing, Offer, board, listing, page_of, row, said, unread
 from bot.render import Renderer
 from core.agents import SessionFact
-from core.clarification import Clarification, Holder
+from core.clarification import Clarification, Holder, escalated, taken
 from core.index import Summary
-from core.transitions import escalated, taken
 from tests.unit.bot.judges import judge_message, labels, shown
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
 from tests.unit.bot.strategies import words as hostile

@@ -14,8 +14,8 @@ from bot.assembly import Assembly
 from bot.delivery.messages import Fresh
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
+from core.clarification import escalated
 from core.index import summarize
-from core.transitions import escalated
 from tests.clocks import ManualClock, until
 from tests.unit.bot.slack.kit import settings
 from tests.unit.core.records import NOW, record

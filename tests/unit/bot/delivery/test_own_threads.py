@@ -18,10 +18,9 @@ from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wish, Wishes
 from bot.render import Message, Renderer
-from core.clarification import Clarification
+from core.clarification import Clarification, escalated
 from core.index import Index, summarize
 from core.ledger import FileLedger
-from core.transitions import escalated
 from tests.clocks import ManualClock
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.delivery.test_messenger import Slack

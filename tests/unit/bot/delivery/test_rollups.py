@@ -10,9 +10,8 @@ import pytest
 from bot.audience import Audiences, Group
 from bot.delivery.rollups import LIMIT, Rollups
 from bot.settings import ResponderSettings, RouteSettings
-from core.clarification import Answer
+from core.clarification import Answer, answered
 from core.index import Index, Summary, summarize
-from core.transitions import answered
 from tests.unit.bot.audiences import audiences
 from tests.unit.core.records import ADE, NOW, record
 

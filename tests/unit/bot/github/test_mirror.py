@@ -7,9 +7,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.github.plan import ACTIVE, STALE
-from core.clarification import Clarification
+from core.clarification import Clarification, abandoned, nudged, resolved
 from core.index import summarize
-from core.transitions import abandoned, nudged, resolved
 from tests.unit.bot.github.fake import TOKEN, Fault
 from tests.unit.bot.github.world import SLA, World
 

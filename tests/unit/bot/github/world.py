@@ -13,10 +13,9 @@ from pydantic import SecretStr
 from bot.delivery.store import Store
 from bot.github.mirror import GithubMirror
 from bot.settings.github import GithubSettings
-from core.clarification import Answer, Ask, Clarification, Decider
+from core.clarification import Answer, Ask, Clarification, Decider, answered, escalated, opened
 from core.index import summarize
 from core.ledger import FileLedger
-from core.transitions import answered, escalated, opened
 from tests.clocks import ManualClock, until
 from tests.unit.bot.github.fake import PREFIX, TOKEN, Github
 

@@ -12,11 +12,11 @@ from bot.home.gathering import Answers, Gathering, Questions, answered
 from bot.home.sources import duties_of, fleet_of
 from core.agents import SessionFact
 from core.clarification import Answer, Clarification
+from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.router import Router
-from core.transitions import answered as with_answer
 from tests.clocks import START
 from tests.unit.bot.home.parties import summary
 from tests.unit.core.records import ADE, NOW, ask, record

@@ -13,10 +13,9 @@ import pytest
 from bot.delivery.retained import Retained
 from bot.delivery.store import Store
 from bot.retention.keeping import Retention
-from core.clarification import Clarification
+from core.clarification import Clarification, abandoned
 from core.index import Index, summarize
 from core.ledger import FileLedger
-from core.transitions import abandoned
 from tests.clocks import ManualClock, until
 from tests.unit.core.records import NOW, record
 
