@@ -12,7 +12,6 @@ from bot.audience import Group
 from bot.binding import Binding
 from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish
 from bot.delivery.delivery import Delivery
-from bot.delivery.gateway import Gateway
 from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.inbox import SqliteInbox
 from bot.delivery.memory import SqliteSlackMemory
@@ -44,11 +43,11 @@ from bot.producers.hub import Producers
 from bot.protocol import AgentDesk
 from bot.retention.upkeep import Keeping
 from bot.settings import ProducerSettings, Settings
-from bot.slack.calls import ask
 from bot.slack.door import SlackDoor
 from bot.slack.gate import Gate
 from bot.slack.unread import PATIENCE
 from bot.slack.wiring import Ports
+from bot.slackapi import Gateway, ask
 from bot.watching import LedgerWatch
 from core.clarification import Clarification, parse_id
 from core.clock import Clock

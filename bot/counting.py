@@ -6,11 +6,10 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from bot.delivery.gateway import Draft, Gateway
-from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
 from bot.errors import PagerError
 from bot.paging.ports import Outside
 from bot.ports import Replies, Reply, ReplyOutcome
+from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
 
 Publish = Callable[[str, Mapping[str, Any]], Awaitable[Outcome]]

@@ -18,11 +18,9 @@ from bot.permalinks import Permalinks
 from bot.render import Renderer
 from bot.sessions import Sessions
 from bot.settings import Settings
-from bot.slack.calls import permalink
 from bot.slack.people import People
-from bot.slack.pulse import Pulse
 from bot.slack.unread import Unread
-from bot.slack.web import web_client
+from bot.slackapi import Pulse, permalink, web_client
 from bot.telemetry import Telemetry
 from bot.webhooks import Webhooks, endpoints_of
 from core.clarification import Clarification

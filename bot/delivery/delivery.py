@@ -12,11 +12,9 @@ import structlog
 
 from bot.audience import Audiences, Group
 from bot.delivery.fallback import Fallback
-from bot.delivery.gateway import Gateway
 from bot.delivery.lanes import Lanes, Priority
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.messenger import Messenger
-from bot.delivery.outcomes import Sent
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
 from bot.delivery.pages import Page, Paging
 from bot.delivery.replies import ReplyDelivery
@@ -27,6 +25,7 @@ from bot.delivery.wishes import Wish, Wishes, rolled_up
 from bot.errors import StorageUnavailable
 from bot.ports import Place
 from bot.settings.model import Settings
+from bot.slackapi import Gateway, Sent
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError

@@ -9,9 +9,9 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.outcomes import Outcome, Sent, failure
 from bot.delivery.store import Store
 from bot.home.facts import Viewer
+from bot.slackapi import Outcome, Sent, failure
 
 
 class HomeGateway:

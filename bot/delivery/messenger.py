@@ -11,12 +11,11 @@ import structlog
 
 from bot import inert
 from bot.delivery.fallback import NOT_BUILT
-from bot.delivery.gateway import Draft, Gateway
 from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import TAKEN_UP, Messages, Row
-from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.delivery.wishes import Hold, Wish, Wishes
 from bot.errors import StorageUnavailable
+from bot.slackapi import Draft, Gateway, Later, Never, Sent, Unknown
 from core.clock import Clock
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 

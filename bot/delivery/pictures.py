@@ -15,7 +15,7 @@ import structlog
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.outcomes import Later, Never, Unknown, failure
+from bot.slackapi import Later, Never, Unknown, failure
 
 _log = structlog.get_logger("clarify.delivery")
 _TIMEOUT = 30.0  # seconds, for the bytes

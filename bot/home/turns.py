@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.home.facts import Viewer
+from bot.slackapi import Later, Never, Sent, Unknown
 from core.clock import backoff
 
 PUBLISHES_PER_SECOND = 1.5  # in all: views.publish is tier 4, and the others of that tier want some of it

@@ -22,7 +22,6 @@ from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackError, StorageUnavailable
-from bot.slack.calls import ask_patiently
 from bot.slack.connection import Envelope, Json
 from bot.slack.haste import hurried
 from bot.slack.http import Answer, Delivery, Handle
@@ -40,6 +39,7 @@ from bot.slack.listeners import (
 from bot.slack.payloads import name_team
 from bot.slack.socket import Dispatch, Unacknowledged
 from bot.slack.surface import Surface
+from bot.slackapi import ask_patiently
 from core.clock import Clock
 
 _log = logging.getLogger("clarify.slack")

@@ -22,11 +22,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.ports import SlackMemory
 from bot.slack.allowance import HistoryAllowance
-from bot.slack.calls import Call, SlackBusyError, ask
 from bot.slack.hearing import missed
 from bot.slack.intake import Intake
-from bot.slack.pulse import Pulse
 from bot.slack.unread import OpenThreads, Root, Unread
+from bot.slackapi import Call, Pulse, SlackBusyError, ask
 from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.backfill")

@@ -19,7 +19,6 @@ from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, handler, who_am_i
 from bot.slack.backfill import Backfill
 from bot.slack.build import Parts, paged_now
-from bot.slack.calls import SlackBusyError
 from bot.slack.gate import Gate
 from bot.slack.http import RequestUrl
 from bot.slack.later import Later
@@ -27,6 +26,7 @@ from bot.slack.lookback import LookBack
 from bot.slack.socket import SlackSocket
 from bot.slack.unread import OpenThreads
 from bot.slack.wiring import Ports
+from bot.slackapi import SlackBusyError
 
 _log = structlog.get_logger("clarify.slack")
 # Cards wait until it is known who we are, and clicks can be taken. Seconds.

@@ -19,7 +19,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackError, SlackRefusedError
 from bot.slack.access import NO_GROUP, UNTOLD, Profile
-from bot.slack.calls import ask
+from bot.slackapi import ask
 
 _T = TypeVar("_T")
 _KEEP = 300.0

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
-from bot.slack.calls import NETWORK_ERRORS
+from bot.slackapi import NETWORK_ERRORS
 
 _log = logging.getLogger("clarify.slack")
 _TIMEOUT = 10

@@ -26,9 +26,8 @@ import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
-from bot.slack.calls import NETWORK_ERRORS, reason, retry_after
 from bot.slack.connection import Connection, Envelope, HelloMissing, Json
-from bot.slack.pulse import Pulse
+from bot.slackapi import NETWORK_ERRORS, Pulse, reason, retry_after
 from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.socket")

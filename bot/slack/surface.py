@@ -19,7 +19,6 @@ from bot.desk import Desk, Person, Reaction, explained
 from bot.errors import SlackError, StorageUnavailable
 from bot.home.publisher import HomePublisher
 from bot.ports import Place, Spot, Teller
-from bot.slack.calls import ask
 from bot.slack.haste import unhurried
 from bot.slack.intake import Intake
 from bot.slack.later import Later
@@ -27,6 +26,7 @@ from bot.slack.payloads import Click, HandedOver, Order, Submission, Touch, open
 from bot.slack.people import People
 from bot.slack.responses import Responses
 from bot.slack.wiring import Pages
+from bot.slackapi import ask
 
 _log = logging.getLogger("clarify.slack")
 _TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three

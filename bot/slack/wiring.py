@@ -25,8 +25,8 @@ from bot.render import Renderer
 from bot.settings import Settings
 from bot.slack.gate import Gate
 from bot.slack.people import People
-from bot.slack.pulse import Pulse
 from bot.slack.unread import Unread
+from bot.slackapi import Pulse
 from core.agents import SessionFact
 from core.clock import Clock
 from core.index import Index

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.audience import Audience
-from bot.delivery.gateway import Draft
-from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
 from bot.desk import Person, Refusal
 from bot.errors import PagerError, SlackUnreachableError
 from bot.slack.access import Profile
+from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
 
@@ -96,7 +95,7 @@ class Outer:
 
 
 class SlackGateway:
-    """`bot.delivery.gateway.Gateway` for one life of the bot; `effect` is where that may end."""
+    """`bot.slackapi.Gateway` for one life of the bot; `effect` is where that may end."""
 
     def __init__(self, outer: Outer, effect: Callable[[], None]) -> None:
         self._outer = outer

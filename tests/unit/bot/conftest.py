@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
+from bot.workspace import Workspace
 from core.clarification import Clarification
+from tests.unit.bot.slack.kit import FAST
 from tests.unit.bot.strategies import CHOICES, CONTEXT, QUESTION, record_of
 
 
@@ -17,3 +21,10 @@ def largest() -> Clarification:
         accepted_response_kinds=["multiple_choice", "numeric", "yes_no", "freetext"],
         choices=[{"value": f"v{n}", "label": "𝔏" * 1024} for n in range(CHOICES)],
     )
+
+
+@pytest.fixture
+async def ws() -> AsyncIterator[Workspace]:
+    """A local workspace that does not limit rates."""
+    async with Workspace(options=FAST) as workspace:
+        yield workspace

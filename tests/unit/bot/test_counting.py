@@ -9,10 +9,9 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish, kind_of
-from bot.delivery.gateway import Draft, Gateway
-from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
 from bot.errors import PagerError
 from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
+from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
 from tests.clocks import START, ManualClock
 

@@ -1,81 +1,15 @@
-"""Pure decisions of delivery: what a failure means, how fast, what after a reply's try, who gets a card."""
+"""Pure decisions of delivery: how fast, what after a reply's try, who gets a card."""
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
-from typing import Any
 
-import aiohttp
 import pytest
-from slack_sdk.errors import SlackApiError, SlackClientError
 
-from bot.delivery.outcomes import APP, MESSAGE, PLACE, Later, Never, Unknown, failure
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, Pace, card_priority
 from bot.delivery.reply_policy import LONGEST_WAIT, Settle, Wait, after_try
 from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
 from tests.clocks import START
-
-
-class Response:
-    def __init__(self, status: int, data: Any, headers: dict[str, Any] | None = None) -> None:
-        self.status_code, self.data, self.headers = status, data, headers or {}
-
-
-def api_error(message: str, response: Response) -> SlackApiError:
-    return SlackApiError(message, response)  # type: ignore[no-untyped-call]
-
-
-def refusal(code: str, status: int = 200, **headers: Any) -> SlackApiError:
-    data = {"ok": False, "error": code}
-    return api_error(code, Response(status, data, {k.replace("_", "-"): v for k, v in headers.items()}))
-
-
-CONNECTION_KEY: Any = None
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"),
-    [
-        (refusal("ratelimited", 429, Retry_After="30"), Later("ratelimited", 30.0)),
-        (refusal("ratelimited", 429, retry_after="1.5"), Later("ratelimited", 1.5)),
-        (refusal("ratelimited", 429, Retry_After=["7"]), Later("ratelimited", 7.0)),
-        (refusal("ratelimited", 429), Later("ratelimited", None)),
-        (refusal("ratelimited", 429, Retry_After="soon"), Later("ratelimited", None)),
-        (refusal("ratelimited", 429, Retry_After="-5"), Later("ratelimited", 0.0)),
-        (refusal("ratelimited", 429, Retry_After="999999"), Later("ratelimited", 3600.0)),
-        (refusal("ratelimited", 429, Retry_After="nan"), Later("ratelimited", None)),
-        (refusal("ratelimited", 429, Retry_After="inf"), Later("ratelimited", None)),
-        (refusal("rate_limited"), Later("rate_limited", None)),
-        (refusal("service_unavailable", 503), Later("service_unavailable", None)),
-        (api_error("x", Response(429, "too many")), Later("ratelimited", None)),
-        (refusal("internal_error"), Unknown("internal_error")),
-        (refusal("fatal_error"), Unknown("fatal_error")),
-        (refusal("request_timeout"), Unknown("request_timeout")),
-        (api_error("x", Response(502, "<html>")), Unknown("HTTP 502")),
-        (api_error("x", Response(200, b"??")), Unknown("HTTP 200")),
-        (refusal("invalid_blocks"), Never("invalid_blocks", "content")),
-        (refusal("msg_blocks_too_long"), Never("msg_blocks_too_long", "content")),
-        (refusal("a_new_code"), Never("a_new_code", "content")),
-        (TimeoutError(), Unknown("TimeoutError")),
-        (ConnectionResetError(), Unknown("ConnectionResetError")),
-        (aiohttp.ServerDisconnectedError(), Unknown("ServerDisconnectedError")),
-        (aiohttp.ClientPayloadError(), Unknown("ClientPayloadError")),
-        (SlackClientError("x"), Unknown("SlackClientError")),
-        (aiohttp.ClientConnectorError(CONNECTION_KEY, OSError()), Later("Slack is unreachable (ClientConnectorError)")),
-        *((refusal(code), Never(code, "place")) for code in sorted(PLACE)),
-        *((refusal(code), Never(code, "message")) for code in sorted(MESSAGE)),
-        *((refusal(code), Never(code, "app")) for code in sorted(APP)),
-    ],
-)  # fmt: skip
-def test_failure_table(error: BaseException, outcome: Later | Unknown | Never) -> None:
-    assert failure(error) == outcome
-
-
-@pytest.mark.parametrize("error", [ValueError(), asyncio.CancelledError(), KeyError()])
-def test_failure_of_our_own_is_raised(error: BaseException) -> None:
-    with pytest.raises(type(error)):
-        failure(error)
 
 
 def test_pace_keeps_posts_apart_and_updates_free() -> None:

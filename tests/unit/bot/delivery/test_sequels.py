@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bot import inert
-from bot.delivery.gateway import Draft
 from bot.delivery.sequels import live_blocks, plain_blocks
 from bot.ports import Place
+from bot.slackapi import Draft
 from tests.clocks import until
 from tests.unit.bot.judges import shown
 from tests.unit.bot.paging.stage import AGENTS, DM, ONCALL, At, World

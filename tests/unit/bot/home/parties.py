@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 from bot.audience import Audience
-from bot.delivery.outcomes import Outcome, Sent
 from bot.desk import Person
 from bot.home.facts import Admitted, DutyLine, Fleet
 from bot.home.gathering import Answers, Gathering, Questions
@@ -16,6 +15,7 @@ from bot.home.making import Maker
 from bot.home.ports import Viewers
 from bot.home.publisher import HomePublisher
 from bot.render import Renderer
+from bot.slackapi import Outcome, Sent
 from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Summary

@@ -9,12 +9,12 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.audience import Audience
 from bot.delivery.homes import HomeGateway, Homes
-from bot.delivery.outcomes import Later, Never, Sent, Unknown
 from bot.delivery.store import Store
 from bot.home.facts import Admitted, Viewer
 from bot.home.layout import home
 from bot.home.model import Snapshot, chosen
 from bot.render import Renderer
+from bot.slackapi import Later, Never, Sent, Unknown
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import ADE, BOT_TOKEN, GONE
 from tests.unit.bot.home.parties import World, summary

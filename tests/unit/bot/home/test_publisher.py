@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from bot.delivery.outcomes import Later, Never, Unknown
 from bot.desk import Person
 from bot.errors import StorageUnavailable
 from bot.home.codec import HomePress
 from bot.home.facts import DutyLine
 from bot.ports import Place
+from bot.slackapi import Later, Never, Unknown
 from tests.clocks import START
 from tests.unit.bot.home.parties import ADE, BEA, World, summary
 

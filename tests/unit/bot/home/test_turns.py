@@ -4,9 +4,9 @@ from math import inf
 
 import pytest
 
-from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
 from bot.home.facts import Viewer
 from bot.home.turns import Again, Dropped, Seat, Shown, Unfit, first_due, judged, next_seat
+from bot.slackapi import Later, Never, Outcome, Sent, Unknown
 
 
 def seat(user: str = "U0ADE", **more: object) -> Seat:

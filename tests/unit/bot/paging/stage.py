@@ -12,9 +12,7 @@ from typing import Any
 
 from bot.audience import Audience, Audiences
 from bot.delivery.delivery import Delivery
-from bot.delivery.gateway import Draft
 from bot.delivery.messages import Messages
-from bot.delivery.outcomes import Later, Never, Outcome, Sent, Unknown
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
@@ -25,6 +23,7 @@ from bot.paging.model import FreshIncident, Incident
 from bot.ports import Place
 from bot.render import Renderer
 from bot.settings import Settings, parse_settings
+from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.index import Index, summarize

@@ -8,15 +8,9 @@ import pytest
 
 from bot.delivery.store import Store
 from bot.workspace import Workspace
-from tests.unit.bot.slack.kit import FAST, Bot, settings
+from tests.unit.bot.slack.kit import Bot, settings
 
 Start = Callable[..., Awaitable[Bot]]
-
-
-@pytest.fixture
-async def ws() -> AsyncIterator[Workspace]:
-    async with Workspace(options=FAST) as workspace:
-        yield workspace
 
 
 @pytest.fixture

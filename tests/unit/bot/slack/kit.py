@@ -29,14 +29,13 @@ from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, who_am_i
 from bot.slack.backfill import Backfill
 from bot.slack.build import Parts, paged_now
-from bot.slack.calls import permalink
 from bot.slack.gate import Gate
 from bot.slack.later import Later
 from bot.slack.people import People
-from bot.slack.pulse import Pulse
 from bot.slack.socket import SlackSocket, Timing
 from bot.slack.unread import OpenThreads, Unread
 from bot.slack.wiring import Ports
+from bot.slackapi import Pulse, permalink
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
 from core.aaep import Choice

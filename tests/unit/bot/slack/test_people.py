@@ -8,7 +8,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.slack import people as module
 from bot.slack.access import Profile
-from bot.slack.calls import SlackBusyError, ask, ask_patiently
 from bot.slack.people import People
 from bot.workspace import Workspace
 from bot.workspace.seed import (
@@ -32,16 +31,6 @@ class Seconds:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Waits:
-    """A clock that does not wait, but remembers for how long it should have."""
-
-    def __init__(self) -> None:
-        self.waited: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.waited.append(seconds)
 
 
 @pytest.fixture
@@ -136,35 +125,3 @@ async def test_failure_is_typed_and_not_kept(people: People, ws: Workspace) -> N
     with pytest.raises(SlackRefusedError) as caught:
         await people.profile("U0NOBODY")
     assert caught.value.code == "user_not_found"
-
-
-@pytest.mark.parametrize(
-    ("fault", "after"), [("429:7", 7.0), ("429:1.5", 1.5), ("429", 5.0), ("refuse:ratelimited", 5.0)]
-)
-async def test_rate_limit_says_how_long(web: AsyncWebClient, ws: Workspace, fault: str, after: float) -> None:
-    ws.faults.add("users.info", fault, times=1)
-    with pytest.raises(SlackBusyError) as caught:
-        await ask("users.info", lambda: web.users_info(user=ADE))
-    assert caught.value.after == after
-
-
-async def test_call_that_hangs_is_given_up(web: AsyncWebClient, ws: Workspace) -> None:
-    ws.faults.add("users.info", "delay:30", times=1)
-    with pytest.raises(SlackUnreachableError, match="TimeoutError"):
-        await ask("users.info", lambda: web.users_info(user=ADE), timeout=0.05)
-
-
-async def test_ask_patiently_waits_as_told_then_longer(web: AsyncWebClient, ws: Workspace) -> None:
-    clock = Waits()
-    ws.faults.add("users.info", "429:3", times=1)
-    ws.faults.add("users.info", "5xx:502", times=1)
-    await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock)  # type: ignore[arg-type]
-    assert clock.waited == [3.0, 2.0]
-
-
-async def test_ask_patiently_gives_up_in_the_end(web: AsyncWebClient, ws: Workspace) -> None:
-    clock = Waits()
-    ws.faults.add("users.info", "5xx:500", times=9)
-    with pytest.raises(SlackUnreachableError):
-        await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock, tries=3)  # type: ignore[arg-type]
-    assert len(clock.waited) == 2

@@ -12,8 +12,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
 from bot.slack.connection import Envelope
-from bot.slack.pulse import Pulse
 from bot.slack.socket import SlackSocket, Timing, Unacknowledged
+from bot.slackapi import Pulse
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
@@ -245,8 +245,8 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(ws: Workspa
     starting = asyncio.create_task(socket.start())
     try:
         await until(lambda: opened(ws) == 1)
-        pulse.missed()
-        pulse.felt()
+        pulse.failed()
+        pulse.answered()
         async with asyncio.timeout(60):  # not ten minutes
             await starting
     finally:

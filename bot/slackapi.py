@@ -1,0 +1,474 @@
+"""Calls to Slack: the Web API client, calls that read, calls that post, and what came of each.
+
+A call that reads raises (`ask`: SlackUnreachableError, SlackRefusedError). A call that posts, changes or looks up
+messages returns an `Outcome` (`Gateway`), since what is done next depends on whether Slack may have taken it. Nothing
+here repeats a post. Retry-After may be missing or fractional (slack_sdk's own handler fails on "1.5"): it is read here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import aiohttp
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot.settings import Settings
+from bot.settings.values import is_loopback, url_host
+from core.clock import Clock
+
+Call = Callable[[], Awaitable[AsyncSlackResponse]]
+NETWORK_ERRORS = (SlackClientError, aiohttp.ClientError, TimeoutError, OSError)
+# Slack did not take it, and will later; Slack may have taken it.
+_LATER = frozenset({"ratelimited", "rate_limited", "service_unavailable", "message_limit_exceeded"})
+_UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})
+_DEFAULT_WAIT = 5.0
+_LONGEST_WAIT = 60.0
+
+
+class SlackBusyError(SlackUnreachableError):
+    """Slack asks to come again later. `after` is in seconds."""
+
+    def __init__(self, message: str, after: float) -> None:
+        self.after = after
+        super().__init__(message)
+
+
+async def ask(method: str, call: Call, timeout: float = 10.0) -> AsyncSlackResponse:
+    """One call that reads.
+
+    Raises:
+        SlackBusyError: a rate limit.
+        SlackUnreachableError: no answer within `timeout` seconds, or Slack's own trouble.
+        SlackRefusedError: Slack said no; `code` is its word for it.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            return await call()
+    except NETWORK_ERRORS as error:
+        code, status = _code(error), _status(error)
+        if code in {"ratelimited", "rate_limited"} or status == 429:
+            raise SlackBusyError(
+                f"{method}: Slack's rate limit", retry_after(error) or _DEFAULT_WAIT
+            ) from error
+        if code is None or code in _LATER | _UNKNOWN or status >= 500:
+            raise SlackUnreachableError(f"{method}: {code or type(error).__name__}") from error
+        raise SlackRefusedError(f"{method}: {code}", code=code) from error
+
+
+async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
+    """The web address of a message.
+
+    Raises:
+        SlackUnreachableError, SlackRefusedError: as `ask` does.
+    """
+    call = partial(web.chat_getPermalink, channel=channel, message_ts=ts)
+    return str((await ask("chat.getPermalink", call))["permalink"])
+
+
+async def ask_patiently(method: str, call: Call, clock: Clock, tries: int = 5) -> AsyncSlackResponse:
+    """`ask`, again after trouble that passes: at most `tries` times, waiting as Slack says or ever longer.
+
+    Raises:
+        SlackUnreachableError, SlackRefusedError: as `ask` does.
+    """
+    for attempt in range(1, tries + 1):
+        try:
+            return await ask(method, call)
+        except SlackUnreachableError as error:
+            if attempt == tries:
+                raise
+            after = error.after if isinstance(error, SlackBusyError) else 0.5 * 2**attempt
+        await clock.sleep(min(after, _LONGEST_WAIT))
+    raise SlackUnreachableError(f"{method}: not tried")
+
+
+def retry_after(error: BaseException) -> float | None:
+    """The seconds that Slack asked to wait, an hour at most, where it said a number that makes sense."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
+    try:
+        seconds = float(str(value[0] if isinstance(value, list) else value))
+    except (ValueError, IndexError):
+        return None
+    return max(0.0, min(seconds, 3600.0)) if math.isfinite(seconds) else None
+
+
+def reason(error: BaseException) -> str:
+    """What may be logged of a failed call: Slack's code, or the kind of failure. No URLs, no payloads."""
+    return _code(error) or type(error).__name__
+
+
+def _code(error: BaseException) -> str | None:
+    """Slack's word for why it refused; None where it is not Slack that answered."""
+    data = getattr(getattr(error, "response", None), "data", None)
+    code = data.get("error") if isinstance(data, dict) else None
+    return code if isinstance(code, str) and code else None
+
+
+def _status(error: BaseException) -> int:
+    return int(getattr(getattr(error, "response", None), "status_code", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """`thread_ts`: the thread in which it was found, if it does not begin one."""
+
+    channel: str
+    ts: str
+    thread_ts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Slack did not take it, and will later. `after` in seconds where Slack said."""
+
+    reason: str
+    after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It may have been taken: look it up before repeating it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Slack will never take this, there. `what` tells what is at fault."""
+
+    code: str
+    what: Literal["place", "content", "message", "app"]
+
+
+Outcome = Sent | Later | Unknown | Never
+
+PLACE = frozenset(
+    [
+        "channel_not_found",
+        "not_in_channel",
+        "is_archived",
+        "channel_is_archived",
+        "channel_type_not_supported",
+        "user_not_found",
+        "restricted_action",
+        "restricted_action_read_only_channel",
+        "restricted_action_thread_only_channel",
+        "restricted_action_non_threadable_channel",
+        "restricted_action_thread_locked",
+        "cannot_dm_bot",
+        "user_disabled",
+        "messages_tab_disabled",
+        "external_channel_migrating",
+        "team_access_not_granted",
+        "ekm_access_denied",
+        "not_allowed",
+    ]
+)
+MESSAGE = frozenset(
+    [
+        "message_not_found",
+        "cant_update_message",
+        "edit_window_closed",
+        "thread_not_found",
+        "cannot_reply_to_message",
+        "is_inactive",
+    ]
+)
+APP = frozenset(
+    [
+        "not_authed",
+        "invalid_auth",
+        "account_inactive",
+        "token_revoked",
+        "token_expired",
+        "missing_scope",
+        "no_permission",
+        "org_login_required",
+        "access_denied",
+        "two_factor_setup_required",
+    ]
+)
+
+
+def failure(error: BaseException) -> Later | Unknown | Never:
+    """The case behind an exception of a Slack call.
+
+    Sources: slack.dev method pages for the error codes; the SDK raises SlackApiError for `ok: false` and for 429.
+    """
+    if isinstance(error, SlackApiError):
+        return _refusal(error)
+    # Not connected: nothing can have arrived.
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Later(f"Slack is unreachable ({type(error).__name__})")
+    if isinstance(error, (asyncio.TimeoutError, aiohttp.ClientError, SlackClientError, OSError)):
+        return Unknown(type(error).__name__)
+    raise error
+
+
+def _refusal(error: SlackApiError) -> Later | Unknown | Never:
+    status, code = _status(error), _code(error)
+    if status == 429 or code in _LATER:
+        return Later(code or "ratelimited", retry_after(error))
+    if code is None or code in _UNKNOWN or status >= 500:
+        return Unknown(code or f"HTTP {status}")
+    if code in PLACE:
+        return Never(code, "place")
+    if code in MESSAGE:
+        return Never(code, "message")
+    return Never(code, "app" if code in APP else "content")
+
+
+# A post whose outcome is unknown is recent. A channel's history comes newest first, a thread's replies oldest first.
+# No bound in time: Slack's clock is not ours.
+_HISTORY_PAGES, _REPLIES_PAGES = 5, 50
+_INSTALLATION = "installation"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message to post. `metadata` is readable by every app of the workspace: no secrets."""
+
+    text: str
+    blocks: list[dict[str, Any]]
+    metadata: Mapping[str, Any]
+    thread_ts: str | None = None
+    broadcast: bool = False
+
+
+class Gateway:
+    """`client` has no retry handlers: the default one repeats a dropped post, which makes two messages.
+
+    `installation`: our id, which the metadata of every post names: what another one posted is not taken for ours.
+    """
+
+    def __init__(self, client: AsyncWebClient, installation: str) -> None:
+        self._client = client
+        self._installation = installation
+
+    async def post(self, channel: str, draft: Draft) -> Outcome:
+        """chat.postMessage, once."""
+        arguments: dict[str, Any] = {"thread_ts": draft.thread_ts} if draft.thread_ts else {}
+        if draft.thread_ts and draft.broadcast:
+            arguments["reply_broadcast"] = True
+        try:
+            response = await self._client.chat_postMessage(
+                channel=channel,
+                text=draft.text,
+                blocks=draft.blocks,
+                metadata=self._signed(draft.metadata),
+                mrkdwn=False,
+                parse="none",
+                unfurl_links=False,
+                unfurl_media=False,
+                **arguments,
+            )
+            return Sent(str(response["channel"]), str(response["ts"]))
+        except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+            return failure(error)
+
+    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+        """chat.update, once. An update whose outcome is unknown is simply repeated: it says the same."""
+        try:
+            await self._client.chat_update(
+                channel=channel,
+                ts=ts,
+                text=draft.text,
+                blocks=draft.blocks,
+                metadata=self._signed(draft.metadata),
+                parse="none",
+            )
+            return Sent(channel, ts)
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+
+    async def open_dm(self, user: str) -> str | Later | Unknown | Never:
+        """The channel of the direct messages with a user."""
+        try:
+            response = await self._client.conversations_open(users=user)
+            return str(response["channel"]["id"])
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+
+    async def find(
+        self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
+    ) -> Sent | Later | Unknown | Never | None:
+        """The message whose metadata holds `matches`, and no other installation's id, and whose ts is not `known`; None if
+        there is none.
+
+        Reads conversations.replies or .history.
+        """
+        try:
+            async for message in self._messages(channel, thread_ts):
+                if message.get("ts") not in known and self._carries(message, matches):
+                    return Sent(channel, str(message["ts"]))
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+        return None
+
+    async def find_card(
+        self, channel: str, matches: Mapping[str, Any], since: float, former: str
+    ) -> Sent | Later | Unknown | Never | None:
+        """The latest message of a channel, threads' broadcasts included, that holds `matches` and was posted after
+        `since` (seconds since 1970) by us or under our `former` id. A user's id: their direct messages.
+        """
+        try:
+            place = channel
+            if channel.startswith(("U", "W")):
+                opened = await self._client.conversations_open(users=channel)
+                place = str(opened["channel"]["id"])
+            async for message in self._messages(place, None, since):
+                if self._carries(message, matches, former):
+                    root, ts = message.get("thread_ts"), str(message["ts"])
+                    return Sent(place, ts, str(root) if root and root != ts else None)
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+        return None
+
+    async def _messages(
+        self, channel: str, thread_ts: str | None, since: float | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        cursor: str | None = None
+        for _ in range(_HISTORY_PAGES if thread_ts is None and since is None else _REPLIES_PAGES):
+            arguments: dict[str, Any] = {
+                "channel": channel,
+                "limit": 200,
+                "include_all_metadata": True,
+            } | ({"cursor": cursor} if cursor else {})
+            if since is not None:
+                arguments["oldest"] = f"{since:.6f}"
+            if thread_ts:
+                response = await self._client.conversations_replies(ts=thread_ts, **arguments)
+            else:
+                response = await self._client.conversations_history(**arguments)
+            for message in response.get("messages") or []:
+                yield message
+            cursor = (response.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return
+
+    async def whisper(
+        self,
+        user: str,
+        channel: str,
+        thread_ts: str | None,
+        text: str,
+        blocks: list[dict[str, Any]] | None = None,
+    ) -> Outcome:
+        """chat.postEphemeral, once. `text` is ours, with what people or agents said already made inert."""
+        try:
+            await self._client.chat_postEphemeral(
+                channel=channel, user=user, text=text, thread_ts=thread_ts, blocks=blocks
+            )
+            return Sent(channel, "")
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+
+    def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        payload = {**metadata["event_payload"], _INSTALLATION: self._installation}
+        return {**metadata, "event_payload": payload}
+
+    def _carries(
+        self, message: Mapping[str, Any], matches: Mapping[str, Any], former: str | None = None
+    ) -> bool:
+        metadata = message.get("metadata")
+        if not isinstance(metadata, Mapping) or metadata.get("event_type") != matches["event_type"]:
+            return False
+        payload = metadata.get("event_payload")
+        wanted: Mapping[str, Any] = matches["event_payload"]
+        if not isinstance(payload, Mapping):
+            return False
+        # Earlier releases did not say whose it is.
+        if payload.get(_INSTALLATION, self._installation) not in {self._installation, former}:
+            return False
+        return all(payload.get(key) == value for key, value in wanted.items())
+
+
+_LEAST = 1.0  # seconds between two tries of one party, whatever comes back
+
+
+class Pulse:
+    """Knows whether Slack can be reached: `failed` when it could not, `answered` when it did; `rest` between two tries.
+
+    Whatever proves that Slack is back ends the waiting of everybody who rests. `back` is called then, too.
+    """
+
+    def __init__(self, clock: Clock, back: Callable[[], None] = lambda: None) -> None:
+        self._clock = clock
+        self._on_back = back
+        self._away = False
+        self._back = asyncio.Event()
+
+    def failed(self) -> None:
+        self._away = True
+
+    def answered(self) -> None:
+        if not self._away:
+            return
+        self._away = False
+        self._back.set()
+        self._back = asyncio.Event()
+        self._on_back()
+
+    async def rest(self, seconds: float) -> None:
+        """Returns after `seconds`, or as soon as Slack is back."""
+        back = self._back
+        await self._clock.sleep(min(seconds, _LEAST))
+        if seconds <= _LEAST or back.is_set():
+            return
+        waits = {
+            asyncio.ensure_future(self._clock.sleep(seconds - _LEAST)),
+            asyncio.ensure_future(back.wait()),
+        }
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+_TIMEOUT = 10  # seconds
+
+
+class _WatchedClient(AsyncWebClient):
+    """Tells the pulse of each call whether Slack answered."""
+
+    pulse: Pulse
+
+    async def api_call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
+        try:
+            response = await super().api_call(api_method, **arguments)
+        except SlackApiError as error:
+            if _code(error) is not None and _status(error) < 500:
+                self.pulse.answered()
+            else:  # not Slack said no, but what stands in front of it
+                self.pulse.failed()
+            raise
+        except BaseException:  # a connection that failed, or somebody who gave up waiting for it
+            self.pulse.failed()
+            raise
+        self.pulse.answered()
+        return response
+
+
+def web_client(settings: Settings, pulse: Pulse) -> AsyncWebClient:
+    """A client without retry handlers: the default one repeats a dropped post, which makes two messages of one."""
+    client = _WatchedClient(
+        token=settings.secrets.bot_token.get_secret_value(),
+        base_url=settings.slack_api_url,
+        timeout=_TIMEOUT,
+        retry_handlers=[],
+    )
+    client.pulse = pulse
+    if is_loopback(url_host(settings.slack_api_url)):
+        # The SDK takes a proxy from the environment whatever NO_PROXY says; a local workspace is not behind it.
+        client.proxy = None
+    return client

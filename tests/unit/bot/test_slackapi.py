@@ -1,0 +1,193 @@
+"""Calls to Slack: what a failure means, how long is waited, when Slack counts as back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.errors import SlackUnreachableError
+from bot.slackapi import (
+    APP,
+    MESSAGE,
+    NETWORK_ERRORS,
+    PLACE,
+    Later,
+    Never,
+    Pulse,
+    SlackBusyError,
+    Unknown,
+    ask,
+    ask_patiently,
+    failure,
+    web_client,
+)
+from bot.workspace import Workspace
+from bot.workspace.seed import ADE, BOT_TOKEN
+from tests.clocks import ManualClock
+from tests.unit.bot.slack.kit import settings
+
+
+class Response:
+    def __init__(self, status: int, data: Any, headers: dict[str, Any] | None = None) -> None:
+        self.status_code, self.data, self.headers = status, data, headers or {}
+
+
+def api_error(message: str, response: Response) -> SlackApiError:
+    return SlackApiError(message, response)  # type: ignore[no-untyped-call]
+
+
+def refusal(code: str, status: int = 200, **headers: Any) -> SlackApiError:
+    data = {"ok": False, "error": code}
+    return api_error(code, Response(status, data, {k.replace("_", "-"): v for k, v in headers.items()}))
+
+
+CONNECTION_KEY: Any = None
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (refusal("ratelimited", 429, Retry_After="30"), Later("ratelimited", 30.0)),
+        (refusal("ratelimited", 429, retry_after="1.5"), Later("ratelimited", 1.5)),
+        (refusal("ratelimited", 429, Retry_After=["7"]), Later("ratelimited", 7.0)),
+        (refusal("ratelimited", 429), Later("ratelimited", None)),
+        (refusal("ratelimited", 429, Retry_After="soon"), Later("ratelimited", None)),
+        (refusal("ratelimited", 429, Retry_After="-5"), Later("ratelimited", 0.0)),
+        (refusal("ratelimited", 429, Retry_After="999999"), Later("ratelimited", 3600.0)),
+        (refusal("ratelimited", 429, Retry_After="nan"), Later("ratelimited", None)),
+        (refusal("ratelimited", 429, Retry_After="inf"), Later("ratelimited", None)),
+        (refusal("rate_limited"), Later("rate_limited", None)),
+        (refusal("service_unavailable", 503), Later("service_unavailable", None)),
+        (api_error("x", Response(429, "too many")), Later("ratelimited", None)),
+        (refusal("internal_error"), Unknown("internal_error")),
+        (refusal("fatal_error"), Unknown("fatal_error")),
+        (refusal("request_timeout"), Unknown("request_timeout")),
+        (api_error("x", Response(502, "<html>")), Unknown("HTTP 502")),
+        (api_error("x", Response(200, b"??")), Unknown("HTTP 200")),
+        (refusal("invalid_blocks"), Never("invalid_blocks", "content")),
+        (refusal("msg_blocks_too_long"), Never("msg_blocks_too_long", "content")),
+        (refusal("a_new_code"), Never("a_new_code", "content")),
+        (TimeoutError(), Unknown("TimeoutError")),
+        (ConnectionResetError(), Unknown("ConnectionResetError")),
+        (aiohttp.ServerDisconnectedError(), Unknown("ServerDisconnectedError")),
+        (aiohttp.ClientPayloadError(), Unknown("ClientPayloadError")),
+        (SlackClientError("x"), Unknown("SlackClientError")),
+        (aiohttp.ClientConnectorError(CONNECTION_KEY, OSError()), Later("Slack is unreachable (ClientConnectorError)")),
+        *((refusal(code), Never(code, "place")) for code in sorted(PLACE)),
+        *((refusal(code), Never(code, "message")) for code in sorted(MESSAGE)),
+        *((refusal(code), Never(code, "app")) for code in sorted(APP)),
+    ],
+)  # fmt: skip
+def test_failure_table(error: BaseException, outcome: Later | Unknown | Never) -> None:
+    assert failure(error) == outcome
+
+
+@pytest.mark.parametrize("error", [ValueError(), asyncio.CancelledError(), KeyError()])
+def test_failure_of_our_own_is_raised(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        failure(error)
+
+
+class Waits:
+    """A clock that does not wait, but remembers for how long it should have."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+
+@pytest.fixture
+def web(ws: Workspace) -> AsyncWebClient:
+    return AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
+
+
+@pytest.mark.parametrize(
+    ("fault", "after"), [("429:7", 7.0), ("429:1.5", 1.5), ("429", 5.0), ("refuse:ratelimited", 5.0)]
+)
+async def test_rate_limit_says_how_long(web: AsyncWebClient, ws: Workspace, fault: str, after: float) -> None:
+    ws.faults.add("users.info", fault, times=1)
+    with pytest.raises(SlackBusyError) as caught:
+        await ask("users.info", lambda: web.users_info(user=ADE))
+    assert caught.value.after == after
+
+
+async def test_call_that_hangs_is_given_up(web: AsyncWebClient, ws: Workspace) -> None:
+    ws.faults.add("users.info", "delay:30", times=1)
+    with pytest.raises(SlackUnreachableError, match="TimeoutError"):
+        await ask("users.info", lambda: web.users_info(user=ADE), timeout=0.05)
+
+
+async def test_ask_patiently_waits_as_told_then_longer(web: AsyncWebClient, ws: Workspace) -> None:
+    clock = Waits()
+    ws.faults.add("users.info", "429:3", times=1)
+    ws.faults.add("users.info", "5xx:502", times=1)
+    await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock)  # type: ignore[arg-type]
+    assert clock.waited == [3.0, 2.0]
+
+
+async def test_ask_patiently_gives_up_in_the_end(web: AsyncWebClient, ws: Workspace) -> None:
+    clock = Waits()
+    ws.faults.add("users.info", "5xx:500", times=9)
+    with pytest.raises(SlackUnreachableError):
+        await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock, tries=3)  # type: ignore[arg-type]
+    assert len(clock.waited) == 2
+
+
+async def test_rest_lasts_as_long_as_was_said_while_nothing_changes() -> None:
+    clock = ManualClock()
+    pulse = Pulse(clock)
+    resting = asyncio.create_task(pulse.rest(30))
+    pulse.answered()  # it was never away
+    await clock.advance(29)
+    assert not resting.done()
+    await clock.advance(2)
+    assert resting.done()
+
+
+async def test_rest_ends_when_slack_is_back_and_not_before_a_second() -> None:
+    clock, back = ManualClock(), 0
+
+    def came() -> None:
+        nonlocal back
+        back += 1
+
+    pulse = Pulse(clock, came)
+    pulse.failed()
+    early, late = asyncio.create_task(pulse.rest(30)), asyncio.create_task(pulse.rest(600))
+    await clock.advance(0.5)
+    pulse.answered()
+    pulse.answered()
+    await clock.advance(0.1)
+    assert not early.done()
+    await clock.advance(0.5)
+    assert early.done()
+    assert late.done()
+    assert back == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_back"),
+    [("", True), ("refuse:channel_not_found", True), ("429:5", True), ("5xx:503", False), ("drop", False)],
+)
+async def test_every_call_tells_whether_slack_answers(
+    ws: Workspace, tmp_path: Path, fault: str, is_back: bool
+) -> None:
+    came: list[bool] = []
+    pulse = Pulse(ManualClock(), lambda: came.append(True))
+    made = settings(tmp_path)
+    client = web_client(made.model_copy(update={"slack_api_url": ws.api_url}), pulse)
+    pulse.failed()
+    if fault:
+        ws.faults.add("auth.test", fault)
+    with suppress(*NETWORK_ERRORS):
+        await client.auth_test()
+    assert came == [True] * is_back
