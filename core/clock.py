@@ -1,15 +1,30 @@
-"""Time as an argument: every part that asks for the time or waits takes a Clock."""
+"""Time as an argument: every part that asks for the time or waits takes a Clock.
+
+Besides: moments as ledgers write them, and spans as people type and read them (`90m`, `2h`, `1h30m`, `7d`, `2w`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Coroutine
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, Protocol
 
 _SHORTEST_SLEEP = 0.001  # less than a clock can tell apart would return at the same moment for ever
+_SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SPAN = r"(\d{1,6})(m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?)"
+_WHOLE_SPAN = re.compile(rf"(?:{_SPAN})+", re.IGNORECASE)
+_EACH_SPAN = re.compile(_SPAN, re.IGNORECASE)
+_LIKE_A_SPAN = re.compile(
+    r"[-−]\d+|[-−+]?(?:\d+(?:[.,]\d+)?(?:s(?:ec(?:ond)?s?)?|m(?:in(?:ute)?s?|onths?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?"
+    r"|w(?:eeks?)?|y(?:ears?)?))+",
+    re.IGNORECASE,
+)
+_DAY = timedelta(days=1)
+_UNIT_NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
 
 class Clock(Protocol):
@@ -81,3 +96,39 @@ async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> N
     finally:
         for each in waits:
             each.cancel()
+
+
+def span_of(text: str) -> timedelta | None:
+    """A span longer than nothing, or None if `text` is none."""
+    if not _WHOLE_SPAN.fullmatch(text):
+        return None
+    total = timedelta()
+    for amount, unit in _EACH_SPAN.findall(text):
+        total += timedelta(**{_SPAN_UNITS[unit[0].lower()]: int(amount)})
+    return total or None
+
+
+def is_like_span(text: str) -> bool:
+    """Whether a text is meant as a span, though it may be none that can be used: `-2h`, `3s`, `1.5h`."""
+    return _LIKE_A_SPAN.fullmatch(text) is not None
+
+
+def recent(span: timedelta) -> str:
+    """The title of what happened within a span up to now: `Last 7 days`, `Last 24 hours`, `Last hour`."""
+    days = span / _DAY
+    if days.is_integer():
+        return f"Last {days:.0f} days" if days > 1 else "Last 24 hours"
+    said = spoken(span)
+    return f"Last {said.removeprefix('1 ') if said in {'1 hour', '1 minute'} else said}"
+
+
+def spoken(span: timedelta) -> str:
+    """A span in words, in its two largest units: `2 hours 30 minutes`. Less than a second: `0 seconds`."""
+    left, parts = max(0, round(span.total_seconds())), []
+    for name, seconds in _UNIT_NAMES:
+        amount, left = divmod(left, seconds)
+        if amount:
+            parts.append(f"{amount} {name}{'s' if amount > 1 else ''}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 seconds"

@@ -7,18 +7,17 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from bot import inert, listing
+from bot import charts, inert, listing
 from bot.audience import Audience, audience_of
 from bot.commands.access import Access, Circle
-from bot.commands.durations import recent, spoken
 from bot.commands.grammar import Digest
-from bot.commands.pictures import COMES, Drawing
+from bot.commands.pictures import CANNOT, COMES, Drawing
 from bot.commands.ports import Ledgers
 from bot.desk import Person
 from bot.listing import Listing
 from bot.ports import Place
 from core.clarification import Clarification
-from core.clock import Clock
+from core.clock import Clock, recent, spoken
 from core.digest import Count, DigestBuilder
 from core.errors import ClarifyError
 from core.ledger import parse
@@ -66,7 +65,9 @@ class LedgerDigests:
         heading = recent(command.span)
         figures = builder.result()
         lines = _lines(figures, unread)
-        if command.png:
+        if command.png and not charts.can_draw():
+            lines.append(CANNOT)
+        elif command.png:
             self._pictures.send(Drawing(figures, command.span, until, unread), person, place)
             lines.append(COMES)
         return listing.said("\n".join(lines), heading=heading)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, cast, get_args
 
-from bot.commands.durations import is_like_span, span_of
+from core.clock import is_like_span, span_of
 
 ListKind = Literal["waiting", "stale", "mine", "issue"]
 ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]

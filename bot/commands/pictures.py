@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bot import inert
-from bot.commands.durations import recent, spoken
+from bot import charts, inert
 from bot.delivery.pictures import Picture
 from bot.desk import Person
 from bot.ports import Place
+from core.clock import recent, spoken
 from core.digest import Count
 
 if TYPE_CHECKING:
     from core.digest import Digest
 
 COMES = "A picture of these figures comes to your direct messages with me."
+CANNOT = f"For a picture, what draws it has to be installed where the bot runs: `{charts.HOW_TO_GET_IT}`."
 _ALT = 1000  # characters: Slack's limit
 _NAME = 60
 
@@ -75,7 +76,7 @@ class DigestPictures:
         drawing = replace(drawing, figures=_named(drawing.figures, self._name_of))
         try:
             async with self._turn:
-                content = await asyncio.to_thread(_drawn, drawing)
+                content = await asyncio.to_thread(charts.draw, drawing.figures, drawing.span, drawing.until)
             picture = Picture("digest.png", drawing.title, alt_of(drawing), comment_of(drawing), content)
             trouble = await self._pictures.send(person.user, picture)
         except Exception as error:
@@ -147,12 +148,3 @@ def _named(figures: Digest, name_of: Callable[[str], str | None]) -> Digest:
         askers=tuple(map(named, figures.askers)),
         answerers=tuple(map(named, figures.answerers)),
     )
-
-
-def _drawn(drawing: Drawing) -> bytes:
-    """A PNG. Takes a second or more, the first time: what draws is loaded for that only."""
-    from bot.shell.digests import Period  # noqa: PLC0415 - as below
-    from bot.shell.drawing import draw  # noqa: PLC0415 - takes a second: not on the event loop, nor at the start
-
-    since = drawing.until - drawing.span
-    return draw(drawing.figures, Period(drawing.span, since, drawing.until))

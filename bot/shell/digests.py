@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from bot.commands.durations import recent, span_of, spoken
 from bot.shell.sheet import Cell, Column, Part, Table
 from bot.shell.shelf import ledgers
 from bot.shell.times import exact
-from core.clock import iso
+from core.clock import iso, recent, span_of, spoken
 from core.digest import Count, Digest, DigestBuilder
 from core.errors import BadInput
 from core.ledger import FileLedger

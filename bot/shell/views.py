@@ -76,11 +76,12 @@ def digest(
         period = period_of(next(each for each in (span, since, "7d") if each is not None), shell.clock.now())
         counted, problems = await figures(shell.ledger, period.since)
         if png is not None:
-            from bot.shell.drawing import draw
+            from bot.charts import draw
             from bot.shell.placing import placed
 
+            picture = draw(counted, period.span, period.until)
             with placed(png) as file:
-                file.write(draw(counted, period))
+                file.write(picture)
             shell.out.note(f"Drawn into {png}.")
         shell.out.show(digest_json(counted, period), *digest_parts(counted, period))
         _leave(shell, problems)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,11 +107,11 @@ async def test_failed_bytes_are_told(stage: Scene, monkeypatch: pytest.MonkeyPat
 
 
 async def test_failed_drawing_is_told(stage: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("bot.shell.drawing.draw")
+    monkeypatch.setattr("bot.charts._figure", None)
     async with stage.bot():
         await command(stage, "digest png")
         told = await stage.whisper(ADE, "The picture could not be sent: ")
-    assert told.text == f"The picture could not be sent: something went wrong (ImportError). {SHELL}"
+    assert told.text == f"The picture could not be sent: something went wrong (TypeError). {SHELL}"
 
 
 async def test_missing_scope_is_named(stage: Scene) -> None:
@@ -139,9 +141,17 @@ async def test_acknowledgement_does_not_wait_for_the_picture(stage: Scene) -> No
         await picture(stage)
 
 
-def test_drawing_is_not_loaded_with_the_bot(tmp_path: Path) -> None:
-    import subprocess
-    import sys
+async def test_without_what_draws_the_figures_come_with_how_to_get_it(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    async with stage.bot():
+        told = await command(stage, "digest png")
+    assert "Asked*: 0" in words(told)
+    assert "pip install 'clarify-bot[charts]'" in words(told)
+    assert not stage.calls("files.getUploadURLExternal", ok=False)
 
+
+def test_drawing_is_not_loaded_with_the_bot(tmp_path: Path) -> None:
     code = "import sys, bot.main; sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path)

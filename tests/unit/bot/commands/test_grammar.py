@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from bot.commands.durations import span_of, spoken
 from bot.commands.grammar import (
     Board,
     Change,
@@ -18,6 +17,7 @@ from bot.commands.grammar import (
     is_change,
     parse,
 )
+from core.clock import span_of, spoken
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from bot.shell.digests import period_of
-from bot.shell.drawing import draw
-from core.digest import Count, Digest, DigestBuilder
 from core.errors import BadInput
 from tests.unit.bot.shell.shelves import FOLAKE, Place, foreign, ledger_of
 
@@ -23,27 +21,6 @@ NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 def place(tmp_path: Path) -> Iterator[Place]:
     with closing(Place(tmp_path)) as made:
         yield made
-
-
-def _figures(**more: object) -> Digest:
-    values = {
-        "since": None,
-        "total": 10,
-        "open": 1,
-        "answered": 2,
-        "resolved": 6,
-        "escalated": 3,
-        "abandoned": 1,
-        "answers": 9,
-        "median": timedelta(minutes=7),
-        "p95": timedelta(hours=2),
-        "rounds_mean": 1.25,
-        "rounds_max": 3,
-        "topics": (Count("OAuth", 4),),
-        "askers": (Count("engineer", 8),),
-        "answerers": (Count("architect", 5),),
-    }
-    return Digest(**(values | more))  # type: ignore[arg-type]  # a table of what differs
 
 
 def test_digest_counts_live_and_archived_within_the_span(place: Place) -> None:
@@ -101,54 +78,6 @@ def test_digest_draws_a_picture_and_says_the_figures_too(place: Place) -> None:
 def test_digest_draws_into_a_folder_that_is_not_there(place: Place) -> None:
     done = place.run("digest", "--png", str(place.root / "no" / "week.png"))
     assert (done.exit_code, "cannot be written" in done.stderr) == (1, True)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "$\\frac{1}{0}$",
-        "$\\nonsense{$",
-        "a$b",
-        "日本語" * 40,
-        "W" * 500,
-        "\x1b[2J\u202e\x00",
-        "",
-        "😀 مرحبا",
-        "a\nb",
-        "\\u{",
-        "%s {0}",
-    ],
-)
-def test_draw_takes_every_name_as_it_is(name: str) -> None:
-    counts = (Count(name, 4),)
-    assert draw(_figures(topics=counts, askers=counts, answerers=counts), period_of("7d", NOW)).startswith(
-        PNG
-    )
-
-
-def test_draw_shows_what_it_is_given() -> None:
-    usual = draw(_figures(), period_of("7d", NOW))
-    for change in ({"median": timedelta(hours=5)}, {"topics": (Count("X", 4),)}):
-        assert draw(_figures(**change), period_of("7d", NOW)) != usual, change
-    assert draw(_figures(), period_of("8d", NOW)) != usual
-
-
-def test_draw_nothing() -> None:
-    assert draw(DigestBuilder().result(), period_of("999999w", NOW)).startswith(PNG)
-
-
-def test_draw_heeds_no_style_file_in_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "matplotlibrc").write_text("font.size: 40\naxes.titlecolor: red\n")
-    code = """
-import sys
-from bot.shell.drawing import draw
-from bot.shell.digests import period_of
-from core.digest import DigestBuilder
-from datetime import UTC, datetime
-sys.stdout.buffer.write(draw(DigestBuilder().result(), period_of("7d", datetime(2026, 11, 22, 9, tzinfo=UTC))))
-"""
-    drawn = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=True)
-    assert drawn.stdout == draw(DigestBuilder().result(), period_of("7d", NOW))
 
 
 def test_only_a_picture_loads_what_draws_it() -> None:

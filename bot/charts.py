@@ -1,6 +1,8 @@
-"""The digest as a picture: who asked how much, what became of it, how fast it was answered.
+"""Draws the digest as a picture: who asked how much, what became of it, how fast it was answered.
 
-Drawn without a display (Agg). Agents' words are drawn as they are: `$` begins no formula.
+matplotlib draws it, without a display (Agg). It is as large as most of the rest together, so it is an extra, `charts`;
+it takes a second to load, so it is loaded for the first picture. Agents' words are drawn as they are: `$` begins no
+formula.
 """
 
 from __future__ import annotations
@@ -8,24 +10,22 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
-
 from bot import inert
-from bot.commands.durations import spoken
-from bot.shell.digests import Period
+from bot.errors import ClarifyBotError
+from core.clock import spoken
 from core.digest import Count, Digest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.text import Text
 
+HOW_TO_GET_IT = "pip install 'clarify-bot[charts]'"
 _INK, _SOFT, _FAINT, _PAPER = "#1d2733", "#5b6875", "#e6eaee", "#ffffff"
 _BAR = "#3b6ea5"
 _BECAME = (("resolved", "#2f7d5b"), ("answered", "#7fb79b"), ("open", "#d98324"), ("abandoned", "#9aa5b1"))
@@ -41,21 +41,37 @@ _FONTS = (
 )
 
 
-def draw(digest: Digest, period: Period) -> bytes:
-    """A PNG of 1650 × 1050 pixels."""
+def can_draw() -> bool:
+    """Whether what draws is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def draw(digest: Digest, span: timedelta, until: datetime) -> bytes:
+    """A PNG of 1650 × 1050 pixels of the figures of the `span` up to `until`. Blocking.
+
+    Raises:
+        ClarifyBotError: what draws is not installed.
+    """
+    if not can_draw():
+        raise ClarifyBotError(f"Pictures are drawn with matplotlib, which is not installed: {HOW_TO_GET_IT}")
+    import matplotlib as mpl  # noqa: PLC0415 - takes a second
+
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*Glyph .* missing from")  # drawn as an empty box
         mpl.rcdefaults()  # not as a file in this folder says
         mpl.rc("font", family="sans-serif", size=10, **{"sans-serif": _fonts()})
         mpl.rc("text", color=_INK, parse_math=False)
-        return _png(_figure(digest, period))
+        return _png(_figure(digest, _dates(digest.since, span, until)))
 
 
-def _figure(digest: Digest, period: Period) -> Figure:
+def _figure(digest: Digest, dates: str) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - as above
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     figure = Figure(figsize=(11, 7), facecolor=_PAPER)
     FigureCanvasAgg(figure)
     figure.text(0.04, 0.93, "Clarifications", size=20, weight="bold")
-    figure.text(0.04, 0.885, _dates(period), size=11, color=_SOFT)
+    figure.text(0.04, 0.885, dates, size=11, color=_SOFT)
     _tiles(figure, digest)
     _statuses(figure.add_axes((0.04, 0.575, 0.92, 0.055)), digest)
     charts = (("Top topics", digest.topics), ("Asks most", digest.askers), ("Answers most", digest.answerers))
@@ -134,11 +150,11 @@ def _bare(axes: Axes, title: str) -> None:
     axes.set_yticks([])
 
 
-def _dates(period: Period) -> str:
-    until = f"{period.until:%-d %B %Y}"
-    if period.since is None:
-        return f"until {until}, {period.until:%H:%M} UTC"
-    return f"{period.since:%-d %B %Y, %H:%M} to {until}, {period.until:%H:%M} UTC ({spoken(period.span)})"
+def _dates(since: datetime | None, span: timedelta, until: datetime) -> str:
+    day = f"{until:%-d %B %Y}"
+    if since is None:
+        return f"until {day}, {until:%H:%M} UTC"
+    return f"{since:%-d %B %Y, %H:%M} to {day}, {until:%H:%M} UTC ({spoken(span)})"
 
 
 def _short(span: timedelta | None) -> str:
@@ -153,6 +169,8 @@ def _short(span: timedelta | None) -> str:
 
 
 def _fonts() -> list[str]:
+    from matplotlib.font_manager import fontManager  # noqa: PLC0415 - as above
+
     there = {font.name for font in fontManager.ttflist}
     return [name for name in _FONTS if name in there]
 
