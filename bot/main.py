@@ -1,3 +1,4 @@
+# ruff: noqa: PLC0415 - the HTTP server is imported when it is built, so that the rest is there sooner
 """The bot's life: starts every part in order, stops it in order. `bot.assembly` builds them.
 
 Order of the start (promise P10): producers and delivery at once; then, before new clicks are taken, what was missed:
@@ -12,7 +13,7 @@ import gc
 import random
 import signal
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import structlog
@@ -21,15 +22,21 @@ from pydantic import SecretStr
 from bot.assembly import Assembly
 from bot.delivery.messages import Messages
 from bot.delivery.store import Store
+from bot.logs import log_trouble
 from bot.paging.heartbeat import Heartbeat
 from bot.scan import scan
-from bot.serving import listening
 from bot.settings import Settings
 from bot.takeup import take_up_ledgers
-from bot.web.server import HttpServer
 from core.clock import Clock, SystemClock, within
 from core.errors import ClarifyError, LedgerUnreadable
+from core.hub import Hub
 from core.index import Summary
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from bot.web.health import Check
+    from bot.web.server import HttpServer, Limits
 
 _log = structlog.get_logger("clarify")
 # A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
@@ -100,7 +107,7 @@ class Bot(Assembly):
         Raises:
             ConfigurationError: the HTTP server's address cannot be had.
         """
-        self._http = await listening(self)
+        self._http = await self._listen()
         if self.webhooks is not None:
             await self.webhooks.restore()
         found = await asyncio.to_thread(scan, self.ledger, await self.intake.last_issue())
@@ -272,6 +279,67 @@ class Bot(Assembly):
         await self.answers.restore(self.ledger)
         await self._posting.wait()
         await self.home.run()
+
+    async def _listen(self) -> HttpServer | None:
+        from bot.web.server import Limits, listen, raise_descriptor_limit
+
+        limits = Limits.within(raise_descriptor_limit())
+        return await listen(self.http_app(limits), self.settings, limits)
+
+    def http_app(self, limits: Limits) -> FastAPI:
+        """All routes of the HTTP server."""
+        from bot.web import clarifications, health, push, slack
+        from bot.web.callers import Callers
+        from bot.web.server import build_app
+
+        pushing = [each for each in self.settings.producers if each.pushes]
+        callers = Callers(
+            {each.name: self.settings.producer_token(each) for each in pushing},
+            {each.name: each.speaker for each in pushing},
+        )
+        hub = Hub(router=self.router, ledger=self.ledger, scopes=self.scopes, clock=self.clock, via="http")
+        sources = health.Sources(
+            telemetry=self.telemetry,
+            index=self.index,
+            storage=self.vitals,
+            producers=self.producers.status,
+            slack_connected=lambda: self.door.connected,
+            queues={"delivery": lambda: self.delivery.lanes.length, "replies": lambda: self.replies.length},
+            webhooks=self.webhooks.waiting if self.webhooks is not None else None,
+        )
+        routers = [
+            health.health_routes(*self._checks()),
+            health.metrics_routes(sources, callers),
+            push.push_routes(callers=callers, producers=self.producers, clock=self.clock),
+            clarifications.clarification_routes(
+                hub=hub, ledger=self.ledger, callers=callers, most_waiting=limits.waiting
+            ),
+        ]
+        if self.door.request_url is not None:
+            routers.insert(0, slack.slack_routes(self.door.request_url))
+        return build_app(routers, callers)
+
+    def _checks(self) -> tuple[list[Check], list[Check]]:
+        """What `/readyz` answers 503 for: without these nobody is asked anything. And what it lists as degraded."""
+        from bot.web.health import Check, producer_checks
+
+        needed = [
+            Check("slack", lambda: None if self.door.connected else "not connected to Slack"),
+            Check("storage", self._storage_trouble),
+        ]
+        others = [
+            Check("slack app", lambda: self.door.other_bots),
+            Check("slack history", lambda: self.door.history_trouble),
+            Check("answerers", lambda: self.door.unusable_answerers),
+            Check("log", log_trouble),
+            Check("events to be recorded", self.ledger_trouble.of_some),
+            *producer_checks([each.name for each in self.settings.producers], self.producers.status),
+        ]
+        return needed, others
+
+    async def _storage_trouble(self) -> str | None:
+        """What is wrong with where events are kept, or with where decisions are."""
+        return await self.vitals.trouble() or await self.ledger_trouble.of_all()
 
     def _spawn_heartbeat(self) -> None:
         url = self.settings.heartbeat_url

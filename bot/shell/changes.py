@@ -189,7 +189,7 @@ async def _meant(shell: Shell, name: str | None, *, is_open: bool = True) -> Cla
 async def _tell(shell: Shell, after: Clarification, sentence: str) -> None:
     """Say what became of it, and when whoever asked hears of it."""
     from bot.shell.presence import bot_runs
-    from bot.shell.records import record_json
+    from bot.views.records import record_json
 
     shell.out.show(record_json(after), sentence)
     if after.asked.reply == "sending" and not bot_runs(shell.settings.storage.path):

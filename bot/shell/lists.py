@@ -141,7 +141,8 @@ def show(
 
     async def work(shell: Shell) -> None:
         from bot.shell.finding import WHICH, by_id, issue_of, of_issue, one
-        from bot.shell.records import record_json, whole
+        from bot.shell.records import whole
+        from bot.views.records import record_json
         from core.errors import BadInput
 
         if not name:
@@ -166,7 +167,8 @@ def show(
 
 def _tell(shell: Shell, records: list[Clarification], troubles: Sequence[str], empty: str) -> None:
     """Print them; where something cannot be read all is not well, and the list may lack something."""
-    from bot.shell.records import record_json, table
+    from bot.shell.records import table
+    from bot.views.records import record_json
 
     records.sort(key=_urgency)
     shell.out.show([record_json(each) for each in records], table(records, shell.clock.now(), empty))

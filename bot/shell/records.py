@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from bot import consent, inert
 from bot.rounds import BLANK, round_of
@@ -13,8 +12,6 @@ from bot.shell.times import exact, relative, when
 from core import answers
 from core.clarification import Clarification, Entry, Status
 from core.clock import iso
-from core.matching import author_of
-from core.waiting import answer_of
 
 _STYLES: dict[Status, str] = {
     "pending": "yellow",
@@ -40,48 +37,6 @@ _THROUGH = {
     "responder": "a responder",
 }
 _QUESTION = 200
-_FIELDS = (
-    "id",
-    "issueNumber",
-    "from",
-    "to",
-    "topic",
-    "blocking",
-    "status",
-    "round",
-    "maxRounds",
-    "created",
-    "staleAfter",
-    "resolvedAt",
-    "revision",
-)
-
-
-def record_json(record: Clarification) -> dict[str, Any]:
-    """The ledger's own fields, and the answer to the latest question: text, what the agent got, who, when, how.
-
-    No reply token and nothing of what producers and we keep between us.
-    """
-    raw = record.model_dump(mode="json", by_alias=True)
-    asked, answer = record.asked, answer_of(record)
-    return {field: raw[field] for field in _FIELDS} | {
-        "thread": [_entry_json(entry) for entry in record.thread],
-        "question": record.question,
-        "context": asked.context,
-        "acceptedResponseKinds": list(asked.kinds),
-        "choices": [{"value": each.value, "label": each.label} for each in asked.choices],
-        "confirmation": _consent_json(record),
-        "expiresAt": _moment(asked.expires_at),
-        "via": asked.via,
-        "heldBack": asked.held_back,
-        "escalatedFor": asked.escalated_for if record.status == "escalated" else None,
-        "answer": answer.body if answer else None,
-        "response": asked.response,
-        "rationale": asked.rationale,
-        "decidedBy": asked.decided_by or (author_of(answer.from_) if answer else None),
-        "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
-        "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
-    }
 
 
 def table(records: Sequence[Clarification], now: datetime, empty: str) -> Table:
@@ -192,36 +147,5 @@ def _ways(record: Clarification) -> Iterator[Part]:
     yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
 
 
-def _consent_json(record: Clarification) -> dict[str, Any] | None:
-    """What is to be accepted or rejected; None where a question is asked."""
-    wanted = record.asked.confirmation
-    if wanted is None:
-        return None
-    return {
-        "action": wanted.action,
-        "consequence": wanted.consequence,
-        "riskLevel": wanted.risk_level,
-        "irreversible": wanted.irreversible,
-        "reversibility": wanted.reversibility,
-        "defaultDecision": wanted.default_decision,
-        "allowedReplies": list(wanted.allowed),
-        "extraContext": dict(wanted.extra_context),
-    }
-
-
-def _entry_json(entry: Entry) -> dict[str, Any]:
-    return {
-        "round": entry.round,
-        "from": entry.from_,
-        "type": entry.type,
-        "body": entry.body,
-        "timestamp": iso(entry.timestamp),
-    }
-
-
 def _name(agent: str) -> str:
     return inert.line(agent) or BLANK
-
-
-def _moment(moment: datetime | None) -> str | None:
-    return None if moment is None else iso(moment)

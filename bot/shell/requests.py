@@ -86,9 +86,9 @@ def request(
 
 async def _ask(shell: Shell, wish: Wish, timeout: str | None, *, wait: bool) -> None:
     from bot.shell.asking import asked, prospect
-    from bot.shell.records import record_json
     from bot.shell.times import seconds_of
     from bot.shell.waiting import answer_words, answered
+    from bot.views.records import record_json
 
     seconds = seconds_of(timeout)
     record = await asked(shell, wish)

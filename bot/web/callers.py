@@ -12,16 +12,15 @@ import ipaddress
 import re
 import secrets
 from collections.abc import Mapping
-from typing import NoReturn
 
 from fastapi import HTTPException
 from fastapi.security import HTTPBearer
 from pydantic import SecretStr
 from starlette.requests import Request
 
+from bot.web.guard import problem
 from core.workflow import Speaker
 
-LOCAL = "local"
 BEARER = HTTPBearer(
     auto_error=False,
     scheme_name="producer",
@@ -30,18 +29,19 @@ BEARER = HTTPBearer(
 )
 """For the OpenAPI document: `dependencies=[Security(BEARER)]`. The check itself is `Callers`."""
 PAGE_HEADER = "X-Clarify-Page"
+_LOCAL = "local"
 _PROXIED = ("forwarded", "x-forwarded", "x-real-ip", "via")  # what their names begin with
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]*)?", re.ASCII)
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
 
 class Callers:
-    """Knows the producers that call us: name → bearer token, None for one that has none."""
+    """Knows the producers that may call us."""
 
     def __init__(
         self, tokens: Mapping[str, SecretStr | None], speakers: Mapping[str, Speaker] | None = None
     ) -> None:
-        """`speakers`: of those that may not speak for all agents."""
+        """`tokens`: producer → bearer token, None if it has none. `speakers`: of those that may not speak for all agents."""
         self._tokens = {
             name: token.get_secret_value().encode() for name, token in tokens.items() if token is not None
         }
@@ -50,7 +50,7 @@ class Callers:
         self._bare = tuple(name for name, token in tokens.items() if token is None)
 
     def speaker(self, request: Request) -> Speaker:
-        """The same as `producer`, with the agents that it may speak for.
+        """The producer that calls, with the agents that it may speak for.
 
         Raises:
             HTTPException: see `producer`.
@@ -66,19 +66,24 @@ class Callers:
                 there, or not as that producer; 415 a body that is no JSON. `detail` has `error` and `message`.
         """
         if not self._tokens and not self._bare and "authorization" not in request.headers:
-            self._from_this_machine(request, LOCAL)
-            return _json_only(request, LOCAL)
+            self._check_local(request, _LOCAL)
+            _check_json(request)
+            return _LOCAL
         return self.pushing(request)
 
     def pushing(self, request: Request) -> str:
-        """The same, but for producers of the configuration alone.
+        """The name of the configured producer that calls.
 
         Raises:
             HTTPException: see `producer`.
         """
         if not self._tokens and not self._bare:
-            _refuse(403, "NO_PRODUCER", "No producer may call: none of the configuration is without `url`.")
-        return _json_only(request, self._named(request))
+            raise problem(
+                403, "NO_PRODUCER", "No producer may call: none of the configuration is without `url`."
+            )
+        name = self._named(request)
+        _check_json(request)
+        return name
 
     def _named(self, request: Request) -> str:
         asked = request.query_params.get("producer")
@@ -86,13 +91,14 @@ class Callers:
         if header is not None:
             return _choose(self._holders(header), asked)
         if asked in self._tokens or not self._bare:
-            _unauthorized("A bearer token is required.")
-        self._from_this_machine(request, self._bare[0], tokens=bool(self._tokens))
+            raise _unauthorized("A bearer token is required.")
+        self._check_local(request, self._bare[0])
         return _choose(self._bare, asked)
 
     def onlooker(self, request: Request) -> None:
-        """Does nothing for whoever may look at the server itself: by its address, as this machine, or with a token. Names
-        are whoever's who made them: a web page elsewhere could have one that leads here.
+        """Checks that the caller may look at the server itself: it calls by an IP address or as localhost, or has a token.
+
+        Any other name may have been made by somebody else: a web page elsewhere could have one that leads here.
 
         Raises:
             HTTPException: 401 a wrong token; 403 called by another name.
@@ -101,21 +107,23 @@ class Callers:
             self._holders(header)
         elif not is_address(host := request.headers.get("host", "")) and not is_loopback_host(host):
             why = "Call it by its address or as localhost, or send a producer's token."
-            _refuse(403, "HOST", why)
+            raise problem(403, "HOST", why)
 
-    def _from_this_machine(self, request: Request, name: str, *, tokens: bool = False) -> None:
+    def _check_local(self, request: Request, name: str) -> None:
         """Only a process of this machine, and no web page but ours, may go without a token."""
         if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
-            if tokens:
-                _unauthorized("A bearer token is required.")
+            if self._tokens:
+                raise _unauthorized("A bearer token is required.")
             why = f"{name} has no token, so it may call from this machine only, and not through a proxy."
-            _refuse(403, "NOT_LOCAL", why + " Set `token_env` for it.")
+            raise problem(403, "NOT_LOCAL", why + " Set `token_env` for it.")
         if not self._is_our_page(request) and (
             "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
         ):
-            _refuse(403, "BROWSER", "A web page may not call without a token.")
+            raise problem(403, "BROWSER", "A web page may not call without a token.")
         if not is_loopback_host(request.headers.get("host", "")):
-            _refuse(403, "HOST", "Without a token, the address called must be localhost, 127.0.0.1 or [::1].")
+            raise problem(
+                403, "HOST", "Without a token, the address called must be localhost, 127.0.0.1 or [::1]."
+            )
 
     def _is_our_page(self, request: Request) -> bool:
         key = request.headers.get(PAGE_HEADER, "").encode("latin-1")
@@ -129,7 +137,7 @@ class Callers:
         token = given.strip(" \t").encode("latin-1")  # the very bytes that came
         found = [name for name, expected in self._tokens.items() if hmac.compare_digest(token, expected)]
         if scheme.lower() != "bearer" or not token or not found:
-            _unauthorized("The bearer token is not that of any producer.")
+            raise _unauthorized("The bearer token is not that of any producer.")
         return tuple(found)
 
 
@@ -173,22 +181,19 @@ def _choose(names: tuple[str, ...], asked: str | None) -> str:
     if asked is None and len(names) == 1:
         return names[0]
     if asked is None:
-        _refuse(400, "WHICH_PRODUCER", f"Say who you are, with ?producer= and one of: {', '.join(names)}.")
+        raise problem(
+            400, "WHICH_PRODUCER", f"Say who you are, with ?producer= and one of: {', '.join(names)}."
+        )
     if asked not in names:
-        _refuse(403, "OTHER_PRODUCER", "You are not that producer.")
+        raise problem(403, "OTHER_PRODUCER", "You are not that producer.")
     return asked
 
 
-def _json_only(request: Request, name: str) -> str:
+def _check_json(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method in _WITH_BODY and kind != "application/json":
-        _refuse(415, "NOT_JSON", "The content type must be application/json.")
-    return name
+        raise problem(415, "NOT_JSON", "The content type must be application/json.")
 
 
-def _unauthorized(why: str) -> NoReturn:
-    _refuse(401, "UNAUTHORIZED", why, {"WWW-Authenticate": "Bearer"})
-
-
-def _refuse(status: int, code: str, why: str, headers: dict[str, str] | None = None) -> NoReturn:
-    raise HTTPException(status, {"error": code, "message": why}, headers)
+def _unauthorized(why: str) -> HTTPException:
+    return problem(401, "UNAUTHORIZED", why, headers={"WWW-Authenticate": "Bearer"})

@@ -7,27 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 
+from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
-from bot.web.clarification_shapes import ID_PATTERN, FollowUp, Page, Question, Shown, Wanted, Wish, shown
-from bot.web.errors import problem
-from bot.web.listing import Ledgers, page
-from bot.web.server import stopping_of
+from bot.web.guard import problem, stopping_of
 from core import request as asking
+from core.aaep import whole_characters
 from core.book import digest, dump
-from core.clarification import DONE, HUMAN, Clarification, agent_key
-from core.errors import NotFound, ScopeViolation
+from core.clarification import DONE, HUMAN, Clarification, Status, agent_key, parse_id
+from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
+from core.hub import Hub
+from core.ledger import FileLedger, Raw, parse
+from core.request import CONTEXT_LIMIT, HIGHEST_ISSUE, TOPIC_LIMIT
+from core.steering import BODY_LIMIT
 from core.waiting import answer_of
-from core.workflow import Speaker
+from core.workflow import ROLE_LIMIT, Speaker
 
+_LONGEST_WAIT = 60  # seconds
+_ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
+_ANY = r"\w !-/:-@\[-`{-~"  # letters and digits of any script, and what else is on a keyboard
+_SEEN = _ANY.replace(" ", "")
 _PERSON = re.compile(r"user:.*|<?@.*|[UW][A-Z0-9]{7,}", re.DOTALL)
-_Id = Annotated[str, Path(pattern=ID_PATTERN, examples=["CLR-42-001"])]
+_Id = Annotated[str, Path(pattern=_ID_PATTERN, examples=["CLR-42-001"])]
 _Key = Annotated[
     str | None,
     Header(
@@ -38,113 +45,193 @@ _Key = Annotated[
         description="Asking again with the same key, about the same issue, is the same question",
     ),
 ]
-_Done = Callable[[Clarification], bool]
+_Test = Callable[[Clarification], bool]
+_Role = Annotated[
+    str,
+    Field(
+        min_length=1, max_length=ROLE_LIMIT, pattern=rf"^[{_ANY}]*[{_SEEN}][{_ANY}]*$", examples=["engineer"]
+    ),
+]
+_Words = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=BODY_LIMIT,
+        pattern=r"\S",
+        description="Plain text",
+        examples=["Which database?"],
+    ),
+]
+_Context = Annotated[
+    str | None,
+    Field(max_length=CONTEXT_LIMIT, description="What whoever answers should know"),
+]
 
 
-class Asks(Protocol):
-    """`core.hub.Hub`."""
-
-    async def request(self, request: asking.Request, key: str | None = None) -> Clarification: ...
-    async def follow_up(
-        self, clarification_id: str, question: str, context: str | None = None, key: str | None = None
-    ) -> Clarification: ...
-    async def find(self, clarification_id: str) -> Clarification: ...
-    async def until(
-        self, clarification_id: str, done: _Done, timeout: float | None = None
-    ) -> Clarification: ...
+def _whole_number(value: object) -> object:
+    """JSON does not tell 42.0 from 42."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def clarification_routes(
-    *, hub: Asks, ledger: Ledgers, callers: Callers, most_waiting: int = 1000
-) -> APIRouter:
+_Number = Annotated[int, BeforeValidator(_whole_number)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+
+
+class Question(_Body):
+    """A question of one role to another."""
+
+    from_: _Role = Field(
+        alias="from", description="The role that asks; never a person", examples=["engineer"]
+    )
+    to: _Role = Field(description="The role that is asked; `human` asks people", examples=["human"])
+    issue: _Number = Field(
+        ge=1, le=HIGHEST_ISSUE, description="The number of the issue that it is about", examples=[42]
+    )
+    topic: str = Field(
+        max_length=TOPIC_LIMIT,
+        description="What it is about, or empty; once answered, the same topic again is the next round",
+        examples=["storage"],
+    )
+    question: _Words
+    blocking: bool = Field(default=True, description="Whether `from` does nothing until it has the answer")
+    context: _Context = None
+
+
+class FollowUp(_Body):
+    """The next question of the same clarification, once it was answered."""
+
+    question: _Words
+    context: _Context = None
+
+
+class _LookQuery(BaseModel):
+    """What a caller waits for."""
+
+    wait: int = Field(default=0, ge=0, le=_LONGEST_WAIT, description="Seconds to wait for news")
+    after_round: int | None = Field(default=None, ge=0, description="News: a later round, or its end")
+    revision: int | None = Field(default=None, ge=0, description="News: any change since this one")
+
+
+class _ListQuery(BaseModel):
+    """Which clarifications are listed."""
+
+    issue: int | None = Field(default=None, ge=1, le=10**15)
+    status: Status | Literal["open"] | None = Field(default=None, description="`open`: takes an answer")
+    after: str | None = Field(default=None, pattern=_ID_PATTERN, description="`next` of the page before")
+    limit: int = Field(default=50, ge=1, le=100)
+
+
+class Said(BaseModel):
+    """One line of a thread; `timestamp` is RFC 3339."""
+
+    round: int
+    from_: str = Field(alias="from")
+    type: Literal["question", "answer", "resolution", "escalation"]
+    body: str
+    timestamp: str
+
+
+class Shown(BaseModel):
+    """A clarification: the ledger's own fields, and the answer to its latest question. Times are RFC 3339."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    issueNumber: int  # noqa: N815 - the protocol's names
+    from_: str = Field(alias="from")
+    to: str
+    topic: str
+    blocking: bool
+    status: Status
+    round: int
+    maxRounds: int  # noqa: N815
+    created: str
+    staleAfter: str | None = Field(description="When it is nudged about, or escalated, next")  # noqa: N815
+    resolvedAt: str | None  # noqa: N815
+    revision: int
+    thread: list[Said]
+    question: str
+    answer: str | None = Field(description="In words; null while there is none to the latest question")
+    decidedBy: str | None = Field(  # noqa: N815
+        description="Who answered: `user:…`, `agent:…`, or `ledger:…` for what another program wrote"
+    )
+    answeredAt: str | None  # noqa: N815
+    escalatedFor: str | None  # noqa: N815
+    heldBack: str | None = Field(description="Why its target is not asked; people are asked instead")  # noqa: N815
+
+
+class Page(BaseModel):
+    """By issue and number. `next`: the value of `after` for what follows; null: that is all."""
+
+    clarifications: list[Shown]
+    next: str | None
+    unreadable: list[int] = Field(description="Issues whose ledger cannot be read now, left out")
+
+
+def clarification_routes(*, hub: Hub, ledger: FileLedger, callers: Callers, most_waiting: int) -> APIRouter:
     """Ask, ask further, look, wait: `most_waiting` callers at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
-    desk = _Desk(hub, ledger, most_waiting)
+    places = asyncio.Semaphore(most_waiting)
     caller = Depends(callers.speaker)
+
+    async def find(wanted: str, who: Speaker) -> Clarification:
+        record = await hub.find(wanted)
+        if not _seen_by(who)(record):
+            raise NotFound(wanted)
+        return record
 
     @router.post("", status_code=201)
     async def ask(body: Question, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
         """Ask. The answer comes later: `GET` the location that is returned, with `wait`."""
-        return _located(await desk.ask(body, who, key), response)
+        _check_asker(body.from_, who)
+        question = asking.Request(
+            body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
+        )
+        record = await hub.request(question, _key(who.producer, key))
+        _check_key(key, record, body.question)
+        _check_matter_of_key(key, record, body)
+        return _located(record, response)
 
     @router.post("/{clarification_id}/follow-up", status_code=201)
     async def follow_up(
         clarification_id: _Id, body: FollowUp, response: Response, key: _Key = None, who: Speaker = caller
     ) -> Shown:
         """Ask further about what was answered: the next round. After the last one, people have it (409)."""
-        return _located(await desk.follow_up(clarification_id, body, who, key), response)
+        await find(clarification_id, who)
+        record = await hub.follow_up(clarification_id, body.question, body.context, _key(who.producer, key))
+        _check_key(key, record, body.question)
+        return _located(record, response)
 
     @router.get("/{clarification_id}")
     async def look(
-        clarification_id: _Id, wish: Annotated[Wish, Query()], request: Request, who: Speaker = caller
+        clarification_id: _Id, query: Annotated[_LookQuery, Query()], request: Request, who: Speaker = caller
     ) -> Shown:
         """How it stands. With `wait`, once there is news, or as it is when the time is over: news is the answer to the
         latest question, or its end; or what `after_round` or `revision` say.
         """
-        return shown(await desk.look(clarification_id, who, wish, request))
+        record = await find(clarification_id, who)
+        is_news = _news(record, query.after_round, query.revision)
+        if not query.wait or is_news(record):
+            return _shown(record)
+        if places.locked():
+            raise problem(503, "BUSY", "Too many wait already; ask again.", headers={"Retry-After": "5"})
+        async with places:
+            news = hub.until(clarification_id, is_news)
+            await _until_any(query.wait, news, stopping_of(request).wait(), _gone(request))
+        return _shown(await find(clarification_id, who))
 
     @router.get("")
-    async def listed(wanted: Annotated[Wanted, Query()], who: Speaker = caller) -> Page:
+    async def listed(query: Annotated[_ListQuery, Query()], who: Speaker = caller) -> Page:
         """What the caller's agents asked others and were asked by them, and what its sessions asked."""
-        return await page(ledger, _seen_by(who), wanted)
+        return await _page(ledger, _seen_by(who), query)
 
     return router
 
 
-class _Desk:
-    def __init__(self, hub: Asks, ledger: Ledgers, most_waiting: int) -> None:
-        self._hub = hub
-        self._ledger = ledger
-        self._most_waiting = most_waiting
-        self._waiting = 0
-
-    async def ask(self, body: Question, who: Speaker, key: str | None) -> Clarification:
-        _check_role(body.from_)
-        if not who.may_be_role(body.from_):
-            why = "You may not ask as that role; `agents` of your [[producers]] table says as which."
-            raise problem(403, "OTHER_AGENT", why, field="from")
-        question = asking.Request(
-            body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
-        )
-        record = await self._hub.request(question, _key(who.producer, key))
-        _check_key(record, body.question, key)
-        _check_key_is_of(record, body, key)
-        return record
-
-    async def follow_up(self, wanted: str, body: FollowUp, who: Speaker, key: str | None) -> Clarification:
-        await self._find(wanted, who)
-        record = await self._hub.follow_up(wanted, body.question, body.context, _key(who.producer, key))
-        _check_key(record, body.question, key)
-        return record
-
-    async def look(self, wanted: str, who: Speaker, wish: Wish, request: Request) -> Clarification:
-        record = await self._find(wanted, who)
-        done = _news(record, wish.after_round, wish.revision)
-        if not wish.wait or done(record):
-            return record
-        with self._place():
-            ends = stopping_of(request).wait(), _gone(request)
-            await _until_any(wish.wait, self._hub.until(wanted, done), *ends)
-        return await self._find(wanted, who)
-
-    async def _find(self, wanted: str, who: Speaker) -> Clarification:
-        record = await self._hub.find(wanted)
-        if not _seen_by(who)(record):
-            raise NotFound(wanted)
-        return record
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        if self._waiting >= self._most_waiting:
-            raise problem(503, "BUSY", "Too many wait already; ask again.", headers={"Retry-After": "5"})
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
-
-
-def _seen_by(who: Speaker) -> _Done:
+def _seen_by(who: Speaker) -> _Test:
     """What a producer's session asked is for that producer; what one agent asked another, for whoever may be one of them."""
 
     def seen(record: Clarification) -> bool:
@@ -155,7 +242,7 @@ def _seen_by(who: Speaker) -> _Done:
     return seen
 
 
-def _news(record: Clarification, after_round: int | None, revision: int | None) -> _Done:
+def _news(record: Clarification, after_round: int | None, revision: int | None) -> _Test:
     """What a waiting caller has not seen. Other implementations change records without counting revisions."""
     before = digest(dump(record))
 
@@ -196,23 +283,27 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _check_role(role: str) -> None:
+def _check_asker(role: str, who: Speaker) -> None:
     if agent_key(role) == HUMAN or _PERSON.fullmatch(role.strip()):
         raise ScopeViolation("People do not ask over HTTP: expected the role of an agent as `from`.")
+    if not who.may_be_role(role):
+        why = "You may not ask as that role; `agents` of your [[producers]] table says as which."
+        raise problem(403, "OTHER_AGENT", why, field="from")
 
 
 def _key(who: str, key: str | None) -> str | None:
     return None if key is None else f"http:{who}:{key}"
 
 
-def _check_key(record: Clarification, question: str, key: str | None) -> None:
-    asked = [entry.body for entry in record.thread if entry.type == "question"]
-    if key is not None and question not in asked:
+def _check_key(key: str | None, record: Clarification, question: str) -> None:
+    if key is not None and question not in [
+        entry.body for entry in record.thread if entry.type == "question"
+    ]:
         why = "This key came with another question before."
         raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")
 
 
-def _check_key_is_of(record: Clarification, body: Question, key: str | None) -> None:
+def _check_matter_of_key(key: str | None, record: Clarification, body: Question) -> None:
     """The same words about another matter are another question; without a topic it has its first words as one."""
     wanted = [(body.from_, record.from_), (body.to, record.to)]
     wanted += [(body.topic, record.topic)] if body.topic.strip() else []
@@ -223,4 +314,58 @@ def _check_key_is_of(record: Clarification, body: Question, key: str | None) -> 
 
 def _located(record: Clarification, response: Response) -> Shown:
     response.headers["Location"] = f"/clarifications/{record.id}"
-    return shown(record)
+    return _shown(record)
+
+
+def _shown(record: Clarification) -> Shown:
+    """A record as everybody may see it who may see it at all: no reply token."""
+    return Shown.model_validate(_without_halves(record_json(record)))
+
+
+def _without_halves(value: Any) -> Any:
+    """A value whose texts can be sent: others write ledgers, too, and half of a character cannot be."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, list):
+        return [_without_halves(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _without_halves(each) for key, each in value.items()}
+    return value
+
+
+async def _page(ledger: FileLedger, may_see: _Test, wanted: _ListQuery) -> Page:
+    """The next clarifications that fit. Ledgers are read one by one, and no more of them than it takes."""
+    place = parse_id(wanted.after) if wanted.after else (0, 0)
+    found: list[Clarification] = []
+    unreadable: list[int] = []
+    for number in await _issues(ledger, wanted.issue, place[0]):
+        try:
+            records = _in_order(await ledger.read(number))
+        except (LedgerUnreadable, LockTimeout):
+            unreadable.append(number)
+            continue
+        found += [
+            each
+            for each in records
+            if parse_id(each.id) > place and _has(each, wanted.status) and may_see(each)
+        ]
+        if len(found) > wanted.limit:
+            break
+    listed = found[: wanted.limit]
+    following = listed[-1].id if len(found) > wanted.limit else None
+    return Page(clarifications=[_shown(each) for each in listed], next=following, unreadable=unreadable)
+
+
+def _has(record: Clarification, status: str | None) -> bool:
+    return status is None or (record.is_open if status == "open" else record.status == status)
+
+
+async def _issues(ledger: FileLedger, issue: int | None, start: int) -> list[int]:
+    if issue is not None:
+        return [issue]
+    return await asyncio.to_thread(lambda: sorted(each for each in ledger.issues() if each >= start))
+
+
+def _in_order(items: list[Raw]) -> list[Clarification]:
+    records = [record for item in items if (record := parse(item)) is not None]
+    return sorted(records, key=lambda record: parse_id(record.id))

@@ -1,28 +1,46 @@
-"""For agents that cannot be connected to: they post their events here, and read the replies from a stream."""
+"""For agents that cannot be connected to: they post their events here, and read the replies from a stream.
+
+The stream is Server-Sent Events (WHATWG HTML, section 9.2). FastAPI's own would put two queues between a reply and its
+connection, and a reply counts as written no sooner than it was handed to the connection: so it is written here.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+import structlog
 from fastapi import APIRouter, Header, Security
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bot.errors import StorageError
+from bot.producers.hub import Producers
 from bot.producers.intake import NotItsAgent
-from bot.producers.push import Push
+from bot.producers.push import Push, Reader
 from bot.producers.pushing import Broken, NoSuchSubscription, NotTaken, Taken, TooManyReaders
 from bot.web.callers import BEARER, Callers
-from bot.web.errors import ErrorBody, TooLarge, problem
-from bot.web.server import stopping_of
-from bot.web.streams import EventStream
+from bot.web.guard import ErrorBody, TooLarge, problem, stopping_of
 from core.clock import Clock
 
 BASE = "/aaep/v1"
-_HEAD = 4096
+HEARTBEAT = 15.0  # seconds
+_HEAD = 4096  # bytes of what is too large that a human is told
+_OPENING = b": connected\n\n"  # no field: some readers take a frame of any for an event
+_BEAT = b": heartbeat\n\n"
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (
+        b"x-accel-buffering",
+        b"no",
+    ),  # a proxy that collects an answer before it passes it on holds replies back
+]
+_log = structlog.get_logger("clarify.http")
 _T = TypeVar("_T")
 _TAKEN = """An AAEP event is taken in once it is durable. The same event again changes nothing: 202, with the status
 `duplicate`. A question, or another critical event, that breaks its schema is refused, and so is an `event_id` or a
@@ -80,12 +98,6 @@ _BODY = {
 }
 
 
-class Pushing(Protocol):
-    """`bot.producers.hub.Producers`."""
-
-    def pushing(self, producer: str) -> Push | None: ...
-
-
 class EventTaken(BaseModel):
     """The event is durable. `duplicate`: it was before. `problems` says what breaks its schema."""
 
@@ -125,7 +137,7 @@ _GET_ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def push_routes(*, callers: Callers, producers: Pushing, clock: Clock) -> APIRouter:
+def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIRouter:
     """The routes, below /aaep/v1; also where the minimal dialect has them, at the root."""
     routes = APIRouter(dependencies=[Security(BEARER)], tags=["push"])
 
@@ -147,7 +159,7 @@ def push_routes(*, callers: Callers, producers: Pushing, clock: Clock) -> APIRou
             reader = await _or_unavailable(push.open(last_event_id))
         except TooManyReaders as error:
             raise problem(429, "TOO_MANY_READERS", str(error), headers={"Retry-After": "5"}) from None
-        return EventStream(reader, stopping=stopping_of(request), clock=clock)
+        return _Replies(reader, stopping=stopping_of(request), clock=clock)
 
     add: Callable[..., None] = routes.add_api_route
     for base, shown in ((BASE, True), ("", False)):
@@ -214,3 +226,62 @@ async def _or_unavailable(work: Awaitable[_T]) -> _T:
         return await work
     except StorageError as error:
         raise problem(503, "STORAGE_UNAVAILABLE", str(error), headers={"Retry-After": "1"}) from error
+
+
+class _Replies(Response):
+    """Streams replies until the reader leaves, the server stops, or the storage fails (the reader comes again)."""
+
+    def __init__(self, reader: Reader, *, stopping: asyncio.Event, clock: Clock) -> None:
+        super().__init__()
+        self._reader = reader
+        self._stopping = stopping
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        left = asyncio.ensure_future(_left(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+            await send(_part(_OPENING))
+            await self._stream(send, left)
+            if not left.done() or left.exception():  # the latter: too large a body, where none belongs
+                await send({"type": "http.response.body", "body": b""})
+        except StorageError as error:
+            _log.warning("a stream of replies ends", reason=str(error))
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            left.cancel()
+            self._reader.close()
+
+    async def _stream(self, send: Send, left: asyncio.Future[None]) -> None:
+        while not (left.done() or self._stopping.is_set()):
+            frames = await self._reader.next()
+            if frames:
+                await send(_part(frames))
+                await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
+                if not left.done():
+                    await self._reader.wrote()
+            elif await self._quiet(left):
+                await send(_part(_BEAT))
+
+    async def _quiet(self, left: asyncio.Future[None]) -> bool:
+        """Waits for something to happen; whether nothing did for so long that the reader has to be told so."""
+        beat = asyncio.ensure_future(self._clock.sleep(HEARTBEAT))
+        more = asyncio.ensure_future(self._reader.more.wait())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        waits: set[asyncio.Future[Any]] = {left, beat, more, stopping}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in (beat, more, stopping):
+                wait.cancel()
+        return done == {beat}
+
+
+async def _left(receive: Receive) -> None:
+    """Returns once the reader is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _part(data: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": True}

@@ -1,24 +1,38 @@
-"""The HTTP server: one FastAPI app of the routes that the parts give, served by uvicorn in our own event loop."""
+"""The HTTP server: one FastAPI app of the routes that the parts give, served by uvicorn in our own event loop.
+
+uvicorn limits the requests that run and how long a connection idles after an answer. It has no limit for connections
+that say nothing at all, and none for requests that never end. Each costs a file descriptor, and ledgers, Slack and
+agents need theirs. Who has a request running keeps its connection; when there are too many, of the others the one that
+has kept us waiting longest gives way (`Connections`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import json
+import resource
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
 
+import h11
 import structlog
 import uvicorn
 from fastapi import APIRouter, FastAPI
-from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-from bot.errors import AddressInUseError, ConfigurationError, TaskDiedError
-from bot.web import docs, errors
-from bot.web.callers import Callers
-from bot.web.connections import USUAL, Connection, Connections, Limits
-from bot.web.guard import Guard
+from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
+from bot.settings import Settings
+from bot.web import docs
+from bot.web.callers import Callers, is_loopback_address
+from bot.web.guard import ERRORS, Guard, answer_errors
 
 _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds that requests have to end by themselves; those that wait watch `stopping`
@@ -33,53 +47,67 @@ _ABOUT = """Agents that push their events, agents that ask agents, Slack's reque
 A bearer token per producer; without one, from this machine only. Every error is JSON: `error`, `message`, and `field`
 where one is at fault. A body may have 1 MiB.
 """
+_DESCRIPTORS = 4096
+_MOST = 2048  # connections
+_TOLD = 64  # connections beyond the limit, which are only told so
+_LINGER = 5.0  # seconds that a connection may take to end
+_LOG_EVERY = 60.0
 
 
-def build_app(routers: Sequence[APIRouter], *, version: str, callers: Callers | None = None) -> FastAPI:
-    """One app of all routes; `callers` says who may look at what describes them. Long polls and streams watch `stopping_of(request)`."""
+def build_app(routers: Sequence[APIRouter], callers: Callers) -> FastAPI:
+    """One app of all routes and of the page that describes them. Long polls and streams watch `stopping_of(request)`."""
     app = FastAPI(
         title="clarify-bot",
-        version=version,
+        version=version("clarify-bot"),
         description=_ABOUT,
         openapi_url=None,  # `docs` serves it, to those who may see it
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=errors.ERRORS,
+        responses=ERRORS,
     )
     app.state.stopping = asyncio.Event()
-    errors.install(app)
+    answer_errors(app)
     for router in routers:
         app.include_router(router)
-    docs.serve(app, callers or Callers({}))
-    app.add_middleware(Guard, stopping=app.state.stopping, elapsed=time.monotonic)
+    docs.serve(app, callers)
+    app.add_middleware(Guard, stopping=app.state.stopping)
     return app
 
 
-def stopping_of(request: Request) -> asyncio.Event:
-    """Set when the server is to end: whatever waits for something else has to end, too."""
-    event: asyncio.Event = request.app.state.stopping
-    return event
+async def listen(app: FastAPI, settings: Settings, limits: Limits) -> HttpServer | None:
+    """The server, bound and not yet serving; None where nobody counts on it and its address is taken.
+
+    Raises:
+        AddressInUseError, ConfigurationError: the address cannot be had, and somebody counts on it.
+    """
+    server, file = HttpServer(app, settings.http.host, settings.http.port, limits), settings.file
+    trouble: ClarifyBotError
+    try:
+        await server.bind()
+    except AddressInUseError as error:
+        trouble = AddressInUseError(f"{file}: {error}")
+    except ConfigurationError as error:
+        trouble = ConfigurationError([f"{file}: {each}" for each in error.problems])
+    else:
+        return server
+    if settings.must_listen:
+        raise trouble
+    _log.warning("no HTTP server: set http.listen for another address", reason=str(trouble))
+    return None
 
 
 class HttpServer:
-    """`bind`, then `run` until cancelled or told to stop. `on_listening(url)` is called once requests are taken."""
+    """Serves an app: `bind`, then `run` until cancelled or told to stop."""
 
-    def __init__(
-        self,
-        app: FastAPI,
-        host: str,
-        port: int,
-        on_listening: Callable[[str], None],
-        limits: Limits = USUAL,
-    ) -> None:
+    def __init__(self, app: FastAPI, host: str, port: int, limits: Limits) -> None:
         self.stopping: asyncio.Event = app.state.stopping
         self._host = host
         self._port = port
-        self._on_listening = on_listening
         self._sockets: list[socket.socket] = []
         self._serves = False
-        self._server = _Server(_configuration(app), Connections(limits), self._listening)
+        self._server = _Server(_configuration(app))
+        self._server.server_state = Connections(limits)
 
     async def bind(self) -> None:
         """Take the address; nothing is answered before `run`.
@@ -91,7 +119,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it listens; after `bind`."""
+        """Where it listens, once it is bound."""
         return f"http://{_authority(self._host, self._sockets[0].getsockname()[1])}"
 
     async def run(self) -> None:
@@ -101,6 +129,7 @@ class HttpServer:
             TaskDiedError: it ended by itself.
         """
         self._serves = True
+        _log.info("listening", url=self.url)
         serving = asyncio.ensure_future(self._server.serve(self._sockets))
         try:
             await asyncio.shield(serving)
@@ -124,28 +153,13 @@ class HttpServer:
         for bound in self._sockets:
             bound.close()
 
-    def _listening(self) -> None:
-        _log.info("listening", url=self.url)
-        self._on_listening(self.url)
-
 
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the process is not its own."""
 
-    def __init__(
-        self, config: uvicorn.Config, connections: Connections, on_started: Callable[[], None]
-    ) -> None:
-        super().__init__(config)
-        self.server_state = connections
-        self._on_started = on_started
-
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_started()
 
 
 def _configuration(app: FastAPI) -> uvicorn.Config:
@@ -221,3 +235,219 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
         made.close()
         raise
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`connections` in all, `per_address` from each address but this machine's own; the rest are seconds.
+
+    `head`: until a request's headers are in, `body`: its body after that; `write`: while nothing of an answer is read.
+    """
+
+    connections: int
+    per_address: int
+    head: float = 10.0
+    body: float = 30.0
+    write: float = 30.0
+
+    @classmethod
+    def within(cls, descriptors: int) -> Limits:
+        """At most half of the descriptors: the others are for ledgers, Slack and agents."""
+        most = max(1, min(_MOST, descriptors // 2))
+        return cls(most, max(1, most // 4))
+
+    @property
+    def waiting(self) -> int:
+        """How many may wait for news at once, so that others are still served."""
+        return min(1000, max(1, self.connections // 2))
+
+
+def raise_descriptor_limit() -> int:
+    """Have more descriptors if the system allows them. How many there may be now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return _DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
+class Connections(ServerState):
+    """Who is connected. `admit` and `release` each connection once; `waits` says that we wait for a request of it."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self.limits = limits
+        self._held: set[Connection] = set()
+        self._of: Counter[str] = Counter()
+        self._waiting: dict[Connection, None] = {}  # the longest first
+        self._logged = float("-inf")
+
+    def admit(self, new: Connection) -> bool:
+        """Whether it is served; otherwise it may only be told that it is not."""
+        self._held.add(new)
+        self._of[new.address] += 1
+        crowded = not is_loopback_address(new.address) and self._of[new.address] > self.limits.per_address
+        if not crowded and len(self._held) <= self.limits.connections:
+            return True
+        self._warn(new.address)
+        for other in self._waiting:
+            if not crowded or other.address == new.address:
+                self.release(other)
+                other.abort()
+                return True
+        if len(self._held) > self.limits.connections + _TOLD:
+            new.abort()
+        return False
+
+    def release(self, connection: Connection) -> None:
+        """It ends; nothing if that is known."""
+        if connection in self._held:
+            self._held.remove(connection)
+            self._of[connection.address] -= 1
+            if not self._of[connection.address]:
+                del self._of[connection.address]
+        self._waiting.pop(connection, None)
+
+    def waits(self, connection: Connection, *, since_now: bool) -> None:
+        """Whether `connection` keeps us waiting for a request from now on."""
+        self._waiting.pop(connection, None)
+        if since_now and connection in self._held:
+            self._waiting[connection] = None
+
+    def _warn(self, address: str) -> None:
+        now = time.monotonic()
+        if now - self._logged >= _LOG_EVERY:
+            self._logged = now
+            _log.warning(
+                "too many connections; idle ones are closed",
+                connections=len(self._held),
+                client=address,
+                of_client=self._of[address],
+            )
+
+
+class Connection(H11Protocol):
+    """One connection. What it owes us next decides how long it has: headers, a body, or to read what we wrote."""
+
+    server_state: Connections
+
+    address = ""
+    _owes: str | None = None  # "head", "body", "reading", "end", or nothing: its request runs
+    _said = False  # anything of the request that we wait for
+    _served = True
+    _stalled = False  # more is written than it has read
+    _unread = 0  # bytes of it, when the timer began
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self._served = self.server_state.admit(self)
+        if not self._served:
+            self.app = _busy
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server_state.release(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._said = True
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        self._said = bool(self.conn.trailing_data[0])
+        super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = True
+        self._look()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stalled = False
+        self._look()
+
+    def abort(self) -> None:
+        """End it at once, whatever is still to be sent."""
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Give it the time that what it owes now may take; what it owed before does not get more."""
+        owes = self._owed()
+        if owes == self._owes:
+            return
+        self._owes = owes
+        self._begin_timer()
+        if self._served:
+            self.server_state.waits(self, since_now=owes is not None)
+
+    def _begin_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._owes is None:
+            return
+        self._unread = self.transport.get_write_buffer_size()
+        limits = self.server_state.limits
+        times = {"head": limits.head, "body": limits.body, "reading": limits.write, "end": _LINGER}
+        self._timer = self.loop.call_later(times[self._owes], self._overdue)
+
+    def _owed(self) -> str | None:
+        if self.transport.is_closing():
+            return "end"
+        if self._stalled:
+            return "reading"
+        state = self.conn.their_state
+        if state in {h11.IDLE, h11.SEND_BODY}:
+            return "head" if state is h11.IDLE else "body"
+        return None if self._runs() else "end"
+
+    def _runs(self) -> bool:
+        """Whether a request waits for its answer. Before the first one there is no cycle, whatever its type says."""
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+
+    def _overdue(self) -> None:
+        if self.transport.is_closing() or self._owes in {"reading", "end"}:
+            if 0 < self.transport.get_write_buffer_size() < self._unread:  # slowly, but it reads
+                self._begin_timer()
+            else:
+                self.abort()
+            return
+        _log.info("a connection took too long", client=self.address, waited_for=self._owes)
+        if self._said and self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            for event in _too_slow():
+                self.transport.write(self.conn.send(event) or b"")
+        if self._runs():
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()
+        self._look()
+
+
+def _too_slow() -> tuple[h11.Event, ...]:
+    status, headers, body = _refusal(408, "TOO_SLOW", "The request did not come in time.")
+    return h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()
+
+
+async def _busy(_scope: Scope, _receive: Receive, send: Send) -> None:
+    status, headers, body = _refusal(503, "BUSY", "There are too many connections; try again soon.")
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, (b"retry-after", b"5")]}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+def _refusal(status: int, code: str, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    body = json.dumps({"error": code, "message": message}).encode()
+    length = str(len(body)).encode()
+    return (
+        status,
+        [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")],
+        body,
+    )

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from bot.slack.http import Answer
-from bot.web.errors import ErrorBody
-
-
-class Receiver(Protocol):
-    """As `bot.slack.http.RequestUrl`."""
-
-    async def take(self, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Header names in lower case, the body as it came."""
-        ...
-
+from bot.slack.http import RequestUrl
+from bot.web.guard import ErrorBody
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -40,15 +30,15 @@ _BODY: dict[str, Any] = {
 }
 
 
-def slack_routes(receiver: Receiver) -> APIRouter:
-    """The route that hands Slack's signed requests to `receiver`. `build_app` limits the body."""
+def slack_routes(url: RequestUrl) -> APIRouter:
+    """The route that hands Slack's signed requests to `url`."""
     router = APIRouter(tags=["Slack"])
 
     @router.post("/slack/events", responses=_RESPONSES, openapi_extra=_BODY, response_class=Response)
     async def from_slack(request: Request) -> Response:
         """Events, clicks, modals and commands, signed as Slack signs (`X-Slack-Signature`)."""
         # Of a header that comes twice the last counts; the signature is made over the body as it came.
-        answer = await receiver.take(dict(request.headers.items()), await request.body())
+        answer = await url.take(dict(request.headers.items()), await request.body())
         return Response(answer.body, answer.status, media_type=answer.content_type)
 
     return router

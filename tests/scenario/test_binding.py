@@ -14,7 +14,7 @@ from bot.check import local
 from bot.delivery.peek import connections
 from bot.demo.producer import DemoProducer
 from bot.render import Renderer
-from bot.serving import application
+from bot.web.server import Limits
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.scenario.harness import HurriedClock, Scene, eventually, scene
 
@@ -117,7 +117,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         told = await eventually(lambda: running.door.other_bots)
         assert "another bot is connected with the same Slack app" in told
         async with AsyncClient(
-            transport=ASGITransport(application(running)), base_url="http://127.0.0.1"
+            transport=ASGITransport(running.http_app(Limits.within(1024))), base_url="http://127.0.0.1"
         ) as web:
             answer = await web.get("/readyz")
         assert answer.status_code == 200

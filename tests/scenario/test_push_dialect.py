@@ -11,16 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
 from bot.main import Bot
-from bot.web.callers import Callers
-from bot.web.push import push_routes
-from bot.web.server import HttpServer, build_app
+from bot.web.server import Limits
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.scenario.harness import Scene, config, controls, question, said
+from tests.unit.bot.web.serving import PATIENCE, serving
 
-PATIENCE = 60.0
 URL = "http://127.0.0.1:1"
 
 
@@ -85,18 +82,12 @@ def pushing(stage: Scene) -> str:
 @asynccontextmanager
 async def agent(stage: Scene, bot: Bot, port: int = 0) -> AsyncIterator[Agent]:
     """The agent, and the bot's HTTP door that it knows."""
-    callers = Callers({"planner": SecretStr("planner-token")})
-    app = build_app([push_routes(callers=callers, producers=bot.producers, clock=bot.clock)], version="0")
-    server = HttpServer(app, "127.0.0.1", port, lambda _: None)
-    await server.bind()
-    running = asyncio.create_task(server.run())
     headers = {"Authorization": "Bearer planner-token"}
-    try:
-        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=PATIENCE) as client:
-            yield Agent(client, stage)
-    finally:
-        server.begin_stop()
-        await asyncio.wait_for(running, PATIENCE)
+    async with (
+        serving(bot.http_app(Limits.within(1024)), port=port) as server,
+        httpx.AsyncClient(base_url=server.url, headers=headers, timeout=PATIENCE) as client,
+    ):
+        yield Agent(client, stage)
 
 
 async def test_question_posted_is_answered_in_the_stream(stage: Scene, pushing: str) -> None:

@@ -1,32 +1,103 @@
+"""Agents that ask over HTTP, in one process: real routes, real ledgers, a real router."""
+
 from __future__ import annotations
 
 import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from pydantic import SecretStr
 
-from core.clarification import Ask
+from bot.web.callers import Callers
+from bot.web.clarifications import clarification_routes
+from bot.web.server import build_app
+from core.clarification import Ask, Clarification, Decider
 from core.errors import LockTimeout
-from core.workflow import Speaker
+from core.hub import Hub
+from core.ledger import FileLedger
+from core.router import Router
+from core.workflow import Scopes, Speaker
+from tests.clocks import ManualClock
 from tests.files import replace_text
-from tests.unit.bot.web.agents import QUESTION, Desk, desk
 
 ID = "CLR-42-001"
 LONG = 60.0  # seconds for what is bound to come
+TOKENS = {"planner": SecretStr("t-planner"), "other": SecretStr("t-other")}
+ARCHITECT = Decider("agent:architect", "responder")
+QUESTION: dict[str, Any] = {
+    "from": "engineer",
+    "to": "architect",
+    "issue": 42,
+    "topic": "storage",
+    "question": "Which database?",
+}
+WORKFLOW = """
+[[steps]]
+agent = "engineer"
+can_clarify = ["architect"]
+clarify_max_rounds = 2
+
+[[steps]]
+agent = "writer"
+can_clarify = ["architect"]
+clarify_blocking_allowed = false
+"""
+
+
+@dataclass
+class World:
+    app: FastAPI
+    client: httpx.AsyncClient
+    hub: Hub
+    ledger: FileLedger
+    router: Router
+    clock: ManualClock
+
+    async def ask(self, headers: dict[str, str] | None = None, **changes: object) -> httpx.Response:
+        return await self.client.post("/clarifications", json=QUESTION | changes, headers=headers)
+
+    async def answer(self, clarification: str, text: str = "PostgreSQL") -> Clarification:
+        return await self.hub.answer(clarification, text, ARCHITECT)
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, most_waiting: int = 1000, speakers: dict[str, Speaker] | None = None
+) -> AsyncIterator[World]:
+    for name in ("ledgers", "workflows"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "workflows" / "feature.toml").write_text(WORKFLOW)
+    ledger, clock = FileLedger(folder / "ledgers"), ManualClock()
+    router = Router(ledger, clock, timedelta(minutes=30), lambda _: None)
+    hub = Hub(router=router, ledger=ledger, scopes=Scopes(folder / "workflows"), clock=clock, via="http")
+    callers = Callers(TOKENS, speakers)
+    routes = clarification_routes(hub=hub, ledger=ledger, callers=callers, most_waiting=most_waiting)
+    app = build_app([routes], callers)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app),
+        base_url="http://bot.test",
+        headers={"Authorization": "Bearer t-planner"},
+    ) as client:
+        yield World(app, client, hub, ledger, router, clock)
+    ledger.close()
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with desk(tmp_path) as made:
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with opened(tmp_path) as made:
         yield made
 
 
-async def by_event(world: Desk, producer: str) -> str:
+async def by_event(world: World, producer: str) -> str:
     """A question that a producer's session asked by an event."""
     ask = Ask(
         "agent", "Go on?", "human", None, True, world.clock.now(), producer, session_id="s", reply_token="t1"
@@ -34,7 +105,7 @@ async def by_event(world: Desk, producer: str) -> str:
     return (await world.router.open(7, ask)).record.id
 
 
-async def test_ask_is_written_and_located(world: Desk) -> None:
+async def test_ask_is_written_and_located(world: World) -> None:
     answer = await world.ask(context="see ADR 7", blocking=False)
 
     assert answer.status_code == 201
@@ -81,7 +152,7 @@ async def test_ask_is_written_and_located(world: Desk) -> None:
     ],
 )
 async def test_ask_refuses_with_a_reason(
-    world: Desk, changes: dict[str, Any], status: int, error: str, field: str | None
+    world: World, changes: dict[str, Any], status: int, error: str, field: str | None
 ) -> None:
     answer = await world.ask(**changes)
 
@@ -91,7 +162,7 @@ async def test_ask_refuses_with_a_reason(
     assert list(world.ledger.issues()) == []
 
 
-async def test_ask_without_json_or_token_writes_nothing(world: Desk) -> None:
+async def test_ask_without_json_or_token_writes_nothing(world: World) -> None:
     torn = await world.client.post(
         "/clarifications", content=b'{"from": ', headers={"Content-Type": "application/json"}
     )
@@ -102,7 +173,7 @@ async def test_ask_without_json_or_token_writes_nothing(world: Desk) -> None:
 
 
 async def test_ask_says_busy_while_somebody_holds_the_ledger(
-    world: Desk, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def held(*_: object, **__: object) -> None:
         raise LockTimeout(42, 2.0, "another process")
@@ -114,7 +185,7 @@ async def test_ask_says_busy_while_somebody_holds_the_ledger(
     assert int(answer.headers["Retry-After"]) > 0
 
 
-async def test_rounds_go_on_until_people_have_it(world: Desk) -> None:
+async def test_rounds_go_on_until_people_have_it(world: World) -> None:
     path = f"/clarifications/{ID}/follow-up"
     await world.ask()
     early = await world.client.post(path, json={"question": "Which version?"})
@@ -136,7 +207,7 @@ async def test_rounds_go_on_until_people_have_it(world: Desk) -> None:
     assert (await world.hub.find(ID)).status == "escalated"
 
 
-async def test_key_makes_asking_twice_one_question(world: Desk) -> None:
+async def test_key_makes_asking_twice_one_question(world: World) -> None:
     first = await world.ask({"Idempotency-Key": "k1"})
     again = await world.ask({"Idempotency-Key": "k1"})
     other = await world.ask({"Idempotency-Key": "k2"})
@@ -150,7 +221,7 @@ async def test_key_makes_asking_twice_one_question(world: Desk) -> None:
     assert len(await world.ledger.read(42)) == 3
 
 
-async def test_key_with_the_same_words_about_another_matter_is_refused_not_swallowed(world: Desk) -> None:
+async def test_key_with_the_same_words_about_another_matter_is_refused_not_swallowed(world: World) -> None:
     await world.ask({"Idempotency-Key": "k1"})
     spelled = await world.ask({"Idempotency-Key": "k1"}, topic="  Storage ")
     elsewhere = await world.ask({"Idempotency-Key": "k1"}, topic="archive")
@@ -166,7 +237,7 @@ async def test_key_with_the_same_words_about_another_matter_is_refused_not_swall
     assert first.json()["id"] == nameless.json()["id"]
 
 
-async def test_key_counts_for_rounds_and_after_them(world: Desk) -> None:
+async def test_key_counts_for_rounds_and_after_them(world: World) -> None:
     path, key = f"/clarifications/{ID}/follow-up", {"Idempotency-Key": "k2"}
     await world.ask({"Idempotency-Key": "k1"})
     await world.answer(ID)
@@ -185,18 +256,18 @@ async def test_key_counts_for_rounds_and_after_them(world: Desk) -> None:
     assert bodies == ["Which database?", "Which version?", "Really?"]
 
 
-async def test_without_a_key_asking_twice_is_two(world: Desk) -> None:
+async def test_without_a_key_asking_twice_is_two(world: World) -> None:
     ids = [(await world.ask()).json()["id"] for _ in range(2)]
     assert ids == [ID, "CLR-42-002"]
 
 
 @pytest.mark.parametrize("path", ["CLR-42-001", "CLR-999999999999999-999"])
-async def test_look_finds_nothing(world: Desk, path: str) -> None:
+async def test_look_finds_nothing(world: World, path: str) -> None:
     answer = await world.client.get(f"/clarifications/{path}", params={"wait": 60})
     assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
 
 
-async def waiting(world: Desk, **params: int) -> asyncio.Task[httpx.Response]:
+async def waiting(world: World, **params: int) -> asyncio.Task[httpx.Response]:
     task = asyncio.create_task(world.client.get(f"/clarifications/{ID}", params={"wait": 60, **params}))
     async with asyncio.timeout(LONG):
         while not world.hub._changes._waiting:  # noqa: ASYNC110 - what is waited for has no event
@@ -204,7 +275,7 @@ async def waiting(world: Desk, **params: int) -> asyncio.Task[httpx.Response]:
     return task
 
 
-async def test_look_waits_for_the_answer_through_other_changes(world: Desk) -> None:
+async def test_look_waits_for_the_answer_through_other_changes(world: World) -> None:
     await world.ask()
     task = await waiting(world)
     await world.router.hold_back(ID, "not now")
@@ -219,7 +290,7 @@ async def test_look_waits_for_the_answer_through_other_changes(world: Desk) -> N
     assert (await world.client.get(f"/clarifications/{ID}", params={"wait": 60})).json() == body
 
 
-async def test_look_waits_for_the_next_round(world: Desk) -> None:
+async def test_look_waits_for_the_next_round(world: World) -> None:
     await world.ask()
     task = await waiting(world, after_round=1)
     await world.answer(ID)
@@ -227,7 +298,7 @@ async def test_look_waits_for_the_next_round(world: Desk) -> None:
     assert (await asyncio.wait_for(task, LONG)).json()["round"] == 2
 
 
-async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: Desk) -> None:
+async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: World) -> None:
     revision = (await world.ask()).json()["revision"]
     task = await waiting(world, revision=revision)
     path = world.ledger.path(42)
@@ -241,7 +312,7 @@ async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: Des
     assert at_once.json() == body
 
 
-async def test_look_ends_at_shutdown_as_it_is(world: Desk) -> None:
+async def test_look_ends_at_shutdown_as_it_is(world: World) -> None:
     await world.ask()
     task = await waiting(world)
     world.app.state.stopping.set()
@@ -250,7 +321,7 @@ async def test_look_ends_at_shutdown_as_it_is(world: Desk) -> None:
     assert not world.hub._changes._waiting
 
 
-async def test_look_ends_after_its_time(world: Desk) -> None:
+async def test_look_ends_after_its_time(world: World) -> None:
     await world.ask()
     began = time.monotonic()
     answer = await world.client.get(f"/clarifications/{ID}", params={"wait": 1})
@@ -259,7 +330,7 @@ async def test_look_ends_after_its_time(world: Desk) -> None:
 
 
 async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
-    async with desk(tmp_path, most_waiting=1) as world:
+    async with opened(tmp_path, most_waiting=1) as world:
         await world.ask()
         task = await waiting(world)
         refused = await world.client.get(f"/clarifications/{ID}", params={"wait": 60})
@@ -268,7 +339,7 @@ async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
         assert (await asyncio.wait_for(task, LONG)).status_code == 200
 
 
-async def test_gone_callers_leave_their_place(world: Desk) -> None:
+async def test_gone_callers_leave_their_place(world: World) -> None:
     await world.ask()
     messages: list[dict[str, Any]] = [{"type": "http.request", "body": b""}, {"type": "http.disconnect"}]
     gone = asyncio.Event()
@@ -304,7 +375,7 @@ async def test_gone_callers_leave_their_place(world: Desk) -> None:
     assert not world.hub._changes._waiting
 
 
-async def test_producers_see_their_own_sessions_and_what_agents_asked(world: Desk) -> None:
+async def test_producers_see_their_own_sessions_and_what_agents_asked(world: World) -> None:
     mine, others = await by_event(world, "planner"), await by_event(world, "other")
     await world.ask({"Authorization": "Bearer t-other"})
 
@@ -322,7 +393,7 @@ async def test_producers_see_their_own_sessions_and_what_agents_asked(world: Des
 
 async def test_roles_are_bound_to_producers(tmp_path: Path) -> None:
     speakers = {"planner": Speaker("planner", ("engineer",)), "other": Speaker("other", ("Architect", "w*"))}
-    async with desk(tmp_path, speakers=speakers) as world:
+    async with opened(tmp_path, speakers=speakers) as world:
         other = {"Authorization": "Bearer t-other"}
         refused = await world.ask(other)
         assert (refused.status_code, refused.json()["error"], refused.json()["field"]) == (
@@ -347,7 +418,7 @@ async def test_roles_are_bound_to_producers(tmp_path: Path) -> None:
         assert [each["id"] for each in listed] == [ID]
 
 
-async def test_list_goes_page_by_page(world: Desk) -> None:
+async def test_list_goes_page_by_page(world: World) -> None:
     for issue in (42, 9, 42, 100):
         await world.ask(issue=issue, topic=f"t{issue}")
     await world.answer(ID)
@@ -369,14 +440,14 @@ async def test_list_goes_page_by_page(world: Desk) -> None:
     assert await ids(status="open", issue=42) == ["CLR-42-002"]
 
 
-async def test_list_leaves_out_what_cannot_be_read(world: Desk) -> None:
+async def test_list_leaves_out_what_cannot_be_read(world: World) -> None:
     await world.ask()
     world.ledger.path(7).write_text("{")
     body = (await world.client.get("/clarifications")).json()
     assert ([each["id"] for each in body["clarifications"]], body["unreadable"]) == ([ID], [7])
 
 
-async def test_foreign_records_can_be_sent(world: Desk) -> None:
+async def test_foreign_records_can_be_sent(world: World) -> None:
     """Another implementation's half character, and its own fields, do not break the answer."""
     await world.ask()
     path = world.ledger.path(42)
@@ -385,7 +456,7 @@ async def test_foreign_records_can_be_sent(world: Desk) -> None:
     assert (answer.status_code, answer.json()["question"]) == (200, "Which \ufffd database?")
 
 
-async def test_nobody_answers_over_http(world: Desk) -> None:
+async def test_nobody_answers_over_http(world: World) -> None:
     await world.ask()
     for method, path in (("POST", f"/clarifications/{ID}/answer"), ("PUT", f"/clarifications/{ID}")):
         assert (await world.client.request(method, path, json=QUESTION)).status_code in {404, 405}

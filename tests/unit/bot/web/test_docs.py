@@ -8,6 +8,7 @@ import json
 import re
 from html import unescape
 from html.parser import HTMLParser
+from importlib.metadata import version
 from typing import Annotated, Literal
 
 import httpx
@@ -15,6 +16,7 @@ from fastapi import APIRouter, Query, Security
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, Field
 
+from bot.web.callers import Callers
 from bot.web.docs import page, prose
 from bot.web.server import build_app
 
@@ -71,7 +73,7 @@ async def answer() -> httpx.Response:
         """Makes a `shape`."""
         return outer
 
-    app = build_app([router], version="1.2.3")
+    app = build_app([router], Callers({}))
     async with httpx.AsyncClient(base_url="http://localhost", transport=httpx.ASGITransport(app)) as client:
         return await client.get("/docs")
 
@@ -79,7 +81,7 @@ async def answer() -> httpx.Response:
 async def test_page_says_all_of_an_operation() -> None:
     shown = Checker((await answer()).text)
     for words in (
-        "clarify-bot 1.2.3", "Shapes", "POST /shapes/{name}", "Make one", "Makes a shape.", "name, required", "How <big>",
+        f"clarify-bot {version('clarify-bot')}", "Shapes", "POST /shapes/{name}", "Make one", "Makes a shape.", "name, required", "How <big>",
         "Outer as application/json", "ErrorBody as application/json", "What stands <inside>.", "Inner or null",
         "agent, bearer: Its <token>", "list of string", "Names with code & <b>", "a, b",
     ):  # fmt: skip
@@ -114,7 +116,7 @@ async def test_page_has_a_form_for_each_operation_with_an_example_of_its_body() 
 
 
 def test_page_of_no_routes_is_a_page() -> None:
-    assert "Bodies" not in Checker(page(build_app([], version="1").openapi())).text
+    assert "Bodies" not in Checker(page(build_app([], Callers({})).openapi())).text
 
 
 def test_prose_makes_paragraphs_and_code() -> None:

@@ -1,21 +1,38 @@
-"""Whether the process is alive, and whether it can do its work: with a real storage behind it."""
+"""Whether the process is alive, whether it can do its work, and the figures as Prometheus' own parser reads them."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import structlog
+from prometheus_client.parser import text_string_to_metric_families
 
+from bot.delivery.inbox import SqliteInbox
 from bot.delivery.store import Store
 from bot.delivery.vitals import Vitals
-from bot.web.health import Check, health_routes, producer_checks
+from bot.telemetry import Telemetry
+from bot.web.callers import Callers
+from bot.web.health import Check, Sources, health_routes, metrics_routes, producer_checks
 from bot.web.server import build_app
-from tests.clocks import ManualClock
+from core.clarification import Status
+from core.index import Index, summarize
+from tests.clocks import START, ManualClock
+from tests.unit.bot.delivery.events import incoming
+from tests.unit.bot.strategies import record_of
+
+Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+PLANNER = {"connected": True, "backlog": 3, "offset_seconds": -0.5, "events": 7, "oversize": 1}
+QUEUES = ("inbox", "delivery", "replies", "webhook hooks.example.com")
 
 
 @pytest.fixture
@@ -26,9 +43,9 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def ask(
-    checks: Sequence[Check], path: str, method: str = "GET", parts: Sequence[Check] = ()
+    checks: Sequence[Check], path: str, method: str = "GET", others: Sequence[Check] = ()
 ) -> httpx.Response:
-    app = build_app([health_routes(checks, parts)], version="1")
+    app = build_app([health_routes(checks, others)], Callers({}))
     async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
         return await client.request(method, path)
 
@@ -76,8 +93,12 @@ async def test_what_is_degraded_is_listed_and_leaves_it_ready() -> None:
     async def away() -> str | None:
         return "not connected"
 
-    parts = [Check("producer:a", away), Check("producer:b", lambda: None), Check("answerers", lambda: "gone")]
-    answer = await ask([Check("slack", lambda: None)], "/readyz", parts=parts)
+    others = [
+        Check("producer:a", away),
+        Check("producer:b", lambda: None),
+        Check("answerers", lambda: "gone"),
+    ]
+    answer = await ask([Check("slack", lambda: None)], "/readyz", others=others)
     assert (answer.status_code, answer.json()["ready"]) == (200, True)
     assert answer.json()["degraded"] == [
         {"name": "producer:a", "why": "not connected"},
@@ -86,8 +107,8 @@ async def test_what_is_degraded_is_listed_and_leaves_it_ready() -> None:
 
 
 async def test_what_is_degraded_is_listed_also_when_it_is_not_ready() -> None:
-    parts = [Check("producer:a", lambda: "not connected")]
-    answer = await ask([Check("slack", lambda: "away")], "/readyz", parts=parts)
+    others = [Check("producer:a", lambda: "not connected")]
+    answer = await ask([Check("slack", lambda: "away")], "/readyz", others=others)
     assert (answer.status_code, answer.json()["ready"]) == (503, False)
     assert answer.json()["degraded"] == [{"name": "producer:a", "why": "not connected"}]
 
@@ -95,7 +116,7 @@ async def test_what_is_degraded_is_listed_also_when_it_is_not_ready() -> None:
 async def test_reason_holds_no_secrets_and_ends() -> None:
     why = "https://planner:sesame@host/x?token=sesame " + "x" * 500
     check = Check("producer:planner", lambda: why)
-    body = (await ask([check], "/readyz", parts=[check])).json()
+    body = (await ask([check], "/readyz", others=[check])).json()
     for each in (*body["checks"], *body["degraded"]):
         assert "sesame" not in each["why"]
         assert len(each["why"]) <= 200
@@ -126,13 +147,13 @@ async def test_producer_is_well_when_connected_or_when_it_comes_by_itself(
     status: dict[str, Any] | None, why: str
 ) -> None:
     found = {"planner": status} if status is not None else {}
-    answer = await ask([], "/readyz", parts=producer_checks(["planner"], lambda: found))
+    answer = await ask([], "/readyz", others=producer_checks(["planner"], lambda: found))
     assert answer.json()["degraded"] == ([{"name": "producer:planner", "why": why}] if why else [])
 
 
 async def test_each_producer_has_its_own_check() -> None:
     found: dict[str, dict[str, Any]] = {"a": {"connected": True}, "b": {"connected": False}}
-    answer = await ask([], "/readyz", parts=producer_checks(["a", "b"], lambda: found))
+    answer = await ask([], "/readyz", others=producer_checks(["a", "b"], lambda: found))
     assert [each["name"] for each in answer.json()["degraded"]] == ["producer:b"]
 
 
@@ -160,8 +181,140 @@ def clock() -> ManualClock:
 
 
 def test_errors_are_documented_as_json() -> None:
-    paths = build_app([health_routes([])], version="1").openapi()["paths"]
+    paths = build_app([health_routes([])], Callers({})).openapi()["paths"]
     documented = {path: list(item["get"]["responses"]["default"]["content"]) for path, item in paths.items()}
     assert set(documented) == {"/livez", "/healthz", "/readyz"}
     assert all(kinds == ["application/json"] for kinds in documented.values())
     assert list(paths["/healthz"]["get"]["responses"]["200"]["content"]) == ["text/plain"]
+
+
+class World:
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store, self.clock = store, clock
+        self.index, self.telemetry = Index(), Telemetry(clock)
+        self.inbox = SqliteInbox(store)
+        self.producers: dict[str, dict[str, Any]] = {}
+        self.slack = True
+
+    async def webhooks(self) -> dict[str, int]:
+        asyncio.get_running_loop().call_soon(time.sleep, 0.05)  # in the turn that is measured after this
+        return {"hooks.example.com": 2}
+
+    async def scrape(self) -> httpx.Response:
+        sources = Sources(
+            telemetry=self.telemetry,
+            index=self.index,
+            storage=Vitals(self.store, self.clock, seconds=lambda: 0.0),
+            producers=lambda: self.producers,
+            slack_connected=lambda: self.slack,
+            queues={"delivery": lambda: 4, "replies": lambda: 0},
+            webhooks=self.webhooks,
+        )
+        app = build_app([metrics_routes(sources, Callers({}))], Callers({}))
+        async with httpx.AsyncClient(
+            base_url="http://localhost", transport=httpx.ASGITransport(app)
+        ) as client:
+            return await client.get("/metrics")
+
+    async def figures(self) -> Figures:
+        families = text_string_to_metric_families((await self.scrape()).text)
+        return {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def world(store: Store, clock: ManualClock) -> World:
+    return World(store, clock)
+
+
+def of(name: str, **labels: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return name, tuple(sorted(labels.items()))
+
+
+async def test_metrics_are_what_prometheus_reads(world: World) -> None:
+    answer = await world.scrape()
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    figures = await world.figures()
+    assert [
+        labels["version"]
+        for name, pairs in figures
+        if name == "clarify_build_info" and (labels := dict(pairs))
+    ] == [version("clarify-bot")]
+    assert figures[of("process_open_fds")] > 0
+
+
+async def test_open_ones_are_counted_by_status(world: World) -> None:
+    statuses: list[Status] = ["pending", "pending", "escalated", "answered"]
+    for number, status in enumerate(statuses, 1):
+        world.index.put(
+            replace(summarize(record_of()), id=f"CLR-42-{number:03d}", status=status, reply="sending")
+        )
+    figures = await world.figures()
+    assert {status: figures[of("clarify_open", status=status)] for status in ("pending", "stale", "escalated")} == {
+        "pending": 2, "stale": 0, "escalated": 1,
+    }  # fmt: skip
+    assert of("clarify_open", status="answered") not in figures
+
+
+async def test_what_happened_is_counted(world: World) -> None:
+    asked = replace(summarize(record_of()), asked_last=START - timedelta(seconds=20))
+    world.telemetry.note(None, asked)
+    world.telemetry.note(asked, replace(asked, status="answered"))
+    world.telemetry.delivered("card", "sent")
+    world.telemetry.delivered("card", "later")
+    world.telemetry.paged("slack", "sent")
+    figures = await world.figures()
+    assert figures[of("clarify_status_changes_total", status="answered")] == 1
+    assert figures[of("clarify_status_changes_total", status="abandoned")] == 0
+    assert figures[of("clarify_time_to_answer_seconds_bucket", le="15.0")] == 0
+    assert figures[of("clarify_time_to_answer_seconds_bucket", le="30.0")] == 1
+    assert figures[of("clarify_time_to_answer_seconds_bucket", le="+Inf")] == 1
+    assert figures[of("clarify_time_to_answer_seconds_count")] == 1
+    assert figures[of("clarify_time_to_answer_seconds_sum")] == 20.0
+    assert figures[of("clarify_deliveries_total", kind="card", outcome="sent")] == 1
+    assert figures[of("clarify_retries_total", kind="card")] == 1
+    assert figures[of("clarify_pages_total", via="slack", outcome="sent")] == 1
+
+
+async def test_lags_and_queues_say_how_far_behind_it_is(world: World) -> None:
+    await world.inbox.put(incoming(), START, None)
+    await world.clock.advance(12.0)
+    world.slack = False
+    figures = await world.figures()
+    assert figures[of("clarify_inbox_oldest_seconds")] == 12.0
+    assert figures[of("clarify_event_loop_lag_seconds")] >= 0.05
+    assert figures[of("clarify_slack_connected")] == 0
+    assert {name: figures[of("clarify_queue_length", queue=name)] for name in QUEUES} == dict(
+        zip(QUEUES, (1, 4, 0, 2), strict=True)
+    )
+    await world.inbox.done([item.id for item in await world.inbox.waiting(0)])
+    figures = await world.figures()
+    assert (
+        figures[of("clarify_inbox_oldest_seconds")],
+        figures[of("clarify_queue_length", queue="inbox")],
+    ) == (0, 0)
+
+
+async def test_producers_are_told_apart_by_configured_names(world: World) -> None:
+    world.producers = {"planner": PLANNER, 'odd"\n\\name': {"connected": False}}
+    figures = await world.figures()
+    assert figures[of("clarify_producer_connected", producer="planner")] == 1
+    assert figures[of("clarify_producer_connected", producer='odd"\n\\name')] == 0
+    assert figures[of("clarify_producer_backlog", producer="planner")] == 3
+    assert figures[of("clarify_producer_clock_offset_seconds", producer="planner")] == -0.5
+    assert figures[of("clarify_producer_events_total", producer="planner", what="events")] == 7
+    assert figures[of("clarify_producer_events_total", producer="planner", what="oversize")] == 1
+
+
+async def test_storage_that_cannot_be_read_leaves_the_other_figures(world: World) -> None:
+    await world.store.execute("drop table inbox")
+    with structlog.testing.capture_logs() as log:
+        figures = await world.figures()
+    assert figures[of("clarify_storage_readable")] == 0
+    assert figures[of("clarify_slack_connected")] == 1
+    assert of("clarify_inbox_oldest_seconds") not in figures
+    assert "figures without the inbox" in {each["event"] for each in log}

@@ -17,13 +17,12 @@ from pydantic import SecretStr
 
 from bot.ports import Accepted, TryAgain
 from bot.web.callers import Callers
-from bot.web.push import push_routes
+from bot.web.push import HEARTBEAT, push_routes
 from bot.web.server import HttpServer, build_app
-from bot.web.streams import HEARTBEAT
 from tests.clocks import ManualClock, until
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life, state
+from tests.unit.bot.web.serving import PATIENCE, serving
 
-PATIENCE = 60.0
 PLANNER = {"Authorization": "Bearer planner-token"}
 BUILDER = {"Authorization": "Bearer builder-token"}
 MESSAGES, EVENTS = "/aaep/v1/messages", "/aaep/v1/events"
@@ -91,20 +90,13 @@ async def open_door(
 ) -> AsyncIterator[Door]:
     known = tokens or {"planner": SecretStr("planner-token"), "builder": SecretStr("builder-token")}
     async with life(folder, clock, list(known), seed) as bot:
-        routes = push_routes(callers=Callers(known), producers=bot.hub, clock=clock)
-        listening = asyncio.Event()
-        server = HttpServer(build_app([routes], version="1.2.3"), "127.0.0.1", 0, lambda _: listening.set())
-        await server.bind()
-        running = asyncio.create_task(server.run())
-        async with asyncio.timeout(PATIENCE):
-            await listening.wait()
-        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, trust_env=False) as client:
-            try:
-                yield Door(bot, server, client)
-            finally:
-                server.begin_stop()
-                async with asyncio.timeout(PATIENCE):
-                    await running
+        callers = Callers(known)
+        routes = push_routes(callers=callers, producers=bot.hub, clock=clock)
+        async with (
+            serving(build_app([routes], callers)) as server,
+            httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, trust_env=False) as client,
+        ):
+            yield Door(bot, server, client)
 
 
 @pytest.fixture

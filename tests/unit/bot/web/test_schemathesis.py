@@ -23,9 +23,8 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
 from bot.main import Bot
-from bot.serving import application
 from bot.settings import parse_settings, prepare_folders
-from bot.web.server import HttpServer
+from bot.web.server import HttpServer, Limits
 from bot.workspace import Workspace
 from bot.workspace.seed import BOT_TOKEN, FALLBACK, SIGNING_SECRET
 from core.clarification import Decider
@@ -52,6 +51,7 @@ agent = "engineer"
 can_clarify = ["architect"]
 clarify_max_rounds = 5
 """
+LIMITS = Limits.within(1024)
 Building = Callable[[Path], AbstractAsyncContextManager[FastAPI]]
 
 
@@ -76,7 +76,7 @@ async def all_routes(folder: Path) -> AsyncIterator[FastAPI]:
                 for issue in (42, 43):
                     await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))
                 await hub.answer("CLR-43-001", "PostgreSQL", Decider("agent:architect", "python"))
-            yield application(bot)
+            yield bot.http_app(LIMITS)
         finally:
             await bot.stop()
 
@@ -88,9 +88,10 @@ def serving(building: Building, folder: Path) -> Iterator[tuple[FastAPI, str]]:
 
     async def serve() -> None:
         async with building(folder) as app:
-            server = HttpServer(app, "127.0.0.1", 0, lambda _: started.set())
-            found.append((app, server, asyncio.get_running_loop()))
+            server = HttpServer(app, "127.0.0.1", 0, LIMITS)
             await server.bind()
+            found.append((app, server, asyncio.get_running_loop()))
+            started.set()
             await server.run()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)

@@ -1,83 +1,141 @@
-"""The server on a real socket, with routes of the kinds that the parts give it."""
+"""The server on a real socket: where it listens, how it ends, how many may be connected, and how long each may take."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import resource
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
 import structlog
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request
-from starlette.types import Message
 
-from bot.errors import (
-    AddressInUseError,
-    ClarifyBotError,
-    ConfigurationError,
-    StorageUnavailable,
-    TaskDiedError,
+from bot.errors import AddressInUseError, ConfigurationError, TaskDiedError
+from bot.settings import HttpSettings, Settings, parse_settings
+from bot.web import server as web_server
+from bot.web.callers import Callers
+from bot.web.guard import stopping_of
+from bot.web.server import (
+    _TOLD,
+    Connection,
+    Connections,
+    HttpServer,
+    Limits,
+    build_app,
+    listen,
+    raise_descriptor_limit,
 )
-from bot.web.errors import BODY_LIMIT, TooLarge, answer_to, problem
-from bot.web.guard import limited
-from bot.web.health import Check, health_routes
-from bot.web.server import HttpServer, build_app, stopping_of
-from core.errors import AgentError, BadInput, ClarifyError, LockTimeout, NotFound, ScopeViolation
+from tests.unit.bot.web.serving import PATIENCE
+from tests.unit.bot.web.serving import serving as serving_app
 
-PATIENCE = 60.0
-SECRET = "sesame-opens-the-cave"
-
-
-class Circle(BaseModel):
-    kind: Literal["circle"]
-
-
-class Square(BaseModel):
-    kind: Literal["square"]
+LIMITS = Limits(connections=3, per_address=2)
+HEAD = b"GET /fast HTTP/1.1\r\nHost: localhost\r\n"
+BODY = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
+NOWHERE = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+WAIT = b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SOON = 0.3
+LARGE = 32 * 1024 * 1024
+TOKENS = {"SLACK_BOT_TOKEN": "xoxb-1-1-a", "SLACK_APP_TOKEN": "xapp-1-A-1-a", "SLACK_SIGNING_SECRET": "s"}
+PLAIN = '[[routes]]\nchannel = "C1"\n'
 
 
-class Ask(BaseModel):
-    question: str = Field(min_length=1, max_length=10)
-    round: int = 1
-    shape: Annotated[Circle | Square, Field(discriminator="kind")] | None = None
-    names: dict[str, int] = Field(default_factory=dict)
+class Caller:
+    """One connection."""
 
-    @field_validator("question")
-    @classmethod
-    def no_spoilers(cls, value: str) -> str:
-        if value.startswith("sesame"):
-            raise ValueError(f"{value} gives it away")
-        return value
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self._writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        async with asyncio.timeout(PATIENCE):
+            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+            status, *lines = head.strip().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+            body = await self.reader.readexactly(int(headers["content-length"]))
+        return int(status.split()[1]), headers, body
+
+    async def ended(self) -> bytes:
+        """What came until the other side closed."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                return await self.reader.read()
+            except ConnectionResetError:
+                return b""
+
+    def close(self) -> None:
+        self._writer.close()
 
 
-def routes(started: asyncio.Event, errors: Sequence[Exception] = ()) -> APIRouter:
+class World:
+    def __init__(self, server: HttpServer, client: httpx.AsyncClient, waiting: asyncio.Semaphore) -> None:
+        self.server = server
+        self._port = int(server.url.rpartition(":")[2])
+        self._callers: list[Caller] = []
+        self.client = client
+        self.waiting = waiting  # released by each request that waits
+        self.release = server.stopping
+
+    async def connect(self, said: bytes = b"") -> Caller:
+        caller = Caller(*await asyncio.open_connection("127.0.0.1", self._port))
+        self._callers.append(caller)
+        await caller.send(said)
+        return caller
+
+    @property
+    def connections(self) -> Collection[Connection]:
+        return cast("Collection[Connection]", self.server._server.server_state.connections)
+
+    async def until_stalled(self) -> None:
+        """Somebody does not read what is written."""
+        async with asyncio.timeout(PATIENCE):
+            while not any(each.flow.write_paused for each in self.connections):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+
+    async def until_connected(self, count: int) -> None:
+        """So many are connected, as the server sees it."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.connections) != count:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+
+
+def routes(waiting: asyncio.Semaphore) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/ask", status_code=201)
-    async def ask(asked: Ask) -> dict[str, int]:
-        return {"round": asked.round}
+    @router.get("/fast")
+    async def fast() -> dict[str, bool]:
+        return {"ok": True}
 
-    @router.post("/raw")
-    async def raw(request: Request) -> dict[str, Any]:
-        try:
-            return {"length": len(await request.body())}
-        except TooLarge:
-            started.set()
-            raise
+    @router.get("/large")
+    async def large() -> Response:
+        return Response(b"x" * LARGE)
 
-    @router.get("/fail/{number}")
-    async def fail(number: int, token: Annotated[str, Query()] = "") -> None:
-        raise errors[number]
+    @router.post("/read")
+    async def read(request: Request) -> dict[str, int]:
+        return {"length": len(await request.body())}
 
     @router.get("/wait")
     async def wait(request: Request) -> dict[str, bool]:
-        started.set()
+        waiting.release()
         await stopping_of(request).wait()
         return {"ended": True}
 
@@ -85,7 +143,7 @@ def routes(started: asyncio.Event, errors: Sequence[Exception] = ()) -> APIRoute
     async def stream(request: Request) -> StreamingResponse:
         async def lines() -> AsyncIterator[bytes]:
             yield b": hello\n\n"
-            started.set()
+            waiting.release()
             await stopping_of(request).wait()
             yield b": bye\n\n"
 
@@ -93,246 +151,91 @@ def routes(started: asyncio.Event, errors: Sequence[Exception] = ()) -> APIRoute
 
     @router.get("/stuck")
     async def stuck() -> None:
-        started.set()
+        waiting.release()
         await asyncio.Event().wait()
 
     return router
 
 
-class World:
-    def __init__(self, server: HttpServer, client: httpx.AsyncClient, started: asyncio.Event) -> None:
-        self.server, self.client, self.started = server, client, started
-
-
 @asynccontextmanager
-async def serving(errors: Sequence[Exception] = ()) -> AsyncIterator[World]:
-    started, listening = asyncio.Event(), asyncio.Event()
-    app = build_app([routes(started, errors)], version="1.2.3")
-    server = HttpServer(app, "127.0.0.1", 0, lambda _: listening.set())
-    await server.bind()
-    running = asyncio.create_task(server.run())
-    async with asyncio.timeout(PATIENCE):
-        await listening.wait()
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, trust_env=False) as client:
+async def serving(limits: Limits = LIMITS) -> AsyncIterator[World]:
+    waiting = asyncio.Semaphore(0)
+    async with (
+        serving_app(build_app([routes(waiting)], Callers({})), limits) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, trust_env=False) as client,
+    ):
+        world = World(server, client, waiting)
         try:
-            yield World(server, client, started)
+            yield world
         finally:
-            server.begin_stop()
-            async with asyncio.timeout(PATIENCE):
-                await running
-
-
-@asynccontextmanager
-async def calling(errors: Sequence[Exception] = ()) -> AsyncIterator[httpx.AsyncClient]:
-    """The app without a socket."""
-    app = build_app([routes(asyncio.Event(), errors)], version="1.2.3")
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(base_url="http://test", transport=transport) as client:
-        yield client
+            world.close()
 
 
 @pytest.fixture(autouse=True)
 def log() -> Iterator[list[Any]]:
-    with structlog.testing.capture_logs() as entries:
-        yield entries
+    with structlog.testing.capture_logs() as lines:
+        yield cast("list[Any]", lines)
 
 
 async def test_server_answers_and_documents_what_it_serves() -> None:
     async with serving() as world:
-        answer = await world.client.post("/ask", json={"question": "Why?"})
+        answer = await world.client.get("/fast")
         document = (await world.client.get("/openapi.json")).json()
-    assert (answer.status_code, answer.json()) == (201, {"round": 1})
+    assert (answer.status_code, answer.json()) == (200, {"ok": True})
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-store"
     assert "server" not in answer.headers
-    assert document["info"]["version"] == "1.2.3"
-    responses = document["paths"]["/ask"]["post"]["responses"]
-    assert set(responses) == {"201", "default"}
+    assert document["info"]["version"] == version("clarify-bot")
+    responses = document["paths"]["/fast"]["get"]["responses"]
+    assert set(responses) == {"200", "default"}
     assert document["components"]["schemas"]["ErrorBody"]["required"] == ["error", "message"]
 
 
-BAD_REQUESTS: list[tuple[str, str, dict[str, Any], int, str, str | None]] = [
-    ("no such place", "GET /nowhere", {}, 404, "NOT_FOUND", None),
-    ("no such method", "PUT /ask", {}, 405, "METHOD_NOT_ALLOWED", None),
-    ("no JSON", "POST /ask", {"content": b'{"question": "' + SECRET.encode()}, 400, "NOT_JSON", None),
-    ("too deep", "POST /ask", {"content": b"[" * 100_000}, 400, "BAD_REQUEST", None),
-    ("no text", "POST /ask", {"content": b'{"question": "\xff\xfe"}'}, 400, "BAD_REQUEST", None),
-    ("nothing", "POST /ask", {"content": b""}, 422, "BAD_INPUT", None),
-    ("field missing", "POST /ask", {"json": {"round": 2}}, 422, "BAD_INPUT", "question"),
-    ("too long", "POST /ask", {"json": {"question": SECRET}}, 422, "BAD_INPUT", "question"),
-    ("our own word", "POST /ask", {"json": {"question": "sesame"}}, 422, "BAD_INPUT", "question"),
-    (
-        "no such kind",
-        "POST /ask",
-        {"json": {"question": "x", "shape": {"kind": SECRET}}},
-        422,
-        "BAD_INPUT",
-        "shape",
-    ),
-    (
-        "words as a name",
-        "POST /ask",
-        {"json": {"question": "x", "names": {SECRET + " <b>": "y"}}},
-        422,
-        "BAD_INPUT",
-        None,
-    ),
-    ("wrong in the path", "GET /fail/x", {}, 422, "BAD_INPUT", "number"),
-]
-
-
 @pytest.mark.parametrize(
-    ("what", "arguments", "status", "code", "field"),
-    [
-        pytest.param(what, arguments, status, code, field, id=name)
-        for name, what, arguments, status, code, field in BAD_REQUESTS
-    ],
+    ("path", "expected"), [("/wait", '{"ended":true}'), ("/stream", ": hello\n\n: bye\n\n")]
 )
-async def test_error_of_a_request_says_why_and_not_what_was_sent(
-    what: str, arguments: dict[str, Any], status: int, code: str, field: str | None
-) -> None:
-    method, path = what.split()
-    headers = {"content-type": "application/json"}
-    async with calling() as client:
-        answer = await client.request(method, path, headers=headers, **arguments)
-    body = answer.json()
-    assert (answer.status_code, body["error"], body.get("field")) == (status, code, field)
-    assert body["message"]
-    assert "sesame" not in answer.text
-    if status == 405:
-        assert answer.headers["allow"] == "POST"
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "body"),
-    [
-        (problem(403, "NOT_LOCAL", "No.", field="host", headers={"X-Why": "so"}), 403, "NOT_LOCAL"),
-        (HTTPException(418, "short and stout"), 418, "IM_A_TEAPOT"),
-        (StorageUnavailable("Nothing was stored: disk full."), 503, "STORAGE_UNAVAILABLE"),
-        (LockTimeout(7, 2.0, "another"), 503, "LOCK_TIMEOUT"),
-        (NotFound("CLR-1-001"), 404, "NOT_FOUND"),
-        (BadInput("That is no topic."), 400, "BAD_INPUT"),
-        (ScopeViolation("engineer may not ask ceo."), 403, "SCOPE_VIOLATION"),
-        (AgentError("It ended with 3."), 502, "AGENT_ERROR"),
-        (ClarifyError("Who knows."), 500, "ERROR"),
-        (ClarifyBotError("Who knows."), 500, "INTERNAL_ERROR"),
-        (RuntimeError(SECRET), 500, "INTERNAL_ERROR"),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
-)
-async def test_error_of_a_route_is_told_as_json(error: Exception, status: int, body: str) -> None:
-    async with calling([error]) as client:
-        answer = await client.get("/fail/0")
-    assert (answer.status_code, answer.json()["error"]) == (status, body)
-    assert ("retry-after" in answer.headers) == (status == 503)
-    assert SECRET not in answer.text
-
-
-def test_error_keeps_the_headers_it_was_given() -> None:
-    answer = answer_to(problem(401, "UNAUTHORIZED", "No.", headers={"WWW-Authenticate": "Bearer"}))
-    assert answer.headers["www-authenticate"] == "Bearer"
-
-
-@pytest.mark.parametrize("path", ["/ask", "/raw"])
-@pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
-async def test_body_over_the_limit_is_refused(path: str, declared: bool) -> None:
-    size = BODY_LIMIT + 1
-
-    async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(size // 4096 + 1):
-            yield b" " * 4096
-
-    content: Any = b" " * size if declared else pieces()
-    async with serving() as world:
-        answer = await world.client.post(path, content=content, headers={"content-type": "application/json"})
-        after = await world.client.post("/ask", json={"question": "Why?"})
-        assert world.started.is_set() == (path == "/raw")  # a route that reads by itself is told
-    assert (answer.status_code, answer.json()["error"]) == (413, "TOO_LARGE")
-    assert after.status_code == 201
-
-
-async def test_body_that_says_it_is_over_the_limit_is_not_read() -> None:
-    async def receive() -> Message:
-        raise AssertionError("read")
-
-    with pytest.raises(TooLarge):
-        await limited(receive, BODY_LIMIT + 1)()
-
-
-async def test_body_at_the_limit_is_taken() -> None:
-    async with serving() as world:
-        answer = await world.client.post("/raw", content=b" " * BODY_LIMIT)
-    assert answer.json() == {"length": BODY_LIMIT}
-
-
-async def test_log_has_the_path_without_query_and_body(log: list[Any]) -> None:
-    async with serving([RuntimeError("no")]) as world:
-        await world.client.get(f"/fail/0?token={SECRET}")
-        await world.client.get("/ask%1b%5b31m")
-        await world.client.post("/ask", json={"question": SECRET})
-    requests = [each for each in log if each["event"] == "request"]
-    assert [(each["method"], each["path"], each["status"], each["log_level"]) for each in requests] == [
-        ("GET", "/fail/0", 500, "warning"),
-        ("GET", "/ask%1b%5b31m", 404, "info"),
-        ("POST", "/ask", 422, "info"),
-    ]
-    assert any(each["event"] == "a request failed" for each in log)
-    assert SECRET not in repr(log)
-
-
-async def test_log_is_quiet_about_what_is_asked_every_few_seconds(log: list[Any]) -> None:
-    app = build_app([health_routes([Check("slack", lambda: "away")])], version="1")
-    async with httpx.AsyncClient(base_url="http://test", transport=httpx.ASGITransport(app)) as client:
-        for path in ("/livez", "/healthz", "/readyz"):
-            await client.get(path)
-    assert [(each["path"], each["log_level"]) for each in log] == [
-        ("/livez", "debug"),
-        ("/healthz", "debug"),
-        ("/readyz", "debug"),
-    ]
-
-
-@pytest.mark.parametrize("path", ["/wait", "/stream"])
-async def test_end_of_the_server_ends_what_waits(path: str) -> None:
+async def test_end_of_the_server_ends_what_waits(path: str, expected: str) -> None:
     async with serving() as world:
         asked = asyncio.create_task(world.client.get(path))
         async with asyncio.timeout(PATIENCE):
-            await world.started.wait()
+            await world.waiting.acquire()
         world.server.begin_stop()
         answer = await asked
-    assert answer.status_code == 200
-    assert answer.text in {'{"ended":true}', ": hello\n\n: bye\n\n"}
+    assert (answer.status_code, answer.text) == (200, expected)
 
 
 async def test_end_of_the_server_does_not_wait_for_ever() -> None:
     async with serving() as world:
         asked = asyncio.create_task(world.client.get("/stuck"))
         async with asyncio.timeout(PATIENCE):
-            await world.started.wait()
+            await world.waiting.acquire()
         world.server.begin_stop()
         answer = await asked
     assert (answer.status_code, answer.json()["error"]) == (503, "STOPPING")
 
 
+def unserved(host: str = "127.0.0.1", port: int = 0) -> HttpServer:
+    return HttpServer(build_app([], Callers({})), host, port, LIMITS)
+
+
 async def test_run_cancelled_gives_the_address_free() -> None:
-    listening: asyncio.Queue[str] = asyncio.Queue()
-    server = HttpServer(build_app([], version="1"), "127.0.0.1", 0, listening.put_nowait)
+    server = unserved()
     await server.bind()
+    port = int(server.url.rpartition(":")[2])
     running = asyncio.create_task(server.run())
-    async with asyncio.timeout(PATIENCE):
-        url = await listening.get()
+    async with asyncio.timeout(PATIENCE), httpx.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"{server.url}/nowhere")).status_code == 404
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
     assert server.stopping.is_set()
-    port = int(url.rpartition(":")[2])
-    again = HttpServer(build_app([], version="1"), "127.0.0.1", port, listening.put_nowait)
+    again = unserved(port=port)
     await again.bind()
     again.begin_stop()
 
 
 async def test_run_that_ends_by_itself_is_an_error() -> None:
-    server = HttpServer(build_app([], version="1"), "127.0.0.1", 0, lambda _: None)
+    server = unserved()
     await server.bind()
     server._server.should_exit = True
     with pytest.raises(TaskDiedError):
@@ -341,33 +244,32 @@ async def test_run_that_ends_by_itself_is_an_error() -> None:
 
 
 @pytest.fixture
-def held() -> Iterator[int]:
+def taken() -> Iterator[int]:
+    """A port at which somebody else listens."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         yield other.getsockname()[1]
 
 
-async def test_address_in_use_is_said(held: int) -> None:
-    server = HttpServer(build_app([], version="1"), "127.0.0.1", held, lambda _: None)
-    with pytest.raises(AddressInUseError, match=f"^http.listen: 127.0.0.1:{held}: the address is in use"):
-        await server.bind()
+async def test_address_in_use_is_said(taken: int) -> None:
+    with pytest.raises(AddressInUseError, match=f"^http.listen: 127.0.0.1:{taken}: the address is in use"):
+        await unserved(port=taken).bind()
 
 
 @pytest.mark.parametrize(
     ("host", "why"), [("192.0.2.1", "no address of this machine"), ("no-such-host.invalid", "no such host")]
 )
 async def test_address_of_another_machine_is_said(host: str, why: str) -> None:
-    server = HttpServer(build_app([], version="1"), host, 0, lambda _: None)
     with pytest.raises(ConfigurationError, match=f"^http.listen: {host}:0: {why}$"):
-        await server.bind()
+        await unserved(host).bind()
 
 
 @pytest.mark.parametrize("host", ["localhost", "::1"])
 async def test_address_may_be_a_name_or_of_version_6(host: str) -> None:
     if host == "::1" and not _has_version_6():
         pytest.skip("this machine has no ::1")
-    server = HttpServer(build_app([], version="1"), host, 0, lambda _: None)
+    server = unserved(host)
     await server.bind()
     assert server.url.startswith("http://[::1]:" if host == "::1" else "http://localhost:")
     server.begin_stop()
@@ -380,3 +282,245 @@ def _has_version_6() -> bool:
     except OSError:
         return False
     return True
+
+
+def configured(folder: Path, text: str, default: int | None = None) -> Settings:
+    """`default`: the port that stands in for the one which is taken where none is configured."""
+    settings = parse_settings(text, file=folder / "clarify.toml", environ=TOKENS)
+    if default is None:
+        return settings
+    http = HttpSettings.model_construct(set(), listen=f"127.0.0.1:{default}")
+    return settings.model_copy(update={"http": http})
+
+
+async def test_taken_default_address_that_nobody_needs_is_no_trouble(
+    tmp_path: Path, taken: int, log: list[Any]
+) -> None:
+    settings = configured(tmp_path, PLAIN, taken)
+    assert await listen(build_app([], Callers({})), settings, LIMITS) is None
+    assert [each["log_level"] for each in log] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    "text", [PLAIN + '[[producers]]\nname = "planner"\n', PLAIN + '[slack]\nmode = "http"\n', None]
+)
+async def test_taken_address_that_somebody_counts_on_stops_the_start(
+    tmp_path: Path, taken: int, text: str | None
+) -> None:
+    own = f'{PLAIN}[http]\nlisten = "127.0.0.1:{taken}"\n'
+    settings = configured(tmp_path, text, taken) if text else configured(tmp_path, own)
+    with pytest.raises(AddressInUseError, match=r"clarify.toml: http.listen.*in use"):
+        await listen(build_app([], Callers({})), settings, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [(b"", None), (HEAD, 408), (BODY + b"x", 408), (NOWHERE + b"x", 404)],
+    ids=["nothing", "half a head", "half a body", "half a body that nobody wants"],
+)
+async def test_request_that_does_not_end_is_ended_and_told_so(said: bytes, status: int | None) -> None:
+    async with serving(replace(LIMITS, head=SOON, body=SOON)) as world:
+        began = time.monotonic()
+        caller = await world.connect(said)
+        answer = await caller.ended()
+    assert time.monotonic() - began >= SOON * 0.9
+    if status is None:
+        assert answer == b""
+    else:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(f"HTTP/1.1 {status} ".encode())
+        assert json.loads(body)["error"] == ("TOO_SLOW" if status == 408 else "NOT_FOUND")
+
+
+@pytest.mark.parametrize("said", [HEAD, BODY, NOWHERE], ids=["head", "body", "body that nobody wants"])
+async def test_dribbling_gains_no_time(said: bytes) -> None:
+    async with serving(replace(LIMITS, head=SOON, body=SOON)) as world:
+        caller = await world.connect(said)
+        ending = asyncio.ensure_future(caller.ended())
+        began = time.monotonic()
+        while not ending.done() and time.monotonic() - began < PATIENCE:
+            try:
+                await caller.send(b"X")
+            except ConnectionError:
+                break
+            await asyncio.sleep(SOON / 10)
+        await ending
+        assert time.monotonic() - began < PATIENCE / 2
+
+
+async def test_connection_may_be_used_again() -> None:
+    async with serving() as world:
+        caller = await world.connect()
+        for _ in range(3):
+            await caller.send(HEAD + b"\r\n")
+            assert (await caller.answer())[0] == 200
+            await caller.send(BODY + b"x" * 10)
+            assert (await caller.answer())[2] == b'{"length":10}'
+
+
+async def test_request_that_runs_may_take_its_time() -> None:
+    async with serving(replace(LIMITS, head=SOON, body=SOON, write=SOON)) as world:
+        caller = await world.connect(WAIT)
+        silent = await world.connect()
+        await silent.ended()
+        assert not caller.reader.at_eof()
+        world.release.set()
+        assert (await caller.answer())[0] == 200
+
+
+async def test_answer_that_nobody_reads_is_given_up() -> None:
+    async with serving(replace(LIMITS, write=SOON)) as world:
+        caller = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await world.until_connected(1)
+        await world.until_connected(0)
+        read = 0
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while part := await caller.reader.read(65536):
+                    read += len(part)
+        except ConnectionResetError:
+            pass
+        assert read < LARGE
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+async def test_answer_that_is_read_slowly_is_read_whole(monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
+    monkeypatch.setattr(web_server, "_LINGER", SOON)
+    async with serving(replace(LIMITS, head=SOON, write=SOON)) as world:
+        caller = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n")
+        head = await caller.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        read, began = 0, time.monotonic()
+        while read < LARGE:
+            read += len(await caller.reader.readexactly(LARGE // 32))
+            await asyncio.sleep(SOON / 8)  # the pace
+        assert time.monotonic() - began > 3 * SOON
+
+
+async def test_idle_connection_gives_way_and_who_asks_is_served(log: list[Any]) -> None:
+    async with serving() as world:
+        busy = await world.connect(WAIT)
+        async with asyncio.timeout(PATIENCE):
+            await world.waiting.acquire()
+        silent = [await world.connect(said) for said in (b"", BODY, HEAD, b"", BODY)]
+        caller = await world.connect(HEAD + b"\r\n")
+        assert (await caller.answer())[0] == 200
+        for each in silent[:4]:  # the longest silent ones first
+            assert await each.ended() == b""
+        assert not silent[4].reader.at_eof()
+        world.release.set()
+        assert (await busy.answer())[0] == 200
+    told = [each for each in log if each["event"] == "too many connections; idle ones are closed"]
+    assert len(told) == 1  # not for each
+    assert told[0]["client"] == "127.0.0.1"
+
+
+async def test_who_does_not_read_its_answer_gives_way(log: list[Any]) -> None:
+    async with serving(Limits(connections=1, per_address=1)) as world:
+        deaf = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await world.until_stalled()
+        caller = await world.connect(HEAD + b"\r\n")
+        assert (await caller.answer())[0] == 200
+        assert len(await deaf.ended()) < LARGE
+    assert [each["event"] for each in log if "connections" in each["event"]] == [
+        "too many connections; idle ones are closed"
+    ]
+
+
+async def test_who_comes_while_all_are_busy_is_told() -> None:
+    async with serving() as world:
+        busy = [await world.connect(WAIT) for _ in range(3)]
+        async with asyncio.timeout(PATIENCE):
+            for _ in busy:
+                await world.waiting.acquire()
+        late = await world.connect(HEAD + b"\r\n")
+        status, headers, body = await late.answer()
+        assert (status, headers["retry-after"], json.loads(body)["error"]) == (503, "5", "BUSY")
+        assert await late.ended() == b""
+        world.release.set()
+        for each in busy:
+            assert (await each.answer())[0] == 200
+
+
+class Stand:
+    """Stands for a connection from elsewhere; `lost` says that it was ended."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.lost = address, False
+
+    def abort(self) -> None:
+        self.lost = True
+
+
+def arrive(connections: Connections, address: str, *, asks: bool = False) -> tuple[Stand, bool]:
+    stand = Stand(address)
+    connection = cast("Connection", stand)
+    served = connections.admit(connection)
+    connections.waits(connection, since_now=not asks)
+    return stand, served
+
+
+def test_address_has_a_share_but_this_machine_has_all() -> None:
+    connections = Connections(Limits(connections=10, per_address=2))
+    other, _ = arrive(connections, "192.0.2.2")
+    first, _ = arrive(connections, "192.0.2.1")
+    arrive(connections, "192.0.2.1", asks=True)
+    assert arrive(connections, "192.0.2.1", asks=True)[1]
+    assert (first.lost, other.lost) == (True, False)  # its own one gives way
+    assert not arrive(connections, "192.0.2.1")[1]  # both are busy
+    assert all(arrive(connections, "127.0.0.1", asks=True)[1] for _ in range(6))
+
+
+def test_those_that_are_only_told_have_an_end_too() -> None:
+    connections = Connections(Limits(connections=1, per_address=1))
+    arrive(connections, "127.0.0.1", asks=True)
+    told = [arrive(connections, "127.0.0.1", asks=True) for _ in range(_TOLD + 1)]
+    assert not any(served for _, served in told)
+    assert [stand.lost for stand, _ in told] == [False] * _TOLD + [True]
+
+
+def test_place_is_free_once_a_connection_is_gone() -> None:
+    connections = Connections(Limits(connections=1, per_address=1))
+    for _ in range(3):
+        stand, served = arrive(connections, "192.0.2.1", asks=True)
+        assert served
+        connections.release(cast("Connection", stand))
+        connections.release(cast("Connection", stand))
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "most", "each", "waiting"),
+    [(1024, 512, 128, 256), (4096, 2048, 512, 1000), (64, 32, 8, 16)],
+)
+def test_half_of_the_descriptors_is_left_to_others(
+    descriptors: int, most: int, each: int, waiting: int
+) -> None:
+    limits = Limits.within(descriptors)
+    assert (limits.connections, limits.per_address, limits.waiting) == (most, each, waiting)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "now", "raised"),
+    [
+        (1024, 1024, 1024, False),
+        (1024, 524288, 4096, True),
+        (1024, resource.RLIM_INFINITY, 4096, True),
+        (20000, 20000, 20000, False),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 4096, False),
+    ],
+)
+def test_descriptor_limit_is_raised_where_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, now: int, *, raised: bool
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    assert raise_descriptor_limit() == now
+    assert asked == ([(4096, hard)] if raised else [])
+
+
+def test_http_server_is_loaded_when_it_is_built_and_not_before() -> None:
+    """Commands that need none start sooner."""
+    loaded = "import sys, bot.main, bot.cli; print(*{'fastapi', 'uvicorn', 'prometheus_client'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""

@@ -9,15 +9,17 @@ import httpx
 import pytest
 
 from bot.slack.http import Answer, RequestUrl
+from bot.web.callers import Callers
 from bot.web.server import build_app
-from bot.web.slack import Receiver, slack_routes
+from bot.web.slack import slack_routes
 from core.clock import SystemClock
 
 MIB = 1024 * 1024
 
 
-class Noted:
+class Noted(RequestUrl):
     def __init__(self, answer: Answer) -> None:
+        super().__init__(signing_secret="made-up", clock=SystemClock())
         self.answer = answer
         self.seen: list[tuple[Mapping[str, str], bytes]] = []
 
@@ -26,8 +28,8 @@ class Noted:
         return self.answer
 
 
-def client(receiver: Receiver) -> httpx.AsyncClient:
-    app = build_app([slack_routes(receiver)], version="test")
+def client(url: RequestUrl) -> httpx.AsyncClient:
+    app = build_app([slack_routes(url)], Callers({}))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://slack.test")
 
 

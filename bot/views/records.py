@@ -1,0 +1,85 @@
+"""Clarifications as programs see them: the JSON of `--json` and of `/clarifications`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from core.clarification import Clarification, Entry
+from core.clock import iso
+from core.matching import author_of
+from core.waiting import answer_of
+
+_FIELDS = (
+    "id",
+    "issueNumber",
+    "from",
+    "to",
+    "topic",
+    "blocking",
+    "status",
+    "round",
+    "maxRounds",
+    "created",
+    "staleAfter",
+    "resolvedAt",
+    "revision",
+)
+
+
+def record_json(record: Clarification) -> dict[str, Any]:
+    """The ledger's own fields, and the answer to the latest question: text, what the agent got, who, when, how.
+
+    No reply token and nothing of what producers and we keep between us.
+    """
+    raw = record.model_dump(mode="json", by_alias=True)
+    asked, answer = record.asked, answer_of(record)
+    return {field: raw[field] for field in _FIELDS} | {
+        "thread": [_entry_json(entry) for entry in record.thread],
+        "question": record.question,
+        "context": asked.context,
+        "acceptedResponseKinds": list(asked.kinds),
+        "choices": [{"value": each.value, "label": each.label} for each in asked.choices],
+        "confirmation": _consent_json(record),
+        "expiresAt": _moment(asked.expires_at),
+        "via": asked.via,
+        "heldBack": asked.held_back,
+        "escalatedFor": asked.escalated_for if record.status == "escalated" else None,
+        "answer": answer.body if answer else None,
+        "response": asked.response,
+        "rationale": asked.rationale,
+        "decidedBy": asked.decided_by or (author_of(answer.from_) if answer else None),
+        "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
+        "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
+    }
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "round": entry.round,
+        "from": entry.from_,
+        "type": entry.type,
+        "body": entry.body,
+        "timestamp": iso(entry.timestamp),
+    }
+
+
+def _consent_json(record: Clarification) -> dict[str, Any] | None:
+    """What is to be accepted or rejected; None where a question is asked."""
+    wanted = record.asked.confirmation
+    if wanted is None:
+        return None
+    return {
+        "action": wanted.action,
+        "consequence": wanted.consequence,
+        "riskLevel": wanted.risk_level,
+        "irreversible": wanted.irreversible,
+        "reversibility": wanted.reversibility,
+        "defaultDecision": wanted.default_decision,
+        "allowedReplies": list(wanted.allowed),
+        "extraContext": dict(wanted.extra_context),
+    }
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(moment)
