@@ -10,8 +10,8 @@ from bot.locale import reads_rtl
 from core.aaep import Event
 from core.clarification import HUMAN, Ask, agent_key
 from core.errors import BadInput, ClarifyError, ScopeViolation
-from core.request import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
-from core.steering import BODY_LIMIT
+from core.hub import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
+from core.router import BODY_LIMIT
 from core.workflow import Limits
 
 

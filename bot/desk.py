@@ -25,7 +25,7 @@ from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Summary
-from core.ledger import Raw
+from core.records import Raw
 
 __all__ = ["PEOPLE_UNKNOWN", "Desk", "Person", "Reaction", "Refusal", "explained"]
 _log = logging.getLogger("clarify.desk")

@@ -26,7 +26,7 @@ from bot.submission import (
 )
 from core import answers
 from core.aaep import Confirmation
-from core.steering import BODY_LIMIT
+from core.router import BODY_LIMIT
 
 MODAL_TEXT_LIMIT = 3000  # plain_text_input takes no more
 _BETWEEN_AGENTS = f"Up to {BODY_LIMIT:,} characters."

@@ -18,8 +18,8 @@ from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.escalation import escalation_words
 from core.index import Summary
-from core.ledger import Raw, parse
 from core.monitor import Finding, Monitor, repetitions
+from core.records import Raw, parse
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")

@@ -26,7 +26,7 @@ from bot.toollines import ToolLine
 from core import aaep
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable
-from core.ledger import Oddity
+from core.records import Oddity
 
 # Shown where a thread is there already.
 _IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})

@@ -24,7 +24,7 @@ from core import answers
 from core.clarification import Answer, Clarification
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, NotFound
-from core.ledger import parse
+from core.records import parse
 
 _log = logging.getLogger("clarify.replies")
 _TALK = re.compile(r"note\s*:|//", re.IGNORECASE)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from core.errors import ClarifyError, LedgersAway, LedgerUnwritable
 from core.files import reason
 from core.index import Summary, summarize
-from core.ledger import FileLedger, parse
+from core.ledger import FileLedger
+from core.records import parse
 
 
 @dataclass(slots=True)

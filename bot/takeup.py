@@ -20,7 +20,8 @@ from core.clarification import Clarification
 from core.errors import ClarifyError, LedgersAway
 from core.files import reason, replacing
 from core.index import Index
-from core.ledger import FileLedger, parse
+from core.ledger import FileLedger
+from core.records import parse
 
 _log = structlog.get_logger("clarify")
 _KEY = "notice:storage-began"

@@ -18,8 +18,9 @@ from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index, Summary, summarize
-from core.ledger import FileLedger, Oddity, Raw, oddity, parse
+from core.ledger import FileLedger
 from core.matching import claim_of
+from core.records import Oddity, Raw, oddity, parse
 from core.router import Router
 
 Noted = Callable[[Summary, Clarification], None]

@@ -38,7 +38,8 @@ from core.clarification import DONE
 from core.clock import Clock, backoff, event_or_time, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 from core.index import Summary, summarize
-from core.ledger import FileLedger, parse
+from core.ledger import FileLedger
+from core.records import parse
 
 _log = structlog.get_logger("clarify.webhooks")
 _PATIENCE = timedelta(days=3)  # how long an event is tried

@@ -110,7 +110,7 @@ class Aaep(Record):
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead.
 
     `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so. `seal`: see
-    `core.seal`.
+    `core.records`.
     """
 
     producer: str | None = None

@@ -46,27 +46,110 @@ What can go wrong is drawn in `core.errors`; every error has a `code` that stays
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
+from watchfiles import awatch
+
 from core.aaep import whole_characters
 from core.answers import from_text
-from core.clarification import Answer, Ask, Clarification, Decider, MaxRoundsExceeded, Via, parse_id
+from core.clarification import (
+    DONE,
+    Answer,
+    Ask,
+    Clarification,
+    Closed,
+    Decider,
+    Entry,
+    MaxRoundsExceeded,
+    Superseded,
+    Via,
+    parse_id,
+)
 from core.clock import Clock, SystemClock
-from core.errors import LockTimeout
+from core.errors import BadInput, LockTimeout, TooLong
 from core.escalation import escalation_words
 from core.ledger import FileLedger
-from core.request import Request, check_question, check_reason
-from core.router import Router
-from core.waiting import Changes, answer_of, has_answer
-from core.workflow import Limits, Scopes
+from core.router import BODY_LIMIT, Router
+from core.workflow import ROLE_LIMIT, Limits, Scopes, is_role
 
+_log = logging.getLogger("clarify.ledger")
+
+TOPIC_LIMIT = 200
+CONTEXT_LIMIT = 4096  # as in AAEP
+HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
+_HIGHEST_NUMBER = 10**9
 _LOOK_EVERY = 1.0  # seconds, where no notice of a write arrives
 _SLA = timedelta(minutes=30)
-__all__ = ["Hub", "Request", "answer_of"]
+_STEP, _DEBOUNCE = 20, 200  # ms: how long more of the same is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one agent asks another, about an issue (1 to 100000).
+
+    `from_`, `to`: roles, one line of 1 to 80 characters; `to` may be "human". `topic`: at most 200 characters; without
+    one, the question's first words. `question`: 1 to 2000, `context`: at most 4096. `blocking`: whether `from_` waits.
+
+    Raises:
+        BadInput: what, how it is, and what is allowed; TooLong if it is the length.
+    """
+
+    issue: int
+    from_: str
+    to: str
+    topic: str
+    question: str
+    blocking: bool = True
+    context: str | None = None
+
+    def __post_init__(self) -> None:
+        check_issue(self.issue)
+        check_role("requester (from)", self.from_)
+        check_role("target (to)", self.to)
+        check_text("topic", self.topic, TOPIC_LIMIT, may_be_empty=True)
+        check_question(self.question, self.context)
+
+
+def check_issue(issue: int) -> None:
+    if type(issue) is not int or not 1 <= issue <= _HIGHEST_NUMBER:
+        raise BadInput(f"The issue is not a whole number from 1 to {HIGHEST_ISSUE}.")
+    if issue > HIGHEST_ISSUE:
+        raise BadInput(
+            f"The issue {issue} is reserved for sessions without an issue; allowed is 1 to {HIGHEST_ISSUE}."
+        )
+
+
+def check_role(what: str, role: str) -> None:
+    if not isinstance(role, str):
+        raise BadInput(f"The {what} is no text.")
+    if len(role) > ROLE_LIMIT:
+        raise TooLong(what, len(role), ROLE_LIMIT)
+    if not is_role(role):
+        raise BadInput(f"The {what} is no role: expected one line of 1 to {ROLE_LIMIT} printable characters.")
+
+
+def check_question(question: str, context: str | None) -> None:
+    check_text("question", question, BODY_LIMIT)
+    check_text("context", context or "", CONTEXT_LIMIT, may_be_empty=True)
+
+
+def check_reason(reason: str | None) -> None:
+    check_text("reason", reason or "", BODY_LIMIT, may_be_empty=True)
+
+
+def check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
+    if not isinstance(text, str):
+        raise BadInput(f"The {what} is no text.")
+    if len(text) > limit:
+        raise TooLong(what, len(text), limit)
+    if not may_be_empty and not text.strip():
+        raise BadInput(f"The {what} is empty; expected 1 to {limit} characters.")
 
 
 class Hub:
@@ -297,3 +380,75 @@ def _whole(text: str | None) -> str | None:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+class Changes:
+    """Files of one folder that were written. However many wait, one watches; nobody does while none waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: dict[asyncio.Event, str] = {}
+        self._watcher: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[asyncio.Event]:
+        """The event that every write of the file `name` sets, from now on.
+
+        Notices can be lost (the system's queue is bounded): whoever waits should look now and then, too.
+        """
+        woken = asyncio.Event()
+        self._waiting[woken] = name
+        try:
+            if self._watcher is None:
+                self._watcher = asyncio.create_task(self._watch(), name=f"who writes in {self._folder.name}")
+                await asyncio.sleep(0)  # its first step: from there on the system keeps what happens
+            yield woken
+        finally:
+            del self._waiting[woken]
+            if not self._waiting:
+                await self._stop()
+
+    async def _watch(self) -> None:
+        try:
+            async for changes in awatch(
+                self._folder, watch_filter=None, recursive=False, step=_STEP, debounce=_DEBOUNCE
+            ):
+                names = {Path(path).name for _, path in changes}
+                for woken, name in self._waiting.items():
+                    if name in names:
+                        woken.set()
+        except (OSError, RuntimeError) as error:  # too many watches on this machine, for one
+            _log.warning("the ledgers' folder cannot be watched, so answers are seen later: %s", error)
+
+    async def _stop(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.wait([watcher])  # not the task itself: its end is not the end of who waits here
+            if not watcher.cancelled():
+                watcher.result()
+
+
+def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word
+    """The answer to the question of a round (None: the latest); None: there is none."""
+    if round is not None and round < record.round:
+        answers = [entry for entry in record.thread if entry.type == "answer" and entry.round == round]
+        return answers[-1] if answers else None
+    if record.is_open or (round is not None and round > record.round):
+        return None
+    return record.answering_entry or record.answer
+
+
+def has_answer(record: Clarification, round: int) -> bool:  # noqa: A002 - the protocol's word
+    """Whether the question of a round has its answer.
+
+    Raises:
+        Closed, Superseded: it has none, and will get none.
+    """
+    if answer_of(record, round) is not None:
+        return True
+    if record.status in DONE:
+        raise Closed(record)
+    if round < record.round:
+        raise Superseded(record)
+    return False

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from core.aaep import whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why
-from core.ledger import Raw, digest, dump, parse
+from core.records import Raw, digest, dump, parse
 
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own

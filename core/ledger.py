@@ -2,23 +2,33 @@
 
 The file format and its rules are the Clarification Protocol's (architecture §5): unknown fields are kept, records
 are never removed, writes replace the file atomically. A file that does not parse under the lock is set aside.
+
+Ledgers that nobody needs any more are whole files in `archive/`, beside the live ones. A record written to an archived
+ledger brings it back, all of it, before it is numbered: others number by length. A file is always in at least one of
+both places; in both, the live one counts.
+
+Others write in the folder, too: what is no ledger is left alone, and not opened. A ledger is a regular file with a
+number that could be given out. A link is none: to replace it would cut it, and it may lead to what whoever made it may
+not read. From 100001 up numbers are ours: a file there counts if we gave its number out, so that nobody else moves what
+is given out next. The highest number that was ever given out in an issue is kept beside its ledger: cards carry it,
+whatever became of the file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from core.archive import Archive
-from core.book import Book, Oddity, Raw, decode, digest, dump, encode, identity, oddity, parse
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.files import (
@@ -30,17 +40,34 @@ from core.files import (
     reason,
     replacing,
     set_aside,
+    sync_folder,
     try_to_write,
 )
-from core.folder import FIRST_RESERVED, Folder
 from core.locks import Held, Locks
-from core.numbering import Numbers
-from core.seal import Seals, speaks_for_a_person
+from core.records import (
+    Book,
+    Raw,
+    Seals,
+    decode,
+    encode,
+    identity,
+    parse,
+    speaks_for_a_person,
+)
 
 _T = TypeVar("_T")
+_log = logging.getLogger("clarify.ledger")
+
 LOCK_TIMEOUT = 2.0
 _NAMED = re.compile(r"issue-[0-9]+.*\.json")
-__all__ = ["Book", "FileLedger", "Ledger", "Oddity", "Raw", "digest", "dump", "oddity", "parse"]
+ARCHIVE = "archive"
+FIRST_RESERVED = 100_001
+HIGHEST = 999_999_999
+_LIVE = re.compile(r"issue-([0-9]+)\.json")
+_ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
+_TOLD = 1000  # names that are remembered, whatever others write
+_NOT_OURS = f"numbers from {FIRST_RESERVED} up are for sessions without an issue, and clarify-bot did not give this one out"
+PATIENCE = 10.0  # seconds for a ledger that somebody else holds: whoever waits sits at a prompt
 
 
 class Ledger(Protocol):
@@ -386,3 +413,327 @@ def _state(path: Path) -> tuple[int, int]:
 
 def _in(seconds: float) -> float:
     return time.monotonic() + seconds
+
+
+class Archive:
+    """The folder `archive/` in the ledgers' folder. Blocking; what changes files is for who holds the issue's lock."""
+
+    def __init__(self, ledgers: Path, numbers: Numbers, mode: int = 0o700) -> None:
+        self.folder = ledgers / ARCHIVE
+        self._mode = mode
+        self.shelf = Folder(self.folder, numbers, archived=True)
+
+    def path(self, issue: int) -> Path:
+        """Where an archived ledger is as a rule, and comes back from."""
+        return self.folder / f"issue-{issue}.json"
+
+    def files(self) -> Iterator[tuple[int, Path]]:
+        """Every archived file with its issue; of one issue there may be several, where others began anew."""
+        try:
+            yield from self.shelf.ledgers()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.error("the archive %s cannot be read: %s", self.folder, error.strerror)
+
+    def read(self, issue: int) -> Raw | None:
+        """An archived ledger; None: there is none, or none that could come back.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        try:
+            return decode(read_regular(self.path(issue)), issue)
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return None  # it stays where it is, for whoever looks into it; numbers go on as they were noted
+
+    def put(self, issue: int, live: Path, raw: Raw) -> Path:
+        """Move the ledger `live`, which holds `raw`, here. What is here of the same issue is not lost.
+
+        Raises:
+            OSError: the disk refused; the file is in its old place, or in both.
+        """
+        make_folder(self.folder, self._mode)
+        target = self.path(issue)
+        if target.exists() and not _holds(raw, self.read(issue)):
+            target = self._beside(issue)
+        if not target.exists():
+            os.link(live, target)
+            sync_folder(self.folder)
+        if target.samefile(live):
+            live.unlink()  # to rename it would do nothing
+        else:
+            live.replace(target)  # an earlier state of the same, left by a kill
+        sync_folder(live.parent)
+        return target
+
+    def drop(self, issue: int, live: Raw) -> None:
+        """The ledger came back: what is here of it is in the live file, which holds `live`, too. Where the disk
+        refuses it stays: the live one counts.
+        """
+        try:
+            if _holds(live, self.read(issue)):
+                self.path(issue).unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning(
+                "%s came back and stays in the archive, too: %s", self.path(issue).name, error.strerror
+            )
+
+    def _beside(self, issue: int) -> Path:
+        number = 2
+        while (path := self.folder / f"issue-{issue}.{number}.json").exists():
+            number += 1
+        return path
+
+
+def _holds(raw: Raw, other: Raw | None) -> bool:
+    """Whether every record of `other` is in `raw` too; an id alone does not say so: others may have begun anew."""
+    return other is not None and _names(other) <= _names(raw)
+
+
+def _names(raw: Raw) -> set[tuple[str, str]]:
+    return {
+        (identity(item), str(item.get("created")) if isinstance(item, dict) else "")
+        for item in raw["clarifications"]
+    }
+
+
+class Ignored(NamedTuple):
+    """A file that is named like a ledger and is none, with the reason; `reserved`: its number, where that is why."""
+
+    path: Path
+    why: str
+    reserved: int = 0
+
+
+def issue_in(name: str) -> int | None:
+    """The issue that a ledger's name tells, live or archived; whether it is one, a `Folder` knows."""
+    match = _ARCHIVED.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+class Folder:
+    """Of one kind of ledgers: the live ones, or those in the archive (`archived`), whose names may say more."""
+
+    def __init__(self, path: Path, numbers: Numbers, *, archived: bool = False) -> None:
+        self.path = path
+        self._numbers = numbers
+        self._name = _ARCHIVED if archived else _LIVE
+        self._told: set[str] = set()
+
+    def ledgers(self) -> Iterator[tuple[int, Path]]:
+        """Each ledger with its issue. What is ignored is logged once.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        for found in self._looked_at():
+            if isinstance(found, Ignored):
+                self._tell(found)
+            else:
+                yield found
+
+    def ignored(self) -> list[Ignored]:
+        """What is named like a ledger, and does not count.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        return sorted(found for found in self._looked_at() if isinstance(found, Ignored))
+
+    def issue_of(self, name: str) -> int | None:
+        """The issue of the ledger of that name, also if it is gone; None: it is none."""
+        match = self._name.fullmatch(name)
+        if match is None:
+            return None
+        path = self.path / name
+        found = self._judged(match[1], path, is_file=not is_odd(path))
+        if isinstance(found, Ignored):
+            self._tell(found)
+            return None
+        return found[0]
+
+    def _looked_at(self) -> Iterator[tuple[int, Path] | Ignored]:
+        with os.scandir(self.path) as found:
+            entries = list(found)  # whoever asks may stop half way
+        for entry in entries:
+            if match := self._name.fullmatch(entry.name):
+                is_file = entry.is_file(follow_symlinks=False)
+                yield self._judged(match[1], self.path / entry.name, is_file=is_file)
+
+    def _judged(self, digits: str, path: Path, *, is_file: bool) -> tuple[int, Path] | Ignored:
+        if not is_file:
+            return Ignored(path, f"it is {NOT_REGULAR}")
+        if digits.startswith("0"):
+            return Ignored(path, "issues are numbered from 1, without leading zeros")
+        if len(digits) > len(str(HIGHEST)):
+            return Ignored(path, f"its number is higher than {HIGHEST}")
+        issue = int(digits)
+        if issue >= FIRST_RESERVED and not self._numbers.is_given_out(issue):
+            return Ignored(path, _NOT_OURS, issue)
+        return issue, path
+
+    def _tell(self, ignored: Ignored) -> None:
+        name = ignored.path.name
+        if name not in self._told and len(self._told) < _TOLD:
+            self._told.add(name)
+            _log.warning("%s is ignored: %s", ignored.path, ignored.why)
+
+    def claim(self, highest: int) -> None:
+        """Take the reserved numbers up to `highest` for given out: earlier releases kept no note beside the ledgers.
+
+        Raises:
+            OSError: the folder cannot be read, or the disk refused.
+        """
+        for path in self.path.iterdir() if self.path.exists() else ():
+            match = self._name.fullmatch(path.name)
+            if match is None or len(match[1]) > len(str(HIGHEST)):
+                continue
+            issue = int(match[1])
+            if FIRST_RESERVED <= issue <= highest and not self._numbers.is_given_out(issue):
+                self._numbers.give_out(issue)
+
+
+class Numbers:
+    """`folder` is private to us."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._given_out: set[int] = set()
+
+    def path(self, issue: int) -> Path:
+        return self._folder / f"issue-{issue}.seq"
+
+    def highest(self, issue: int) -> int:
+        """0 where none was noted."""
+        try:
+            return int(self.path(issue).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def is_given_out(self, issue: int) -> bool:
+        """Whether we ever wrote a ledger of that issue."""
+        if issue not in self._given_out and self.path(issue).exists():
+            self._given_out.add(issue)
+        return issue in self._given_out
+
+    def give_out(self, issue: int) -> None:
+        """Keep that the ledger of an issue is ours, before it is there.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+    def note(self, issue: int, number: int) -> None:
+        """Keep a number that was given out: it stays known if the ledger is cut to nothing."""
+        try:
+            handle = os.open(self.path(issue), os.O_CREAT | os.O_WRONLY, 0o600)
+            try:
+                os.pwrite(handle, b"%012d" % number, 0)  # always as long: a kill leaves the old or the new
+            finally:
+                os.close(handle)
+        except OSError as error:
+            _log.warning("number %d of issue %d cannot be noted: %s", number, issue, error.strerror)
+
+    def note_all(self, issue: int, content: bytes) -> None:
+        """Keep the highest number that some bytes name, if it is higher than what is known."""
+        named = map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content))
+        self.note(issue, max(self.highest(issue), 0, *named))
+
+
+class Upkeep:
+    """Of the ledgers in `directory`, which exists; to be closed."""
+
+    def __init__(self, directory: Path, patience: float = PATIENCE, mode: int = 0o600) -> None:
+        """`mode`: of new ledgers."""
+        self.directory = directory
+        self._mode = mode
+        self._patience = patience
+        self._locks = Locks(directory, mode)
+        make_folder(directory, folder_mode(mode))
+        make_folder(self._locks.private)
+        self.numbers = Numbers(self._locks.private)
+        self.shelf = Folder(directory, self.numbers)
+        self.archive = Archive(directory, self.numbers, folder_mode(mode))
+
+    @property
+    def private(self) -> Path:
+        """The folder beside the ledgers that is ours alone."""
+        return self._locks.private
+
+    def close(self) -> None:
+        self._locks.close()
+
+    def files(self) -> dict[int, list[Path]]:
+        """All ledgers: by issue, the live file first, then what is archived of it."""
+        found: dict[int, list[Path]] = {}
+        for issue, path in sorted(self.shelf.ledgers()):
+            found.setdefault(issue, []).append(path)
+        for issue, path in sorted(self.archive.files()):
+            found.setdefault(issue, []).append(path)
+        return found
+
+    def claim(self, highest: int) -> None:
+        """Take reserved numbers up to `highest` for given out by us."""
+        for shelf in (self.shelf, self.archive.shelf):
+            shelf.claim(highest)
+
+    def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
+        """Let `change` edit what each file of an issue holds, live and archived; those that it says it did are written.
+
+        Returns:
+            The files that cannot be read, and are as they were.
+
+        Raises:
+            LockTimeout: somebody else holds the ledger. LedgerUnwritable: the disk refused. Files before it are done.
+        """
+        unreadable = []
+        with self.held(issue) as check:
+            for path in self.files().get(issue, []):
+                try:
+                    raw = decode(read_regular(path), issue)
+                except ValueError:
+                    unreadable.append(path)
+                    continue
+                if change(raw):
+                    self._write(issue, path, encode(raw), check)
+        return unreadable
+
+    def put(self, issue: int, path: Path, content: bytes) -> None:
+        """Have a file of an issue, in this folder or its archive, hold `content`.
+
+        Raises:
+            LockTimeout, LedgerUnwritable: as `rewrite`.
+        """
+        with self.held(issue) as check:
+            make_folder(path.parent, folder_mode(self._mode))
+            self._write(issue, path, content, check)
+            self.numbers.note_all(issue, content)
+
+    def move(self, issue: int, path: Path, to: Path) -> None:
+        """Move a file of an issue out of the way; `to` is on the same file system."""
+        with self.held(issue) as check:
+            check()
+            make_folder(to.parent)
+            path.rename(to)
+            sync_folder(path.parent)
+
+    @contextmanager
+    def held(self, issue: int) -> Iterator[Callable[[], None]]:
+        """Hold a ledger. What is yielded raises LockTimeout once it is not held any more."""
+        with self._locks.hold(issue, self._patience) as held:
+            yield partial(self._check, issue, held)
+
+    def _check(self, issue: int, held: Held) -> None:
+        if not held.is_there():
+            raise LockTimeout(issue, self._patience, "somebody who took it over while this process slept")
+
+    def _write(self, issue: int, path: Path, content: bytes, check: Callable[[], None]) -> None:
+        try:
+            with replacing(path, content, self._locks.private, self._mode):
+                check()
+        except OSError as error:
+            raise LedgerUnwritable(issue, reason(error)) from error

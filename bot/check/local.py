@@ -15,11 +15,8 @@ from bot.check.findings import Finding, right, wrong
 from bot.delivery.peek import connections
 from bot.settings import Settings
 from bot.settings.pagers import service_of
-from core.archive import FOLDER as ARCHIVE
-from core.folder import HIGHEST, Folder, Ignored
-from core.ledger import FileLedger
+from core.ledger import ARCHIVE, HIGHEST, FileLedger, Folder, Ignored, Numbers
 from core.locks import PRIVATE, held_markers
-from core.numbering import Numbers
 
 _LISTED = 20
 _A_LONG_HOLD = 3.0  # seconds

@@ -20,7 +20,7 @@ from core.clarification import Clarification
 from core.clock import Clock, recent, spoken
 from core.digest import Count, DigestBuilder
 from core.errors import ClarifyError
-from core.ledger import parse
+from core.records import parse
 
 if TYPE_CHECKING:
     from core.digest import Digest as Figures

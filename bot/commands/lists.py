@@ -22,7 +22,7 @@ from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound
 from core.index import Summary
-from core.ledger import parse
+from core.records import parse
 
 _BREATH = 1000  # summaries looked at before others get their turn
 _NEVER = datetime.max.replace(tzinfo=UTC)

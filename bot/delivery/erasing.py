@@ -17,7 +17,7 @@ from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.slackapi import Later, Never, Sent, Unknown, failure
 from core.clock import Clock
-from core.forgetting import FORGOTTEN
+from core.records import FORGOTTEN
 
 _log = structlog.get_logger("clarify.retention")
 _RETRY = 30.0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bot.delivery.store import newest_version
 from bot.errors import StorageUnavailable
-from core.forgetting import FORGOTTEN
+from core.records import FORGOTTEN
 
 Pair = tuple[str, str]
 _BUSY_SECONDS = 10.0

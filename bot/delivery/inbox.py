@@ -13,7 +13,7 @@ from typing import Any
 from bot.delivery.store import Store
 from bot.ports import Arrived, Incoming
 from core.aaep import Event, parse_event
-from core.folder import FIRST_RESERVED, HIGHEST
+from core.ledger import FIRST_RESERVED, HIGHEST
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
 _ENVELOPE = {"event_id", "timestamp", "sequence_number"}

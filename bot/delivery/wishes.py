@@ -23,7 +23,8 @@ from core.clarification import DONE, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD
-from core.ledger import FileLedger, digest, dump
+from core.ledger import FileLedger
+from core.records import digest, dump
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"

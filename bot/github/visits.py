@@ -18,7 +18,7 @@ from bot.github.outcomes import NotNow, Refused
 from bot.github.plan import LABELS, Due, Plan, planned
 from bot.github.words import comment
 from core.clock import Clock
-from core.ledger import Raw, parse
+from core.records import Raw, parse
 
 _log = structlog.get_logger("clarify.github")
 # GitHub ends a request after 10 s: a comment whose outcome is not known is there by then, or will never be.

@@ -19,7 +19,8 @@ from bot.rounds import round_of
 from core.clarification import Clarification
 from core.errors import ClarifyError, LedgersAway
 from core.index import Summary
-from core.ledger import FileLedger, parse
+from core.ledger import FileLedger
+from core.records import parse
 
 _log = structlog.get_logger("clarify.home")
 _SLICE = 500  # items: well below a millisecond

@@ -20,14 +20,11 @@ from typing import Any
 from bot.delivery.inbox import FIRST_RESERVED_ISSUE
 from bot.errors import BackupError
 from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
-from core.archive import FOLDER
-from core.book import decode, parse
 from core.clarification import US, Clarification
 from core.files import is_odd, make_folder, make_private, read_regular, replacing, sync_folder
-from core.folder import HIGHEST, issue_in
-from core.forgetting import FORGOTTEN
-from core.seal import NAME as KEY
-from core.upkeep import Upkeep
+from core.ledger import ARCHIVE, HIGHEST, Upkeep, issue_in
+from core.records import FORGOTTEN, decode, parse
+from core.records import SEAL_KEY as KEY
 
 _BUSY_SECONDS = 10.0
 
@@ -122,7 +119,7 @@ def _copy_ledgers(upkeep: Upkeep, to: Path) -> Iterator[tuple[int, int]]:
     """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
     number given out in each.
     """
-    make_folder(to / FOLDER)
+    make_folder(to / ARCHIVE)
     issues, done = set(upkeep.files()), set()
     while issues:
         for issue in sorted(issues):
@@ -139,7 +136,7 @@ def _asides(directory: Path, issue: int) -> list[Path]:
 
 
 def _records(ledgers: Path) -> Iterator[Clarification]:
-    for path in (*ledgers.glob("issue-*.json"), *(ledgers / FOLDER).glob("issue-*.json")):
+    for path in (*ledgers.glob("issue-*.json"), *(ledgers / ARCHIVE).glob("issue-*.json")):
         try:
             items = decode(path.read_bytes(), issue_in(path.name))["clarifications"]
         except ValueError:

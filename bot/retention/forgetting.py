@@ -15,12 +15,11 @@ from typing import Any
 from bot.delivery import forgetting as storage
 from bot.delivery.erasing import ring
 from bot.errors import StorageUnavailable
-from core.book import Raw, Stray, decode, identity, parse
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
 from core.files import read_regular
-from core.forgetting import forget_in, is_of_session, is_unsettled
-from core.upkeep import Upkeep
+from core.ledger import Upkeep
+from core.records import Raw, Stray, decode, forget_in, identity, is_of_session, is_unsettled, parse
 
 
 @dataclass(frozen=True, slots=True)

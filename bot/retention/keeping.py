@@ -11,11 +11,11 @@ import structlog
 
 from bot.delivery.retained import Needed, Retained
 from bot.errors import StorageUnavailable
-from core.archive import is_over
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.index import Summary, session_of
 from core.ledger import FileLedger
+from core.records import is_over
 
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)

@@ -17,8 +17,8 @@ from bot.delivery.store import newest_version
 from bot.errors import BackupError, StorageInUseError
 from bot.retention.manifest import DATABASE, LEDGERS, Manifest, verified
 from core.files import make_folder, make_private, replacing, sync_folder
-from core.seal import NAME as KEY
-from core.upkeep import Upkeep
+from core.ledger import Upkeep
+from core.records import SEAL_KEY as KEY
 
 _WITH = ("", "-wal", "-shm")
 # Numbers given out since the backup stand on cards that are still in Slack: a click there must not answer another

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from bot.retention.manifest import Manifest
     from bot.shell.desk import Shell
-    from core.upkeep import Upkeep
+    from core.ledger import Upkeep
 
 
 def add_backup(app: typer.Typer) -> None:
@@ -78,7 +78,7 @@ def _with_ledgers(
     async def session(shell: Shell) -> None:
         import asyncio
 
-        from core.upkeep import Upkeep
+        from core.ledger import Upkeep
 
         upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory, mode=shell.settings.ledger.mode)
         try:

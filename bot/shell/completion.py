@@ -51,8 +51,8 @@ def complete_role(ctx: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def _ids(ctx: typer.Context, incomplete: str, *, only_open: bool) -> list[Offer]:
-    from core.book import identity
     from core.clarification import ID
+    from core.records import identity
 
     try:
         offers: list[Offer] = []
@@ -92,8 +92,8 @@ def _steps(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _records(folder: Path) -> Iterator[dict[str, Any]]:
     """The records of the ledgers that were written last, the latest file first, until it takes too long."""
-    from core.book import decode
     from core.files import read_regular
+    from core.records import decode
 
     deadline, left = time.monotonic() + _SECONDS, _BYTES
     for size, path in _newest(folder):

@@ -12,7 +12,8 @@ from bot.shell.desk import Shell
 from bot.shell.shelf import ledgers
 from core.clarification import OPEN, TRANSITIONS, Clarification, parse_id
 from core.errors import BadInput, ClarifyError, NotFound
-from core.ledger import FileLedger, Raw, parse
+from core.ledger import FileLedger
+from core.records import Raw, parse
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
 WHICH = "Which one? Give its id, or the number of its issue: CLR-42-001, or 42. (A shell takes an unquoted #42 for a comment.)"

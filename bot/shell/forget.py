@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bot.delivery.forgetting import Traces
     from bot.retention.forgetting import Found
     from bot.shell.desk import Shell
-    from core.upkeep import Upkeep
+    from core.ledger import Upkeep
 
 _PATIENCE = 30.0  # seconds for a running bot to delete messages, for a message to arrive
 _LOOK_EVERY = 0.2
@@ -50,7 +50,7 @@ def forget(
     async def work(shell: Shell) -> None:
         import asyncio
 
-        from core.upkeep import Upkeep
+        from core.ledger import Upkeep
 
         upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory, mode=shell.settings.ledger.mode)
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bot.shell.desk import Shell
     from core.clarification import Clarification
-    from core.ledger import Raw
+    from core.records import Raw
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 

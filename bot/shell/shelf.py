@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.book import Raw, decode, oddity
 from core.clarification import Clarification
 from core.errors import ClarifyError
 from core.files import read_regular
-from core.ledger import FileLedger, parse
+from core.ledger import FileLedger
+from core.records import Raw, decode, oddity, parse
 
 ARCHIVE = "archive"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from core.clarification import Clarification, Entry
 from core.clock import iso
+from core.hub import answer_of
 from core.matching import author_of
-from core.waiting import answer_of
 
 _FIELDS = (
     "id",

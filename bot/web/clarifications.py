@@ -17,16 +17,14 @@ from starlette.requests import Request
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import problem, stopping_of
-from core import request as asking
+from core import hub as asking
 from core.aaep import whole_characters
-from core.book import digest, dump
 from core.clarification import DONE, HUMAN, Clarification, Status, agent_key, parse_id
 from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
-from core.hub import Hub
-from core.ledger import FileLedger, Raw, parse
-from core.request import CONTEXT_LIMIT, HIGHEST_ISSUE, TOPIC_LIMIT
-from core.steering import BODY_LIMIT
-from core.waiting import answer_of
+from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, TOPIC_LIMIT, Hub, answer_of
+from core.ledger import FileLedger
+from core.records import Raw, digest, dump, parse
+from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 
 _LONGEST_WAIT = 60  # seconds

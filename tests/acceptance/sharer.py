@@ -20,7 +20,8 @@ from core.answers import from_text
 from core.clarification import Ask, Clarification, Decider, NotOpen, opened
 from core.clock import SystemClock
 from core.errors import ClarifyError
-from core.ledger import LOCK_TIMEOUT, Book, FileLedger
+from core.ledger import LOCK_TIMEOUT, FileLedger
+from core.records import Book
 from core.router import Router
 
 PATIENCE = 10.0

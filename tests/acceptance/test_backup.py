@@ -24,7 +24,7 @@ from bot.producers.push import Reader
 from bot.retention.backup import backup
 from bot.retention.restoring import restore
 from bot.workspace.seed import AGENTS, FOLAKE
-from core.upkeep import Upkeep
+from core.ledger import Upkeep
 from tests.acceptance.upkeep import Said, command
 from tests.clocks import ManualClock
 from tests.scenario.harness import Scene, config, controls, said, scene

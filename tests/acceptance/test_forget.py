@@ -17,7 +17,7 @@ from bot.retention import forgetting
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
-from core.upkeep import Upkeep
+from core.ledger import Upkeep
 from tests.acceptance.upkeep import Said, command, erasing, leaks
 from tests.scenario.harness import Scene, said, scene
 

@@ -18,7 +18,7 @@ from bot.delivery.store import Store, newest_version
 from bot.errors import StorageError
 from bot.retention import forgetting
 from bot.workspace.seed import AGENTS, FOLAKE
-from core.upkeep import Upkeep
+from core.ledger import Upkeep
 from tests.scenario.harness import Scene, controls, question, said, scene
 
 FIRST = Path(__file__).with_name("first_version")

@@ -12,7 +12,6 @@ from pathlib import Path
 from bot.delivery.store import Store
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
-from core.book import digest, dump, encode
 from core.clarification import (
     Answer,
     Ask,
@@ -24,6 +23,7 @@ from core.clarification import (
     reply_settled,
     resolved,
 )
+from core.records import digest, dump, encode
 from tests.bench.stage import Stage, configured
 
 PRODUCER = "planner"

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.notifier import Notifier
-from core.ledger import Oddity, oddity
+from core.records import Oddity, oddity
 from tests.unit.bot.paging.stage import RENDERER, World, said
 
 ODD = {"id": "CLR-300-002", "from": "rival", "status": "pending", "topic": "s3cret", "thread": None}

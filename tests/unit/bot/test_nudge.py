@@ -25,7 +25,8 @@ from bot.settings import ResponderSettings, RouteSettings
 from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
 from core.errors import LockTimeout
 from core.index import Index, summarize
-from core.ledger import Book, FileLedger
+from core.ledger import FileLedger
+from core.records import Book
 from tests.clocks import ManualClock, until
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.judges import judge_message, labels, shown

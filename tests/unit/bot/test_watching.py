@@ -19,7 +19,8 @@ from bot.watching import LedgerWatch
 from core.clarification import Clarification, parse_id
 from core.errors import LedgerUnreadable
 from core.index import Index, Summary, summarize
-from core.ledger import FileLedger, Oddity
+from core.ledger import FileLedger
+from core.records import Oddity
 from core.router import Router
 from tests.clocks import START, ManualClock, until
 from tests.files import replace_text

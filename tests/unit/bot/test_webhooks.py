@@ -37,7 +37,8 @@ from core.clarification import (
     resolved,
 )
 from core.index import summarize
-from core.ledger import FileLedger, Raw
+from core.ledger import FileLedger
+from core.records import Raw
 from tests.clocks import START, ManualClock, until
 
 ID = "CLR-42-001"

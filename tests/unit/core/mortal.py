@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core.book import Book
 from core.ledger import FileLedger
+from core.records import Book
 
 _T = TypeVar("_T")
 _LEDGER = re.compile(r"issue-(\d+)\.json")

@@ -13,7 +13,7 @@ from core.clarification import Ask, MaxRoundsExceeded, ReplyState
 from core.clock import iso
 from core.errors import ClarifyError
 from core.hub import Request
-from core.router import SessionNews
+from core.matching import SessionNews
 from tests.unit.core import other_hand
 from tests.unit.core.move import (
     MINUTE,

@@ -13,8 +13,8 @@ from core.clarification import Clarification
 from core.errors import LockTimeout
 from core.hub import Hub
 from core.index import summarize
-from core.ledger import parse
 from core.monitor import Monitor
+from core.records import parse
 from core.router import Router
 from core.workflow import Scopes
 from tests.clocks import ManualClock

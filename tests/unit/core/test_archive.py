@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from core.archive import closed_at, is_over
 from core.clarification import (
     AlreadyAnswered,
     Answer,
@@ -22,7 +21,8 @@ from core.clarification import (
     resolved,
 )
 from core.errors import LockTimeout
-from core.ledger import Book, FileLedger, Raw, dump, parse
+from core.ledger import FileLedger
+from core.records import Book, Raw, closed_at, dump, is_over, parse
 from core.router import Router
 from tests.clocks import ManualClock
 from tests.unit.core.records import ADE, NOW, SLA, ask, record

@@ -28,10 +28,10 @@ from core.clarification import (
 )
 from core.errors import IllegalTransition
 from core.index import Summary, summarize
-from core.ledger import dump, parse
 from core.matching import followed_up
 from core.monitor import Call, due_call, next_call
-from core.steering import done
+from core.records import dump, parse
+from core.router import done
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 MINUTE = timedelta(minutes=1)

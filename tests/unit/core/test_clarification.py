@@ -9,7 +9,6 @@ from typing import get_args
 
 import pytest
 
-from core.book import dump, parse
 from core.clarification import (
     AlreadyAnswered,
     Answer,
@@ -29,6 +28,7 @@ from core.clarification import (
 from core.errors import BadInput, ClarifyError, IllegalTransition
 from core.index import summarize
 from core.matching import adopted, followed_up, is_known, is_same_matter, reopened
+from core.records import dump, parse
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
 
 LATER = NOW + timedelta(minutes=5)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from core import answers
 from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
-from core.book import dump, parse
 from core.clarification import Answer, Ask, Clarification, Decider, answered, new_entry, reply_settled
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.matching import adopted, is_known, is_same_matter
 from core.monitor import repetitions
+from core.records import dump, parse
 from tests.unit.core.records import ADE, NOW, ask, record
 
 SCHEMA = json.loads(

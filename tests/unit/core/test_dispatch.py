@@ -19,7 +19,8 @@ from core.clarification import Ask, Clarification, opened, parse_id
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, inquiry_of
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
-from core.ledger import FileLedger, dump
+from core.ledger import FileLedger
+from core.records import dump
 from core.router import Router
 from core.workflow import Scopes
 from tests.clocks import ManualClock, until

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from core.archive import is_over
 from core.clarification import Answer, Clarification, abandoned, answered, escalated, reply_settled
-from core.forgetting import FORGOTTEN, forget_in, forgotten, is_of_session, is_unsettled
 from core.index import summarize
-from core.ledger import FileLedger, dump, parse
+from core.ledger import FileLedger, Upkeep
 from core.matching import followed_up, is_known
-from core.upkeep import Upkeep
+from core.records import FORGOTTEN, dump, forget_in, forgotten, is_of_session, is_over, is_unsettled, parse
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 SECRETS: dict[str, Any] = {

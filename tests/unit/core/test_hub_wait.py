@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from core import waiting
+from core import hub as waiting
 from core.clarification import Closed, Decider, Superseded
 from core.errors import LedgerUnreadable, NotFound
 from core.hub import Hub, Request, answer_of

@@ -19,7 +19,8 @@ import pytest
 
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable, LedgerUnwritable, NotFound
-from core.ledger import Book, FileLedger, digest, dump, oddity, parse
+from core.ledger import FileLedger
+from core.records import Book, digest, dump, oddity, parse
 from tests.unit.core.records import record
 
 RIVAL = Path(__file__).with_name("rival.py")

@@ -17,8 +17,9 @@ import pytest
 
 from core import locks as locks_module
 from core.errors import LockTimeout
-from core.ledger import LOCK_TIMEOUT, Book, FileLedger
+from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.locks import AGENT, Locks
+from core.records import Book
 from tests.unit.core.records import record
 
 RIVAL = Path(__file__).with_name("rival.py")

@@ -32,8 +32,10 @@ from core.clarification import (
     went_on,
 )
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
-from core.ledger import FileLedger, dump
-from core.router import Router, SessionNews, after_event
+from core.ledger import FileLedger
+from core.matching import SessionNews, after_event
+from core.records import dump
+from core.router import Router
 from tests.clocks import ManualClock
 from tests.unit.core.holding import rival_holds
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record

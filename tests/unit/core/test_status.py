@@ -20,8 +20,9 @@ from core import clarification as transitions
 from core.agents import AgentState, StatusFile, StatusKeeper
 from core.clarification import Answer, Clarification, Decider
 from core.index import summarize
-from core.ledger import Book, FileLedger
+from core.ledger import FileLedger
 from core.locks import Locks
+from core.records import Book
 from tests.clocks import ManualClock, until
 from tests.unit.core.records import NOW, SLA, record
 

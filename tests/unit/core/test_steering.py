@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 
 from core import aaep
 from core.answers import from_text
-from core.book import decode, encode
 from core.clarification import TRANSITIONS, AlreadyAnswered, Answer, Clarification, Closed, Holder, NotOpen
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
-from core.ledger import LOCK_TIMEOUT, Book, FileLedger, Raw, dump, parse
+from core.ledger import LOCK_TIMEOUT, FileLedger
+from core.matching import SessionNews
 from core.monitor import Call, due_call, next_call
-from core.router import Router, SessionNews
+from core.records import Book, Raw, decode, dump, encode, parse
+from core.router import Router
 from tests.clocks import ManualClock
 from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
 

@@ -18,7 +18,7 @@ from bot.slack.wiring import NobodyOnCall, NoLinks, NoPages
 from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, summarize
-from core.ledger import Raw, dump
+from core.records import Raw, dump
 from tests.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of

@@ -17,7 +17,7 @@ from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.retention.forgetting import Found
 from bot.retention.forgetting import forget as forget_all
-from core.upkeep import Upkeep
+from core.ledger import Upkeep
 
 SECRET = "tell-nobody-7f3a"
 GONE = Subject(

@@ -17,7 +17,7 @@ from bot.errors import ClarifyBotError
 from bot.shell.export import export_to, trail
 from bot.shell.placing import placed
 from core.clock import iso
-from core.ledger import parse
+from core.records import parse
 from tests.unit.bot.shell.shelves import ARCHITECT, FOLAKE, Place, foreign, ledger_of
 
 

@@ -1,0 +1,513 @@
+"""What is in a ledger file: the Clarification Protocol's format (architecture §5), read, written, sealed, forgotten.
+
+Unknown fields are kept, records are never removed. `Book` holds the records of one issue inside a transaction.
+
+Others write the ledgers too, and could write any name beside an answer: so an answer that speaks for a person carries a
+seal, made with a key in our private folder (`Seals`). Without it, it counts as another writer's.
+
+`forgotten` is a record without what was said in it: who asked whom when, and how it ended, stay for everybody who
+reads the file. What is kept is listed here; all else goes, unknown fields too. Doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from core.clarification import DONE, ID, UNDELIVERED, US, Aaep, Clarification
+from core.clock import iso
+from core.errors import NotFound
+from core.files import read_regular
+
+_log = logging.getLogger("clarify.ledger")
+
+Raw = dict[str, Any]
+_NAME = 60
+_PLAUSIBLE = 999_999_999
+_FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
+_OURS = frozenset(field.alias for field in Aaep.model_fields.values())
+
+SEAL_KEY = "seal.key"
+_LENGTH = 32
+
+FORGOTTEN = "(forgotten)"
+_MARK = "forgotten"
+_REASONS = frozenset(
+    {"expired", "cancelled", "session ended", "requester moved on", "by hand", "resolved elsewhere"}
+)
+_RECORD = (
+    "id",
+    "issueNumber",
+    "blocking",
+    "status",
+    "round",
+    "maxRounds",
+    "created",
+    "staleAfter",
+    "resolvedAt",
+    "revision",
+)
+_AAEP = (
+    "producer",
+    "agentId",
+    "sessionId",
+    "eventId",
+    "replyToken",
+    "askedAt",
+    "receivedAt",
+    "expiresAt",
+    "kinds",
+    "multiSelect",
+    "answeredAt",
+    "reply",
+    "wentOnAt",
+    "nudges",
+    "nudgedAt",
+    "escalatedAt",
+    "escalatedFor",
+    "via",
+    "slaMinutes",
+)
+
+
+class Book:
+    """The records of one issue inside a transaction: read, decide, `put`; written when the decision returns."""
+
+    def __init__(
+        self, issue: int, raw: Raw, highest: Callable[[], int] = int, seals: Seals | None = None
+    ) -> None:
+        """`highest()`: the highest number ever given out, as far as it is known beside the file. `seals`: None where
+        what is written speaks for nobody.
+        """
+        self.issue = issue
+        self.raw = raw
+        self.changed: list[Clarification] = []
+        self.numbered = 0  # the number given out, if any
+        self._highest = highest
+        self._seals = seals
+
+    def sealed(self, record: Clarification) -> Clarification:
+        """An answer that was given here, marked as ours."""
+        return record if self._seals is None else self._seals.sealed(record)
+
+    def vouches(self, record: Clarification) -> bool:
+        """Whether its answer is by who it says: ours, or another writer's that speaks for no person."""
+        return self._seals.vouch(record) if self._seals else not speaks_for_a_person(record)
+
+    @property
+    def records(self) -> list[Clarification]:
+        """Every record that can be read, in the order of the file."""
+        return [record for item in self._items if (record := parse(item)) is not None]
+
+    def get(self, clarification_id: str) -> Clarification:
+        """One record.
+
+        Raises:
+            NotFound: no such record, or it cannot be read.
+        """
+        for item in self._items:
+            if identity(item) == clarification_id and (record := parse(item)):
+                return record
+        raise NotFound(clarification_id)
+
+    def put(self, record: Clarification) -> Clarification:
+        """Add a record, or replace the one with its id."""
+        dumped = dump(record)
+        for position, item in enumerate(self._items):
+            if identity(item) == record.id:
+                self._items[position] = dumped
+                break
+        else:
+            self._items.append(dumped)
+        self.changed.append(record)
+        return record
+
+    def next_seq(self) -> int:
+        """A number for a new record: by the file's length, as others number, and never one used before."""
+        pattern = re.compile(rf"CLR-{self.issue}-([0-9]{{3,15}})")
+        used = {int(match.group(1)) for item in self._items if (match := pattern.fullmatch(identity(item)))}
+        # One that leaves no room for many more was made up by somebody: it is not gone on from.
+        number = max(len(self._items), self._highest(), *(each for each in used if each <= _PLAUSIBLE)) + 1
+        while number in used:
+            number += 1
+        self.numbered = number
+        return number
+
+    @property
+    def _items(self) -> list[Any]:
+        items: list[Any] = self.raw["clarifications"]
+        return items
+
+
+class Stray(Raw):
+    """An object in a ledger's list that can be no record of it: its id is of another issue, or another one has it.
+    `field` is at fault. It is kept as it is.
+    """
+
+    field = "id"
+
+
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """A record that cannot be read. `name`: its id, or its place in the file where it has none; `fields`: which ones
+    are at fault. `is_over`: it says itself that nothing waits for an answer. `digest` tells whether it changed.
+    """
+
+    issue: int
+    name: str
+    fields: tuple[str, ...]
+    agent_id: str | None
+    is_over: bool
+    digest: str
+
+
+def parse(item: object) -> Clarification | None:
+    """A record, or None if it is not one: it is left in the file as it is. `oddity` says what is wrong with it."""
+    if isinstance(item, Stray):
+        return None
+    try:
+        return Clarification.model_validate(item)
+    except ValidationError:
+        return None
+
+
+def oddity(issue: int, position: int, item: object) -> Oddity | None:
+    """Why an item of a ledger's list (`position` from 1) is no record, without what it says; None: it is one."""
+    fields = {item.field} if isinstance(item, Stray) else set()
+    try:
+        Clarification.model_validate(item)
+    except ValidationError as error:
+        fields |= {_field(problem["loc"]) for problem in error.errors()}
+    if not fields:
+        return None
+    raw: Raw = item if isinstance(item, dict) else {}
+    named, agent = raw.get("id"), raw.get("from")
+    name = named[:_NAME] if isinstance(named, str) and named.strip() else f"record {position}"
+    return Oddity(
+        issue,
+        f"{name} (record {position})" if isinstance(item, Stray) else name,
+        tuple(sorted(fields)),
+        agent if isinstance(agent, str) else None,
+        raw.get("status") in list(DONE),
+        digest(item),
+    )
+
+
+def _field(path: tuple[int | str, ...]) -> str:
+    """Where something is wrong, by names of the format only: others' keys may say something."""
+    known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
+    return ".".join(known[:3]) or "record"
+
+
+def dump(record: Clarification) -> Raw:
+    """A record as the ledger file holds it."""
+    raw = record.model_dump(mode="json", by_alias=True)
+    if raw.get("aaep") is not None:
+        raw["aaep"] = {
+            key: value for key, value in raw["aaep"].items() if value is not None or key not in _OURS
+        }
+    else:
+        raw.pop("aaep", None)
+    return raw
+
+
+def digest(item: object) -> str:
+    """What a record says, in few characters: equal if and only if nothing changed, whoever wrote it."""
+    return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def identity(item: object) -> str:
+    return str(item.get("id")) if isinstance(item, dict) else ""
+
+
+def encode(raw: Raw) -> bytes:
+    try:
+        return to_json(raw, indent=2)  # the same as json's, many times faster with an indent
+    except (
+        ValueError
+    ):  # somebody else's field is nested deeply, or holds half a character that needs an escape
+        return json.dumps(raw, indent=2).encode()
+
+
+def decode(content: bytes, issue: int | None = None) -> Raw:
+    """A ledger's bytes. With `issue`, objects that can be no record of it are marked (see `Stray`).
+
+    Raises:
+        ValueError: not a ledger; the message says why, without content.
+    """
+    try:
+        raw = from_json(content)  # the same as json's, in half the time
+    except ValueError:
+        raw = _decode_oddly(content)
+    if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
+        raise ValueError('expected an object with a list "clarifications"')  # noqa: TRY004 - one error for "no ledger"
+    if issue is not None:
+        raw["clarifications"] = list(_marked(issue, raw["clarifications"]))
+    return raw
+
+
+def _marked(issue: int, items: list[Any]) -> Iterator[Any]:
+    """Of several with one id the first is meant: so all look it up, and others add at the end."""
+    taken: set[str] = set()
+    for item in items:
+        match = ID.fullmatch(name) if (name := identity(item)) else None
+        if match is None:
+            yield item
+        elif int(match[1]) != issue or name in taken:
+            yield Stray(item)
+        elif item.get("issueNumber", issue) not in (issue, str(issue)):
+            yield _misnumbered(item)
+        else:
+            yield item
+        taken.add(name)
+
+
+def _misnumbered(item: Raw) -> Stray:
+    stray = Stray(item)
+    stray.field = "issueNumber"
+    return stray
+
+
+def _decode_oddly(content: bytes) -> Any:
+    """What json reads beyond: other encodings, half characters, deep nesting."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise ValueError(f"{len(content)} bytes that are no JSON") from None
+
+
+def closed_at(record: Clarification) -> datetime | None:
+    """When it was over, whatever was told or written about it last; None: it is not, or its reply is on its way."""
+    if record.status not in DONE or record.asked.reply in UNDELIVERED or record.is_adoptable:
+        return None
+    moments = [record.created, record.resolved_at, *(entry.timestamp for entry in record.thread)]
+    return max(moment for moment in (*moments, record.asked.went_on_at) if moment is not None)
+
+
+def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
+    """Whether all that a ledger holds is closed, and has been for `after`. One that cannot be read may be open."""
+    for item in items:
+        if not isinstance(item, dict) or item.get("status") not in list(DONE):
+            return False  # without reading the rest of it: so it is with nearly all that are not over
+        record = parse(item)
+        over = closed_at(record) if record is not None else None
+        if over is None or now - over < after:
+            return False
+    return True
+
+
+def speaks_for_a_person(record: Clarification) -> bool:
+    """Whether a record says of its answer what only we can know: that a person gave it, or consented."""
+    asked = record.asked
+    if asked.response is None:
+        return False
+    by_other = (asked.decided_by or "").startswith(("agent:", "ledger:"))
+    return not by_other or asked.is_consent
+
+
+class Seals:
+    """`folder` is private to us. `shell`: whether consent given in the shell counts."""
+
+    def __init__(self, folder: Path, *, shell: bool = True) -> None:
+        self._path = folder / SEAL_KEY
+        self._shell = shell
+        self._key: bytes | None = None
+
+    def sealed(self, record: Clarification) -> Clarification:
+        """The record with the seal of its answer; as it is, where the key cannot be had: then it is nobody's."""
+        key = self._key or self._made()
+        if key is None:
+            return record
+        return record.model_copy(
+            update={"aaep": record.asked.model_copy(update={"seal": _seal(key, record)})}
+        )
+
+    def vouch(self, record: Clarification) -> bool:
+        """Whether an answer that speaks for a person was sealed by us. True of all others."""
+        if not speaks_for_a_person(record):
+            return True
+        asked, key = record.asked, self._key or self._read()
+        by = asked.answered_by
+        if asked.is_consent and not self._shell and (by is None or by.surface != "slack"):
+            return False
+        return key is not None and hmac.compare_digest(asked.seal or "", _seal(key, record))
+
+    def _read(self) -> bytes | None:
+        """The key, if it is there and nobody else can have put it there."""
+        try:
+            key, state = read_regular(self._path), self._path.lstat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _log.error(
+                "%s cannot be read: %s; people's answers cannot be told from others'",
+                self._path,
+                error.strerror,
+            )
+            return None
+        if len(key) != _LENGTH or state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) & 0o077:
+            _log.error(
+                "%s is not ours alone: expected %d bytes with mode 0600; it is not used", self._path, _LENGTH
+            )
+            return None
+        self._key = key
+        return key
+
+    def _made(self) -> bytes | None:
+        draft = self._path.with_name(f"{SEAL_KEY}.{os.getpid()}.{secrets.token_hex(8)}")
+        if not os.path.lexists(self._path):
+            try:
+                handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                try:
+                    os.write(handle, secrets.token_bytes(_LENGTH))
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+                with suppress(FileExistsError):
+                    os.link(draft, self._path)  # whole or not at all; the first one counts
+            except OSError as error:
+                _log.error("%s cannot be made: %s", self._path, error.strerror)
+            finally:
+                draft.unlink(missing_ok=True)
+        return self._read()
+
+
+def _seal(key: bytes, record: Clarification) -> str:
+    """Of all that says who answered what; numbers and times as every writer of the file leaves them."""
+    asked, response = record.asked, record.asked.response
+    if isinstance(response, float) and response.is_integer():
+        response = int(response)
+    by = asked.answered_by
+    said = [
+        record.id,
+        iso(record.created),
+        record.round,
+        asked.reply_token,
+        asked.is_confirmation,
+        response,
+        asked.label,
+        asked.rationale,
+        asked.decided_by,
+        iso(asked.answered_at) if asked.answered_at else None,
+        [by.surface, by.team, by.user] if by else None,
+    ]
+    return hmac.new(key, json.dumps(said).encode(), hashlib.sha256).hexdigest()
+
+
+def is_of_session(item: object, session: str, producer: str | None = None) -> bool:
+    """Whether an item of a ledger's list came from a session, of any producer if none is named."""
+    asked = item.get("aaep") if isinstance(item, dict) else None
+    if not isinstance(asked, dict) or asked.get("sessionId") != session:
+        return False
+    return producer is None or asked.get("producer") == producer
+
+
+def is_unsettled(record: Clarification) -> bool:
+    """Whether somebody still waits: for an answer, or for one that is on its way."""
+    return record.is_open or record.asked.reply == "sending" or record.is_adoptable
+
+
+def forgotten(item: object) -> Raw:
+    """An item of a ledger's list without content. One that is forgotten already comes back equal."""
+    raw = item if isinstance(item, dict) else {}
+    record = parse(raw)
+    if record is None:
+        return _placeholder(raw)
+    kept = _only(_as_written(record), _RECORD)
+    kept |= {"from": _role(record.from_), "to": _role(record.to), "topic": FORGOTTEN}
+    kept["thread"] = [_entry(entry, record) for entry in _as_written(record)["thread"]]
+    if record.aaep is not None:
+        kept["aaep"] = _aaep(_as_written(record)["aaep"])
+    if parse(kept) == record:
+        return raw  # it says no more than that
+    return kept | {"revision": record.revision + 1}
+
+
+def forget_in(raw: Raw, wanted: Iterable[int]) -> bool:
+    """Forget the items at some places of a ledger's list; whether that changed anything."""
+    items, changed = raw["clarifications"], False
+    for place in wanted:
+        after = forgotten(items[place])
+        changed |= after != items[place]
+        items[place] = after
+    return changed
+
+
+def _aaep(asked: Mapping[str, Any]) -> Raw:
+    kept = _only(asked, _AAEP) | {_MARK: True}
+    if kept.get("reply") == "sending":
+        kept["reply"] = "unconfirmed"  # it may have been sent; it will not be sent again
+    for name in ("response", "label"):
+        if asked.get(name) is not None:
+            kept[name] = FORGOTTEN
+    if isinstance(closed := asked.get("closed"), str):
+        kept["closed"] = closed if closed in _REASONS else FORGOTTEN
+    if isinstance(decided := asked.get("decidedBy"), str):
+        kept["decidedBy"] = decided if decided.startswith("agent:") else FORGOTTEN
+    if isinstance(by := asked.get("answeredBy"), dict):
+        kept["answeredBy"] = {"surface": by.get("surface", "")}
+    kept["earlier"] = [_aaep(past) for past in asked.get("earlier") or () if isinstance(past, dict)]
+    return kept
+
+
+def _entry(entry: Mapping[str, Any], record: Clarification) -> Raw:
+    named = {record.from_, record.to, US}
+    who = str(entry["from"])
+    return {
+        "round": entry["round"],
+        "from": _role(who) if who in named or who.startswith("agent:") else FORGOTTEN,
+        "type": entry["type"],
+        "body": FORGOTTEN,
+        "timestamp": entry["timestamp"],
+    }
+
+
+def _role(name: str) -> str:
+    """The roles of agents stay; people do not."""
+    return FORGOTTEN if name.startswith("user:") or "@" in name else name
+
+
+def _placeholder(raw: Raw) -> Raw:
+    """For what cannot be read: whatever is in it goes, its number stays taken."""
+    name = raw.get("id")
+    if not isinstance(name, str) or (match := ID.fullmatch(name)) is None:
+        return {"status": "abandoned", _MARK: True}
+    return {
+        "id": name,
+        "issueNumber": int(match[1]),
+        "from": FORGOTTEN,
+        "to": FORGOTTEN,
+        "topic": FORGOTTEN,
+        "blocking": False,
+        "status": "abandoned",
+        "round": 1,
+        "maxRounds": 1,
+        "created": "1970-01-01T00:00:00.000Z",
+        "staleAfter": None,
+        "resolvedAt": None,
+        "thread": [],
+        "revision": 1,
+    }
+
+
+def _as_written(record: Clarification) -> Raw:
+    return record.model_dump(mode="json", by_alias=True)
+
+
+def _only(raw: Mapping[str, Any], names: Iterable[str]) -> Raw:
+    return {name: raw[name] for name in names if raw.get(name) is not None or name in _RECORD}
