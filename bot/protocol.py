@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable
 
 from bot.delivery.store import Store
-from bot.github.mirror import GithubMirror
+from bot.github.sync import GithubSync
 from bot.lifecycle import log_lifecycle
 from bot.responders.build import responders_of
 from bot.settings import Settings
@@ -54,14 +54,14 @@ class AgentDesk:
             scopes=scopes,
             working=self._keeper.working,
         )
-        self._mirror = _mirror(settings, ledger, store, clock, rng)
+        self._github = _github(settings, ledger, store, clock, rng)
 
     def note(self, before: Summary | None, after: Summary) -> None:
         """A record is as `after` says now; `before`: as it was known, if it was."""
         self._dispatcher.note(after)
         self._keeper.note(after)
-        if self._mirror is not None:
-            self._mirror.note(after)
+        if self._github is not None:
+            self._github.record_changed(after)
         if before is None and not after.needs_something:
             return  # over before it was known, or touched again after: no news
         for event in lifecycle(before, after, self._clock.now()):
@@ -73,16 +73,16 @@ class AgentDesk:
         for summary in found:
             self._dispatcher.note(summary)
             self._keeper.note(summary)
-        if self._mirror is not None:
-            await self._mirror.restore(found)
+        if self._github is not None:
+            await self._github.restore(found)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._dispatcher.run(), name="responders")
             group.create_task(self._keeper.run(), name="agent status")
-            if self._mirror is not None:
-                group.create_task(self._mirror.run(), name="GitHub")
+            if self._github is not None:
+                group.create_task(self._github.run(), name="GitHub")
 
     async def close(self) -> None:
         """After `run`: the last word into the agent-status file."""
@@ -90,11 +90,11 @@ class AgentDesk:
         await asyncio.to_thread(self._status.close)
 
 
-def _mirror(
+def _github(
     settings: Settings, ledger: FileLedger, store: Store, clock: Clock, rng: random.Random
-) -> GithubMirror | None:
+) -> GithubSync | None:
     github = settings.github
     if github is None:
         return None
     token = settings.secrets.by_variable[github.token_env]
-    return GithubMirror(settings=github, token=token, records=ledger, store=store, clock=clock, rng=rng)
+    return GithubSync(github, token, ledger=ledger, store=store, clock=clock, rng=rng)

@@ -9,6 +9,7 @@ import asyncio
 import re
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, Protocol
@@ -70,6 +71,44 @@ def backoff(
     """
     seconds = min(longest, first * 2.0 ** min(failures, 30))
     return seconds * (1.0 - spread * (1.0 - chance))
+
+
+@dataclass(slots=True)
+class Pace:
+    """How often one place may be written to: at most `posts_per_second`, and not at all while it said to wait.
+
+    Times are seconds of a monotonic clock.
+    """
+
+    posts_per_second: float
+    next_slot: float = 0.0
+    paused_until: float = 0.0
+    guessed: bool = False  # how long to pause: it did not say
+    failures: int = 0
+
+    def wait(self, now: float, *, post: bool) -> float:
+        """Seconds until a post (or something else) may go."""
+        until = max(self.paused_until, self.next_slot) if post else self.paused_until
+        return max(0.0, until - now)
+
+    def posted(self, now: float) -> None:
+        """A post began."""
+        self.next_slot = now + 1.0 / self.posts_per_second
+
+    def refused(self, now: float, retry_after: float | None) -> None:
+        """They said "later": wait as told, else longer each time, up to a minute."""
+        self.failures += 1
+        wait = retry_after if retry_after is not None else backoff(self.failures, first=0.5, longest=60.0)
+        if now + wait >= self.paused_until:
+            self.paused_until, self.guessed = now + wait, retry_after is None
+
+    def resume(self) -> None:
+        """They answer elsewhere: no need to guess any longer."""
+        if self.guessed:
+            self.paused_until, self.guessed = 0.0, False
+
+    def went_well(self) -> None:
+        self.failures = 0
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]) -> bool:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from bot.delivery.pacing import Pace
-from core.clock import Clock
+from core.clock import Clock, Pace
 
 _log = structlog.get_logger("clarify.delivery")
 Priority = tuple[int, float]
@@ -100,7 +99,7 @@ class Lanes:
     def slack_is_back(self) -> None:
         """Slack answers again: nobody waits for it any longer than Slack said."""
         for pace in self._paces.values():
-            pace.slack_is_back()
+            pace.resume()
         for queue in self._queues.values():
             queue.changed.set()
 

@@ -1,36 +1,89 @@
-"""GitHub's REST API, as far as it is needed here. Every method raises NotNow or Refused.
+"""GitHub's REST API, as far as it is needed here: one request after the other, in the pace that GitHub asks for.
 
-Source: docs.github.com, "REST API endpoints for issue comments" and "… for labels".
+Every method raises NotNow (try again) or Refused (do not).
+
+Sources: docs.github.com, "REST API endpoints for issue comments" and "… for labels"; "Rate limits for the REST API" and
+"Best practices for using the REST API": a second between writes; `retry-after` and `x-ratelimit-reset` obeyed; after a
+limit without either, a minute, and longer each time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
 
-from bot.github.outcomes import Answer, NotNow, Refused, judged, spent, unsent
-from bot.github.plan import Label
-from bot.github.turns import Turns
-from bot.github.words import key_in
-from bot.http import ANSWER_TIMEOUT, NETWORK
-from core.clock import Clock
+from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, retry_after, words
+from bot.settings.github import GithubSettings
+from core.clock import Clock, Pace, backoff
 
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _PER_PAGE = 50  # comments may be long
 _MOST_PAGES = 1000
 _MAX_BODY = 32 * 1024 * 1024
 _LARGE = 256 * 1024
+_FIRST_TROUBLE, _LONGEST_TROUBLE = 2.0, 300.0  # seconds, after failures; half of it by chance
+_FIRST_LIMIT, _LONGEST_LIMIT = 60.0, 3600.0  # the same, after limits that do not say how long
+_LONGEST_RESET = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
+_RESET_MARGIN = 1.0
+_SHORTEST = 0.001
+_REFUSALS = {
+    403: "the token may not do this",
+    404: "there is no such issue, or the token cannot see it",
+    410: "the issue was deleted, or the repository has no issues",
+    422: "GitHub finds it invalid",
+}
+
+
+class NotNow(Exception):
+    """To be tried again: after `seconds`, or as the caller sees fit.
+
+    `everybody`: nothing else should be asked before, either. `unsure`: it may have been done.
+    """
+
+    def __init__(
+        self, why: str, seconds: float | None = None, *, everybody: bool = False, unsure: bool = False
+    ) -> None:
+        super().__init__(why)
+        self.seconds = seconds
+        self.everybody = everybody
+        self.unsure = unsure
+
+
+class Limited(NotNow):
+    """Asked too much, or too fast; certainly not done."""
+
+    def __init__(self, why: str, seconds: float | None) -> None:
+        super().__init__(why, seconds, everybody=True)
+
+
+class Refused(Exception):
+    """Asking the same again would get the same answer; certainly not done."""
+
+    def __init__(self, why: str, status: int) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """As it is created where the repository has none of that name. GitHub takes 100 characters of description."""
+
+    name: str
+    color: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A comment that shows an entry, or says so: `author` is the id of who wrote it."""
+    """A comment that carries a key; `author` is the id of who wrote it."""
 
     key: str
     comment: int
@@ -38,25 +91,27 @@ class Marked:
     by_app: bool
 
 
+def patience(failures: int, rng: random.Random) -> float:
+    """Seconds before the try that follows so many failures."""
+    return backoff(failures, first=_FIRST_TROUBLE, longest=_LONGEST_TROUBLE, spread=0.5, chance=rng.random())
+
+
 class GithubApi:
-    """`http` sends the token and follows no redirects; `repo` is owner/name below `base`."""
+    """Issues, comments and labels of one repository. `http` sends the token and follows no redirects.
+
+    One caller at a time.
+    """
 
     def __init__(
-        self,
-        http: httpx.AsyncClient,
-        *,
-        base: str,
-        repo: str,
-        turns: Turns,
-        clock: Clock,
-        timeout: float = ANSWER_TIMEOUT,
+        self, http: httpx.AsyncClient, settings: GithubSettings, clock: Clock, rng: random.Random
     ) -> None:
         self._http = http
-        self._base = base.rstrip("/")
-        self._repo = f"{self._base}/repos/{repo}"
-        self._turns = turns
+        self._base = settings.api_url.rstrip("/")
+        self._repo = f"{self._base}/repos/{settings.repo}"
         self._clock = clock
-        self._timeout = timeout
+        self._rng = rng
+        self._pace = Pace(settings.comments_per_second)
+        self._limits = 0  # in a row
 
     async def account(self) -> int | None:
         """The id of the token's user; None: it belongs to an app, which may not ask for that."""
@@ -68,12 +123,12 @@ class GithubApi:
             raise
         return _id_of(found)
 
-    async def marked(self, issue: int) -> list[Marked]:
-        """All comments of an issue that begin with a marker, whoever wrote them."""
+    async def marked(self, issue: int, key_in: Callable[[str], str | None]) -> list[Marked]:
+        """All comments of an issue in whose words `key_in` finds a key, whoever wrote them."""
         found: list[Marked] = []
         async for answer in self._pages(f"{self._issue(issue)}/comments?per_page={_PER_PAGE}"):
             large = len(answer.body) > _LARGE
-            found += await asyncio.to_thread(_marked, answer) if large else _marked(answer)
+            found += await asyncio.to_thread(_marked, answer, key_in) if large else _marked(answer, key_in)
         return found
 
     async def labelled(self, name: str) -> set[int]:
@@ -85,19 +140,17 @@ class GithubApi:
         self, issue: int, body: str, begin: Callable[[], Awaitable[None]]
     ) -> tuple[int, int | None]:
         """Post a comment; returns its id, and who it is by. `begin` is called right before it is sent."""
-        await self._turns.turn(write=True)
+        await self._turn(write=True)
         await begin()
-        answer = await self._asked("POST", f"{self._issue(issue)}/comments", {"body": body})
-        made = _json(answer)
+        made = _json(await self._asked("POST", f"{self._issue(issue)}/comments", {"body": body}))
         if (comment := _id_of(made)) is None:
             raise NotNow("GitHub's answer names no comment", unsure=True)
         return comment, _id_of(made.get("user"))
 
     async def labels(self, issue: int) -> frozenset[str]:
         """The names of an issue's labels, of which GitHub allows 100."""
-        found = _json(await self._ask("GET", f"{self._issue(issue)}/labels?per_page=100"))
-        listed = found if isinstance(found, list) else []
-        return frozenset(str(each["name"]).casefold() for each in listed if isinstance(each, dict))
+        answer = await self._ask("GET", f"{self._issue(issue)}/labels?per_page=100")
+        return frozenset(str(each["name"]).casefold() for each in _listed(answer))
 
     async def add_labels(self, issue: int, names: list[str]) -> None:
         await self._ask("POST", f"{self._issue(issue)}/labels", {"labels": names})
@@ -121,7 +174,7 @@ class GithubApi:
     def _issue(self, issue: int) -> str:
         return f"{self._repo}/issues/{issue}"
 
-    async def _pages(self, first: str) -> AsyncIterator[Answer]:
+    async def _pages(self, first: str) -> AsyncIterator[_Answer]:
         url: str | None = first
         for _ in range(_MOST_PAGES):
             if url is None:
@@ -131,37 +184,45 @@ class GithubApi:
             url = self._next_page(answer)
         raise NotNow("GitHub has more pages than can be looked through")
 
-    def _next_page(self, answer: Answer) -> str | None:
+    def _next_page(self, answer: _Answer) -> str | None:
         """Only of the same host: the token must not travel."""
         if answer.next is None or urlsplit(answer.next)[:2] == urlsplit(self._base)[:2]:
             return answer.next
         raise NotNow("the next page is said to be on another host")
 
-    async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> Answer:
-        await self._turns.turn(write=method != "GET")
+    async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> _Answer:
+        await self._turn(write=method != "GET")
         return await self._asked(method, url, body)
 
-    async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> Answer:
+    async def _turn(self, *, write: bool) -> None:
+        """Returns when a request may go. A write that begins now holds up the next one."""
+        while (wait := self._pace.wait(self._clock.steady(), post=write)) > 0:
+            await self._clock.sleep(max(wait, _SHORTEST))
+        if write:
+            self._pace.posted(self._clock.steady())
+
+    async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> _Answer:
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(ANSWER_TIMEOUT):
                 answer = await self._sent(method, url, body)
         except NETWORK as error:
-            trouble = unsent(error)
-            self._turns.failed(trouble)
+            trouble = NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT))
+            self._pause_for(trouble)
             raise trouble from error
         now = self._clock.now()
-        problem = judged(answer, now)
+        problem = _problem(answer, now)
         if isinstance(problem, NotNow):
-            self._turns.failed(problem)
+            self._pause_for(problem)
         else:
-            self._turns.went_well()
-            if (wait := spent(answer.headers, now)) is not None:
-                self._turns.spent(wait)
+            self._limits = 0
+            self._pace.went_well()
+            if (wait := _spent(answer.headers, now)) is not None:
+                self._pause(wait)
         if problem is not None:
             raise problem
         return answer
 
-    async def _sent(self, method: str, url: str, body: dict[str, Any] | None) -> Answer:
+    async def _sent(self, method: str, url: str, body: dict[str, Any] | None) -> _Answer:
         content = None if body is None else json.dumps(body).encode()
         headers = _HEADERS if content is None else {**_HEADERS, "Content-Type": "application/json"}
         request = self._http.build_request(method, url, content=content, headers=headers)
@@ -173,15 +234,80 @@ class GithubApi:
                 if len(found) > _MAX_BODY:
                     raise httpx.RemoteProtocolError("more than we read")
             following = response.links.get("next", {}).get("url")
-            return Answer(response.status_code, response.headers, bytes(found), following)
+            return _Answer(response.status_code, response.headers, bytes(found), following)
         finally:
             await response.aclose()
 
+    def _pause_for(self, trouble: NotNow) -> None:
+        """Where it stands in everybody's way, all wait: as told, else longer each time."""
+        if not trouble.everybody:
+            return
+        wait = trouble.seconds
+        if isinstance(trouble, Limited):
+            if wait is None:
+                wait = backoff(self._limits, first=_FIRST_LIMIT, longest=_LONGEST_LIMIT)
+                wait += self._rng.uniform(0, _FIRST_LIMIT / 10)
+            self._limits += 1
+        self._pause(patience(self._pace.failures, self._rng) if wait is None else wait)
 
-def _marked(answer: Answer) -> list[Marked]:
-    listed = _json(answer)
+    def _pause(self, seconds: float) -> None:
+        self._pace.refused(self._clock.steady(), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A whole answer of GitHub; `next` is the address of the next page."""
+
+    status: int
+    headers: httpx.Headers = field(repr=False)
+    body: bytes = field(repr=False)
+    next: str | None = field(repr=False)
+
+
+def _problem(answer: _Answer, now: datetime) -> NotNow | Refused | None:
+    """What stands in the way, if anything. In our words: GitHub's may quote what was sent."""
+    status, said = answer.status, f"HTTP {answer.status}"
+    if 200 <= status < 300:
+        return None
+    if status == 429 or (status == 403 and _is_limit(answer)):
+        return Limited(f"asked too much of GitHub ({said})", _limit_wait(answer.headers, now))
+    if status == 408 or status >= 500:
+        seconds = retry_after(answer.headers, now)
+        return NotNow(f"trouble on GitHub's side ({said})", seconds, unsure=True)
+    if status == 401:  # of every issue alike: thousands would be told so, one by one
+        return NotNow(f"the token is not valid, or not any more ({said})", everybody=True)
+    if 300 <= status < 400:
+        return Refused(f"the repository or the issue has moved ({said}); see github.repo", status)
+    return Refused(f"{_REFUSALS.get(status, 'GitHub refuses it')} ({said})", status)
+
+
+def _is_limit(answer: _Answer) -> bool:
+    """Limits come as 403, too; then a header says so, or only the words."""
+    if "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining", "").strip() == "0":
+        return True
+    said = answer.body[:2000].lower()
+    return b"rate limit" in said or b"abuse" in said
+
+
+def _limit_wait(headers: httpx.Headers, now: datetime) -> float | None:
+    """Seconds that GitHub asks to wait, by either header; None: it does not say."""
+    waits = [wait for wait in (retry_after(headers, now), _spent(headers, now)) if wait is not None]
+    return max(waits, default=None)
+
+
+def _spent(headers: httpx.Headers, now: datetime) -> float | None:
+    """Seconds until anything may be asked again, where this answer used up what was left."""
+    if headers.get("x-ratelimit-remaining", "").strip() != "0":
+        return None
+    reset = headers.get("x-ratelimit-reset", "").strip()
+    if not (reset.isascii() and reset.isdigit() and len(reset) <= 12):
+        return None
+    return min(_LONGEST_RESET, max(0.0, int(reset) - now.timestamp()) + _RESET_MARGIN)
+
+
+def _marked(answer: _Answer, key_in: Callable[[str], str | None]) -> list[Marked]:
     found = []
-    for each in listed if isinstance(listed, list) else ():
+    for each in _listed(answer):
         comment = _id_of(each)
         key = key_in(str(each.get("body") or "")) if comment is not None else None
         if comment is not None and key is not None:
@@ -191,12 +317,14 @@ def _marked(answer: Answer) -> list[Marked]:
     return found
 
 
-def _numbers(answer: Answer) -> list[int]:
-    listed = _json(answer)
-    numbers = (
-        [each.get("number") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    )
+def _numbers(answer: _Answer) -> list[int]:
+    numbers = [each.get("number") for each in _listed(answer)]
     return [number for number in numbers if isinstance(number, int)]
+
+
+def _listed(answer: _Answer) -> list[dict[str, Any]]:
+    found = _json(answer)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _id_of(thing: object) -> int | None:
@@ -204,7 +332,7 @@ def _id_of(thing: object) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _json(answer: Answer) -> Any:
+def _json(answer: _Answer) -> Any:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as error:

@@ -16,7 +16,6 @@ from math import inf
 
 import structlog
 
-from bot.delivery.pacing import Pace
 from bot.desk import Person
 from bot.errors import StorageUnavailable
 from bot.home.codec import HomePress
@@ -38,7 +37,7 @@ from bot.home.turns import (
     next_seat,
 )
 from bot.ports import Place
-from core.clock import Clock
+from core.clock import Clock, Pace
 
 _log = structlog.get_logger("clarify.home")
 # Seconds that a snapshot serves, however much changes meanwhile; at least so many times what it took to take it.

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 
 import pytest
 
-from core.clock import backoff, within
+from core.clock import Pace, backoff, event_or_time, within
 from tests.clocks import ManualClock
 
 
@@ -59,3 +60,54 @@ async def test_within_raises_what_the_work_raises_and_ends_it_when_cancelled() -
 )
 def test_backoff(failures: int, spread: float, chance: float, seconds: float) -> None:
     assert backoff(failures, first=2.0, longest=30.0, spread=spread, chance=chance) == pytest.approx(seconds)
+
+
+async def test_event_or_time_returns_with_whichever_comes_first() -> None:
+    clock, event = ManualClock(), asyncio.Event()
+    timed = asyncio.create_task(event_or_time(clock, event, 10))
+    untimed = asyncio.create_task(event_or_time(clock, event, inf))
+    await clock.advance(11)
+    assert timed.done()
+    assert not untimed.done()
+    event.set()
+    await asyncio.wait_for(untimed, 10)
+    assert clock.sleeping == 0
+
+
+def test_pace_keeps_posts_apart_and_updates_free() -> None:
+    pace = Pace(2.0)
+    assert pace.wait(10.0, post=True) == 0
+    pace.posted(10.0)
+    assert pace.wait(10.0, post=True) == 0.5
+    assert pace.wait(10.4, post=True) == pytest.approx(0.1)
+    assert pace.wait(10.0, post=False) == 0
+    assert pace.wait(11.0, post=True) == 0
+
+
+@pytest.mark.parametrize(("retry_after", "wait"), [(30.0, 30.0), (1.5, 1.5), (0.0, 0.0), (None, 1.0)])
+def test_pace_pauses_posts_and_updates_when_refused(retry_after: float | None, wait: float) -> None:
+    pace = Pace(1.0)
+    pace.refused(10.0, retry_after)
+    assert (pace.wait(10.0, post=True), pace.wait(10.0, post=False)) == (wait, wait)
+
+
+def test_pace_backs_off_to_a_minute_and_recovers() -> None:
+    pace = Pace(1.0)
+    waits = []
+    now = 0.0
+    for _ in range(2000):
+        pace.refused(now, None)
+        waits.append(pace.wait(now, post=False))
+        now += waits[-1]
+    assert waits[:4] == [1, 2, 4, 8]
+    assert max(waits) == waits[-1] == 60
+    pace.went_well()
+    pace.refused(now, None)
+    assert pace.wait(now, post=False) == 1
+
+
+def test_pace_is_not_shortened_by_a_second_refusal() -> None:
+    pace = Pace(1.0)
+    pace.refused(10.0, 30.0)
+    pace.refused(11.0, 1.0)
+    assert pace.wait(11.0, post=True) == 29

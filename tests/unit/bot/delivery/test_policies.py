@@ -6,49 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, Pace, card_priority
+from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
 from bot.delivery.reply_policy import LONGEST_WAIT, Settle, Wait, after_try
 from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
 from tests.clocks import START
-
-
-def test_pace_keeps_posts_apart_and_updates_free() -> None:
-    pace = Pace(2.0)
-    assert pace.wait(10.0, post=True) == 0
-    pace.posted(10.0)
-    assert pace.wait(10.0, post=True) == 0.5
-    assert pace.wait(10.4, post=True) == pytest.approx(0.1)
-    assert pace.wait(10.0, post=False) == 0
-    assert pace.wait(11.0, post=True) == 0
-
-
-@pytest.mark.parametrize(("retry_after", "wait"), [(30.0, 30.0), (1.5, 1.5), (0.0, 0.0), (None, 1.0)])
-def test_pace_pauses_posts_and_updates_when_refused(retry_after: float | None, wait: float) -> None:
-    pace = Pace(1.0)
-    pace.refused(10.0, retry_after)
-    assert (pace.wait(10.0, post=True), pace.wait(10.0, post=False)) == (wait, wait)
-
-
-def test_pace_backs_off_to_a_minute_and_recovers() -> None:
-    pace = Pace(1.0)
-    waits = []
-    now = 0.0
-    for _ in range(2000):
-        pace.refused(now, None)
-        waits.append(pace.wait(now, post=False))
-        now += waits[-1]
-    assert waits[:4] == [1, 2, 4, 8]
-    assert max(waits) == waits[-1] == 60
-    pace.went_well()
-    pace.refused(now, None)
-    assert pace.wait(now, post=False) == 1
-
-
-def test_pace_is_not_shortened_by_a_second_refusal() -> None:
-    pace = Pace(1.0)
-    pace.refused(10.0, 30.0)
-    pace.refused(11.0, 1.0)
-    assert pace.wait(11.0, post=True) == 29
 
 
 def test_order_of_sending() -> None:

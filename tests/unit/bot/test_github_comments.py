@@ -1,3 +1,5 @@
+"""What an issue on GitHub should show: which entries, which labels, and an entry as a comment."""
+
 from __future__ import annotations
 
 import re
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.github.words import LIMIT, comment, key_in, keys
+from bot.github.sync import ACTIVE, LIMIT, STALE, comment_of, entries_of, key_in, planned
 from bot.inert import size
 from core.clarification import Clarification
 
@@ -34,8 +36,8 @@ def record(
 
 
 def shown(made: Clarification, mention: str | None = None) -> str:
-    ((key, entry),) = keys(made)
-    return comment(made, key, entry, mention)
+    (due,) = entries_of(made)
+    return comment_of(due, mention)
 
 
 def outside(body: str) -> str:
@@ -120,10 +122,10 @@ def test_comment_without_words_says_so() -> None:
 
 
 def test_key_is_found_in_its_comment_only_in_the_first_place() -> None:
-    ((key, _),) = keys(record())
+    (due,) = entries_of(record())
     body = shown(record())
 
-    assert key_in(body) == key
+    assert key_in(body) == due.key
     assert key_in(f"> {body}") is None
     assert key_in(f"```text\n{body}") is None
     assert key_in("") is None
@@ -144,7 +146,7 @@ def test_keys_differ_where_entries_do(change: dict[str, Any]) -> None:
     made = record()
     raw = made.model_dump(mode="json", by_alias=True)
     raw["thread"].append(raw["thread"][0] | change)
-    first, second = (key for key, _ in keys(Clarification.model_validate(raw)))
+    first, second = (due.key for due in entries_of(Clarification.model_validate(raw)))
 
     assert first != second
 
@@ -156,5 +158,57 @@ def test_keys_stay_when_entries_come_or_the_time_is_written_otherwise() -> None:
     raw["thread"].append(raw["thread"][0] | {"type": "answer"})
     again = Clarification.model_validate(raw)
 
-    assert next(keys(again))[0] == next(keys(made))[0]
+    assert entries_of(again)[0].key == entries_of(made)[0].key
     assert again.thread[0].timestamp == datetime(2026, 11, 21, 9, 0, 0, 400, tzinfo=UTC)
+
+
+EARLY, SINCE, LATE = (datetime(2026, 11, day, tzinfo=UTC) for day in (1, 10, 20))
+
+
+def about(status: str = "pending", at: datetime = EARLY, **more: Any) -> Clarification:
+    when = at.isoformat()
+    entry = {"round": 1, "from": "a", "type": "question", "body": "?", "timestamp": when}
+    facts = {"id": "CLR-42-001", "issueNumber": 42, "from": "a", "to": "b", "created": when}
+    return Clarification.model_validate(facts | {"status": status, "thread": [entry]} | more)
+
+
+NUDGED = {"nudges": 1, "nudgedAt": LATE.isoformat()}
+
+
+@pytest.mark.parametrize(
+    ("records", "labels"),
+    [
+        ([], set()),
+        ([about()], {ACTIVE}),
+        ([about(aaep=NUDGED)], {ACTIVE, STALE}),
+        ([about("stale")], {ACTIVE, STALE}),
+        ([about("escalated")], {ACTIVE, STALE}),
+        ([about("answered")], set()),
+        ([about("answered", aaep=NUDGED)], set()),
+        ([about("resolved"), about("abandoned")], set()),
+        ([about("resolved"), about()], {ACTIVE}),
+    ],
+)
+def test_labels_are_those_of_open_questions(records: list[Clarification], labels: set[str]) -> None:
+    assert planned(records, (), SINCE).labels == labels
+
+
+@pytest.mark.parametrize(
+    ("made", "known", "counts"),
+    [
+        (about(), False, True),
+        (about("escalated"), False, True),
+        (about("answered"), False, False),
+        (about("resolved"), False, False),
+        (about("resolved"), True, True),
+        (about("resolved", LATE), False, True),
+        (about("abandoned", resolvedAt=LATE.isoformat()), False, True),
+    ],
+    ids=str,
+)
+def test_plan_is_of_what_is_open_or_was_begun_or_has_changed(
+    made: Clarification, known: bool, counts: bool
+) -> None:
+    begun = [due.key for due in entries_of(made)] if known else []
+
+    assert bool(planned([made], begun, SINCE).comments) == counts

@@ -1,0 +1,618 @@
+"""Mirrors clarifications to the GitHub issues that they are about: each entry a comment, labels while one is open.
+
+It compares each issue's ledger with what was posted, and does what is missing, one thing at a time; issues take
+turns. Nothing waits for it. Killed anywhere, it does the rest on the next start: comments carry a marker by which
+they are found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+import re
+import sqlite3
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from math import inf
+
+import structlog
+from pydantic import SecretStr
+
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.github.api import GithubApi, Label, Marked, NotNow, Refused, patience
+from bot.http import open_client
+from bot.inert import clip, line, plain, size
+from bot.settings.github import GithubSettings
+from core.clarification import Clarification, Entry
+from core.clock import Clock, event_or_time, iso
+from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
+from core.index import Summary
+from core.ledger import FIRST_RESERVED, FileLedger
+from core.records import Raw, parse
+
+_log = structlog.get_logger("clarify.github")
+ACTIVE, STALE = "clarification:active", "clarification:stale"
+LABELS = {
+    label.name: label
+    for label in (
+        Label(ACTIVE, "1d76db", "An agent's question about this issue is open"),
+        Label(STALE, "d93f0b", "An agent's question about this issue has waited too long, or was escalated"),
+    )
+}
+# GitHub ends a request after 10 s: a comment whose outcome is not known is there by then, or will never be.
+SETTLED_AFTER = 15.0
+_STORAGE_RETRY = 1.0  # seconds
+_AFTER_A_DEFECT = 60.0
+
+
+class GithubSync:
+    """`restore` once, then `run` until cancelled; `record_changed` at any time."""
+
+    def __init__(
+        self,
+        settings: GithubSettings,
+        token: SecretStr,
+        *,
+        ledger: FileLedger,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._token = token
+        self._ledger = ledger
+        self._memory = _Memory(store, settings.repo)
+        self._clock = clock
+        self._rng = rng
+        self._due: dict[int, float] = {}  # issue → not before
+        self._failures: dict[int, int] = {}
+        self._busy = False
+        self._wake = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether GitHub shows what is in the ledgers, as far as it takes it."""
+        return not (self._due or self._busy)
+
+    def record_changed(self, summary: Summary) -> None:
+        """Takes a clarification as it is now. Cheap; `run` does the rest."""
+        self._add(summary.issue)
+
+    async def restore(self, summaries: Iterable[Summary]) -> None:
+        """Have everything looked at again: what is open, what was begun, and what others wrote meanwhile.
+
+        Raises:
+            StorageUnavailable: what was begun is not known now.
+        """
+        self._repository = await self._memory.begin(self._clock.now().timestamp())
+        for summary in summaries:
+            self._add(summary.issue)
+        for issue in await self._memory.unsettled():
+            self._add(issue)
+        try:
+            written = await asyncio.to_thread(lambda: sorted(self._ledger.issues()))
+        except LedgersAway as error:
+            _log.warning("what others wrote meanwhile is not looked for", reason=str(error))
+            return
+        for issue in written:
+            self._add(issue)
+
+    async def run(self) -> None:
+        """Mirror what is due, until cancelled."""
+        async with open_client(self._token.get_secret_value()) as http:
+            reconciler = _Reconciler(
+                GithubApi(http, self._settings, self._clock, self._rng),
+                self._memory,
+                self._repository,
+                ledger=self._ledger,
+                clock=self._clock,
+                mention=self._settings.mention,
+            )
+            while True:
+                self._wake.clear()
+                now = self._clock.steady()
+                issue = next((issue for issue, due in self._due.items() if due <= now), None)
+                if issue is None:
+                    first = min(self._due.values(), default=inf)
+                    await event_or_time(self._clock, self._wake, first - now)
+                else:
+                    del self._due[issue]
+                    await self._reconcile(reconciler, issue)
+
+    def _add(self, issue: int) -> None:
+        """Numbers of the reserved range are made up for sessions: there is no such issue."""
+        if 0 < issue < FIRST_RESERVED:
+            self._due.setdefault(issue, -inf)
+            self._wake.set()
+
+    async def _reconcile(self, reconciler: _Reconciler, issue: int) -> None:
+        self._busy = True
+        try:
+            done = await reconciler.reconcile(issue)
+        except NotNow as trouble:
+            self._again(issue, self._patience(issue, trouble), str(trouble))
+        except (StorageUnavailable, LockTimeout) as error:
+            self._again(issue, _STORAGE_RETRY, str(error))
+        except LedgerUnreadable as error:
+            _log.error("not mirrored", issue=issue, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other issues go on
+            _log.exception("an issue could not be mirrored", issue=issue, error=type(error).__name__)
+            self._due[issue] = self._clock.steady() + _AFTER_A_DEFECT
+        else:
+            self._failures.pop(issue, None)
+            if not done:
+                self._due.setdefault(issue, -inf)
+        finally:
+            self._busy = False
+
+    def _patience(self, issue: int, trouble: NotNow) -> float:
+        """Seconds until the issue's next turn. What is in everybody's way holds up every request anyway."""
+        failures = self._failures.get(issue, 0)
+        self._failures[issue] = failures + 1
+        wait = 0.0 if trouble.everybody else trouble.seconds
+        if wait is None:
+            wait = patience(failures, self._rng)
+        return max(wait, SETTLED_AFTER) if trouble.unsure else wait
+
+    def _again(self, issue: int, seconds: float, reason: str) -> None:
+        _log.warning("an issue on GitHub has to wait", issue=issue, reason=reason, seconds=round(seconds, 1))
+        self._due[issue] = self._clock.steady() + seconds
+
+
+class _Reconciler:
+    """Brings one issue at a time in line with its ledger. `mention`: who is told of escalations."""
+
+    def __init__(
+        self,
+        api: GithubApi,
+        memory: _Memory,
+        repository: _Repository,
+        *,
+        ledger: FileLedger,
+        clock: Clock,
+        mention: str | None,
+    ) -> None:
+        self._api = api
+        self._memory = memory
+        self._since = datetime.fromtimestamp(repository.since, UTC)
+        self._author = repository.author
+        self._searched = repository.searched
+        self._ledger = ledger
+        self._clock = clock
+        self._mention = mention
+        self._listed: set[int] = set()  # issues whose comments we know
+        self._created: set[str] = set()  # labels
+        self._account: int | None = None
+        self._asked_account = False
+        self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
+        self._reported: dict[int, str] = {}
+
+    async def reconcile(self, issue: int) -> bool:
+        """Bring an issue one step further; whether all is as it should be, or cannot be.
+
+        Raises:
+            NotNow, StorageUnavailable, LockTimeout: to be tried again.
+            LedgerUnreadable: the ledger has to change first.
+        """
+        raw = await self._ledger.read(issue)
+        # Of a ledger with thousands of records this takes a second: nobody's click waits for it.
+        state = await asyncio.to_thread(_digest, raw)
+        if self._alone.get(issue) == state:
+            return True
+        self._alone.pop(issue, None)
+        try:
+            await self._search()
+            done = await self._step(issue, raw)
+        except Refused as refused:
+            self._alone[issue] = state
+            self._report(issue, str(refused))
+            return True
+        if done:
+            self._reported.pop(issue, None)
+        return done
+
+    async def _search(self) -> None:
+        """Once per repository: find the labels that an earlier storage knew of, so that they are removed in time.
+
+        Only of issues that we have a ledger of: others may use the repository, too.
+        """
+        if self._searched:
+            return
+        numbers = {number for name in LABELS for number in await self._api.labelled(name)}
+        if numbers:
+            numbers &= await asyncio.to_thread(lambda: set(self._ledger.issues()))
+        await self._memory.found(numbers)
+        self._searched = True
+
+    async def _step(self, issue: int, raw: list[Raw]) -> bool:
+        shown = await self._memory.shown(issue)
+        plan = await asyncio.to_thread(_plan_of, raw, shown, self._since)
+        missing = next((due for due in plan.comments if not _is_there(shown, due.key)), None)
+        if missing is None:
+            await self._label(issue, plan.labels, shown)
+            return True
+        if issue in self._listed:
+            await self._post(issue, missing)
+        else:
+            await self._look_up(issue, shown)
+        return False
+
+    async def _look_up(self, issue: int, shown: _Shown) -> None:
+        """Find what an earlier run, or a post whose outcome is not known, left on the issue."""
+        now = self._clock.now().timestamp()
+        open_since = max((p.begun_at for p in shown.posts.values() if p.comment is None), default=0.0)
+        wait = open_since + SETTLED_AFTER - now
+        if 0.0 < wait <= SETTLED_AFTER:  # more: the clock went back, and tells nothing
+            raise NotNow("whether a comment arrived is not settled yet", wait)
+        if not self._asked_account:
+            self._account = await self._api.account()
+            self._asked_account = True
+        accounts = {account for account in (self._account, self._author) if account is not None}
+        for found in await self._api.marked(issue, key_in):
+            if _is_ours(found, accounts) and not _is_there(shown, found.key):
+                await self._memory.posted(issue, found.key, found.comment, now)
+        self._listed.add(issue)
+
+    async def _post(self, issue: int, due: Due) -> None:
+        body = comment_of(due, self._mention)
+        now = self._clock.now().timestamp()
+        self._listed.discard(issue)  # until it is known what became of it
+        try:
+            made, author = await self._api.comment(issue, body, partial(self._begin, issue, due.key))
+        except (NotNow, Refused) as trouble:
+            if not (isinstance(trouble, NotNow) and trouble.unsure):
+                await self._memory.never_began(issue, due.key)
+                self._listed.add(issue)
+            raise
+        await self._memory.posted(issue, due.key, made, now)
+        self._listed.add(issue)
+        _log.info("mirrored", issue=issue, entry=due.key, comment=made)
+        if author is not None and author != self._author:
+            self._account = self._author = author
+            await self._memory.written_by(author)
+
+    async def _begin(self, issue: int, key: str) -> None:
+        await self._memory.begin_post(issue, key, self._clock.now().timestamp())
+
+    async def _label(self, issue: int, wanted: frozenset[str], shown: _Shown) -> None:
+        has = shown.labels
+        if has is None:
+            if not (wanted or shown.posts or shown.labelled):
+                return  # nothing of ours was ever there
+            has = await self._api.labels(issue) & LABELS.keys()
+        if has != wanted:
+            await self._memory.labelled(issue, None)  # until they are known to be there
+            await self._change_labels(issue, sorted(wanted - has), sorted(has - wanted))
+        if shown.labels != wanted:
+            await self._memory.labelled(issue, wanted)
+
+    async def _change_labels(self, issue: int, add: list[str], drop: list[str]) -> None:
+        for name in drop:
+            await self._api.remove_label(issue, name)
+        if not add:
+            return
+        for name in add:
+            await self._create(name)
+        await self._api.add_labels(issue, add)
+
+    async def _create(self, name: str) -> None:
+        """Have the repository know a label. Where we may not, GitHub gives it colours of its own."""
+        if name in self._created:
+            return
+        try:
+            await self._api.create_label(LABELS[name])
+        except Refused as refused:
+            _log.warning("a label cannot be created on GitHub", label=name, reason=str(refused))
+        self._created.add(name)
+
+    def _report(self, issue: int, reason: str) -> None:
+        """Once per issue: it changes often, its trouble seldom."""
+        if self._reported.get(issue) != reason:
+            self._reported[issue] = reason
+            _log.error("an issue on GitHub is left alone until it changes", issue=issue, reason=reason)
+
+
+def _is_there(shown: _Shown, key: str) -> bool:
+    post = shown.posts.get(key)
+    return post is not None and post.comment is not None
+
+
+def _is_ours(found: Marked, accounts: Collection[int]) -> bool:
+    """An app's token may not ask whose it is: until a comment told, any app's marker counts, but no person's."""
+    return found.author in accounts if accounts else found.by_app
+
+
+# What an issue should show (pure)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An entry that should be a comment; `key` is its name in the comment's marker."""
+
+    record: Clarification
+    key: str
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`comments` in the order in which they belong; `labels` of ours that the issue should have."""
+
+    comments: tuple[Due, ...]
+    labels: frozenset[str]
+
+
+def planned(records: Sequence[Clarification], known: Collection[str], since: datetime) -> Plan:
+    """What is to be shown of an issue's records.
+
+    Args:
+        records: all of its ledger.
+        known: the entries whose comments were posted, or begun.
+        since: what was over by then is history, and not mirrored unless it was begun.
+    """
+    comments = []
+    for record in records:
+        entries = entries_of(record)
+        if record.is_open or record.last_change >= since or any(due.key in known for due in entries):
+            comments += entries
+    return Plan(tuple(comments), _labels_for(records))
+
+
+def _labels_for(records: Sequence[Clarification]) -> frozenset[str]:
+    """`active` while a question waits for an answer (an answered one does not: nobody has to act on it);
+    `stale` beside it while one of these was nudged, is stale, or was escalated.
+    """
+    waiting = [record for record in records if record.is_open]
+    late = any(record.nudges or record.status != "pending" for record in waiting)
+    return frozenset((ACTIVE,) if waiting else ()) | frozenset((STALE,) if late else ())
+
+
+def entries_of(record: Clarification) -> list[Due]:
+    """Each entry of the thread, in its order, with the key by which its comment is known.
+
+    By what it says, who says it and when, not by its place: others may write the file too. Entries that are
+    alike in all that are told apart by counting them.
+    """
+    seen: dict[str, int] = {}
+    found = []
+    for entry in record.thread:
+        facts = [entry.round, entry.type, entry.from_, iso(entry.timestamp), entry.body]
+        content = json.dumps(facts)
+        count = seen[content] = seen.get(content, 0) + 1
+        digest = hashlib.sha256(f"{count} {content}".encode()).hexdigest()[:16]
+        found.append(Due(record, f"{record.id} r{entry.round} {entry.type} {digest}", entry))
+    return found
+
+
+def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:
+    records = [record for item in raw if (record := parse(item)) is not None]
+    return planned(records, shown.posts, since)
+
+
+def _digest(raw: list[Raw]) -> str:
+    """Record by record: others get their turn in between."""
+    content = hashlib.sha256()
+    for item in raw:
+        content.update(json.dumps(item, sort_keys=True).encode() + b"\n")
+    return content.hexdigest()
+
+
+# An entry as a comment (pure). Agents' words are inert there: in a fenced code block, or in a code span, nothing is a
+# mention, a link, a reference, HTML or an image. Sources: GitHub Flavored Markdown Spec, 4.5 and 6.3; docs.github.com,
+# "Basic writing and formatting syntax".
+
+LIMIT = 65_536  # characters of a comment; GitHub answers 422 to more
+_NAME, _TOPIC = 80, 200
+_LONGEST_RUN = 64  # a longer one would need a fence of its own length, twice: look-alikes instead
+_RUN = re.compile(f"`{{{_LONGEST_RUN},}}")
+_MARKER = re.compile(r"<!-- clarify-bot: (CLR-\d{1,15}-\d{3,15} r-?\d+ [a-z]{1,20} [0-9a-f]{16}) -->")
+_NOTE = "_Cut: the beginning is shown; the whole, {count:,} characters, is in the ledger._"
+_NO_TEXT = "(no words)"
+
+
+def key_in(body: str) -> str | None:
+    """The key of a comment. Only a marker in its first place counts: agents may write some."""
+    found = _MARKER.match(body)
+    return found.group(1) if found else None
+
+
+def comment_of(due: Due, mention: str | None = None) -> str:
+    """The comment's body, of at most `LIMIT` characters. `mention` is told of an escalation."""
+    record, entry = due.record, due.entry
+    lines = [f"<!-- clarify-bot: {due.key} -->", _heading(record, entry)]
+    if entry.type == "question" and line(record.topic):
+        lines.append(f"Topic: {_span(record.topic, _TOPIC)}")
+    if entry.type == "escalation" and mention:
+        lines.append(f"{mention}: this needs a person.")
+    text = plain(entry.body)
+    return _with_body("\n\n".join(lines), text.strip("\n") if text.strip() else _NO_TEXT)
+
+
+def _heading(record: Clarification, entry: Entry) -> str:
+    who = _span(entry.from_, _NAME * 4)
+    place = f"`{record.id}`, round {entry.round} of {record.max_rounds}"
+    if entry.type == "question":
+        waits = "" if record.blocking else ", not blocking"
+        return f"**Question** from {who} to {_span(record.to, _NAME)} · {place}{waits}"
+    names = {"answer": "Answer", "resolution": "Resolution", "escalation": "Escalation"}
+    return f"**{names[entry.type]}** by {who} · {place}"
+
+
+def _span(text: str, limit: int) -> str:
+    """Somebody else's words on one line, as they are: in a code span longer than any run of backticks in it."""
+    text = clip(_RUN.sub(_stand_in, line(text)), limit) or "?"
+    ticks = "`" * (_longest_run(text) + 1)
+    space = " " if text[0] == "`" or text[-1] == "`" else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def _with_body(head: str, body: str) -> str:
+    body = _RUN.sub(_stand_in, body)
+    whole = _fenced(head, body)
+    if size(whole) <= LIMIT:
+        return whole
+    note = "\n\n" + _NOTE.format(count=size(body))
+    room = LIMIT - (size(whole) - size(body)) - len(note)
+    return _fenced(head, clip(body, room)) + note
+
+
+def _fenced(head: str, body: str) -> str:
+    fence = "`" * max(3, _longest_run(body) + 1)
+    return f"{head}\n\n{fence}text\n{body}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def _stand_in(match: re.Match[str]) -> str:
+    return "ˋ" * len(match[0])
+
+
+# The storage
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """Since when it is mirrored to (seconds since 1970), the account that our comments are by, where one told, and
+    whether labels of an earlier storage were searched for.
+    """
+
+    since: float
+    author: int | None
+    searched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Post:
+    """A comment that was begun at `begun_at` (seconds since 1970); `comment` is its id once it is known."""
+
+    begun_at: float
+    comment: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What an issue shows, as far as we know; `posts` by entry, `labels` None where they are not known.
+
+    `labelled`: whether labels of ours were ever set, or about to be.
+    """
+
+    posts: Mapping[str, _Post]
+    labels: frozenset[str] | None
+    labelled: bool
+
+
+class _Memory:
+    """What was mirrored to one repository, `owner/name`.
+
+    Every method raises StorageUnavailable if nothing could be stored or read.
+    """
+
+    def __init__(self, store: Store, repo: str) -> None:
+        self._store = store
+        self._repo = repo.casefold()
+
+    async def begin(self, now: float) -> _Repository:
+        """What is known of the repository; mirroring to it begins `now` if it did not yet."""
+
+        def work(db: sqlite3.Connection) -> _Repository:
+            db.execute(
+                "insert into github_repositories (repo, since) values (?, ?) on conflict (repo) do nothing",
+                (self._repo, now),
+            )
+            row = db.execute(
+                "select since, author, searched from github_repositories where repo = ?", (self._repo,)
+            ).fetchone()
+            return _Repository(float(row["since"]), row["author"], bool(row["searched"]))
+
+        return await self._store.write(work)
+
+    async def written_by(self, author: int) -> None:
+        """A comment of ours turned out to be by this account."""
+        await self._store.execute(
+            "update github_repositories set author = ? where repo = ?", author, self._repo
+        )
+
+    async def found(self, issues: Collection[int]) -> None:
+        """These have labels of ours from before, and no others. What is known of them already stays."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "insert into github_issues (repo, issue) values (?, ?) on conflict (repo, issue) do nothing",
+                [(self._repo, issue) for issue in issues],
+            )
+            db.execute("update github_repositories set searched = 1 where repo = ?", (self._repo,))
+
+        await self._store.write(work)
+
+    async def unsettled(self) -> list[int]:
+        """The issues that have, or may have, a label of ours, or a comment whose outcome is not known."""
+        rows = await self._store.read(
+            """select issue from github_issues where repo = ? and (labels is null or labels <> '[]')
+               union select issue from github_comments where repo = ? and comment is null order by issue""",
+            self._repo,
+            self._repo,
+        )
+        return [row["issue"] for row in rows]
+
+    async def shown(self, issue: int) -> _Shown:
+        """What was mirrored to an issue."""
+        posts = await self._store.read(
+            "select entry, begun_at, comment from github_comments where repo = ? and issue = ?",
+            self._repo,
+            issue,
+        )
+        row = await self._store.read_one(
+            "select labels from github_issues where repo = ? and issue = ?", self._repo, issue
+        )
+        known = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
+        by_entry = {each["entry"]: _Post(each["begun_at"], each["comment"]) for each in posts}
+        return _Shown(by_entry, known, row is not None)
+
+    async def begin_post(self, issue: int, entry: str, now: float) -> None:
+        """A comment is about to be posted."""
+        await self._store.execute(
+            """insert into github_comments (repo, issue, entry, begun_at) values (?, ?, ?, ?)
+               on conflict (repo, issue, entry) do update set begun_at = excluded.begun_at, comment = null""",
+            self._repo,
+            issue,
+            entry,
+            now,
+        )
+
+    async def posted(self, issue: int, entry: str, comment: int, now: float) -> None:
+        """It is there, with this id."""
+        await self._store.execute(
+            """insert into github_comments (repo, issue, entry, begun_at, comment) values (?, ?, ?, ?, ?)
+               on conflict (repo, issue, entry) do update set comment = excluded.comment""",
+            self._repo,
+            issue,
+            entry,
+            now,
+            comment,
+        )
+
+    async def never_began(self, issue: int, entry: str) -> None:
+        """It is certain that it is not there, and will not come."""
+        await self._store.execute(
+            "delete from github_comments where repo = ? and issue = ? and entry = ? and comment is null",
+            self._repo,
+            issue,
+            entry,
+        )
+
+    async def labelled(self, issue: int, labels: Collection[str] | None) -> None:
+        """The labels of ours that an issue has now; None: not known, until they are looked up."""
+        await self._store.execute(
+            """insert into github_issues (repo, issue, labels) values (?, ?, ?)
+               on conflict (repo, issue) do update set labels = excluded.labels""",
+            self._repo,
+            issue,
+            None if labels is None else json.dumps(sorted(labels)),
+        )

@@ -1,0 +1,763 @@
+"""GitHub's issues beside a small GitHub: real storage, real ledgers, a clock that moves by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from structlog.testing import capture_logs
+
+from bot.delivery.store import Store
+from bot.github import api, sync
+from bot.github.sync import ACTIVE, SETTLED_AFTER, STALE, GithubSync
+from bot.settings.github import GithubSettings
+from core.clarification import (
+    Answer,
+    Ask,
+    Clarification,
+    Decider,
+    abandoned,
+    answered,
+    escalated,
+    nudged,
+    opened,
+    resolved,
+)
+from core.index import summarize
+from core.ledger import FileLedger
+from tests.clocks import ManualClock, until
+from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving
+
+SLA = timedelta(minutes=30)
+ADA = Decider("user:slack/T1/U1", "slack", "T1", "U1")
+
+
+class World:
+    def __init__(self, folder: Path, github: Github, clock: ManualClock, store: Store) -> None:
+        self.folder = folder
+        self.github = github
+        self.clock = clock
+        self.store = store
+        self.ledger = FileLedger(folder)
+        self.mention: str | None = "@acme/on-call"
+        self.sync = self._made()
+        self._task: asyncio.Task[None] | None = None
+        self._sequence: dict[int, int] = {}
+
+    def _made(self, token: str = TOKEN) -> GithubSync:
+        settings = GithubSettings(
+            repo="acme/app",
+            token_env="GITHUB_TOKEN",
+            api_url=self.github.address + PREFIX,
+            mention=self.mention,
+        )
+        return GithubSync(
+            settings,
+            SecretStr(token),
+            ledger=self.ledger,
+            store=self.store,
+            clock=self.clock,
+            rng=random.Random(1),  # noqa: S311 - no secret
+        )
+
+    async def start(self, token: str = TOKEN) -> None:
+        """As when the bot starts: a new one, which knows what the storage and the ledgers say."""
+        self.sync = self._made(token)
+        await self.sync.restore(())
+        self._task = asyncio.create_task(self.sync.run())
+
+    async def kill(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def forget(self) -> None:
+        """The storage is lost."""
+        await self.store.close()
+        for file in self.folder.parent.glob("clarify.db*"):
+            file.unlink()
+        self.store = await Store.open(self.folder.parent / "clarify.db")
+
+    async def close(self) -> None:
+        await self.kill()
+        self.ledger.close()
+        await self.store.close()
+
+    async def put(self, record: Clarification) -> Clarification:
+        """Written to the ledger, and noted."""
+        await self.ledger.transact(record.issue_number, lambda book: book.put(record))
+        self.sync.record_changed(summarize(record))
+        return record
+
+    async def ask(
+        self, issue: int = 42, question: str = "Which database?", topic: str = "db"
+    ) -> Clarification:
+        self._sequence[issue] = number = self._sequence.get(issue, 0) + 1
+        ask = Ask("engineer", question, "architect", topic, True, self.clock.now(), via="shell")
+        return await self.put(opened(issue, number, ask, self.clock.now(), SLA))
+
+    async def answer(self, record: Clarification, text: str = "Postgres") -> Clarification:
+        return await self.put(answered(record, Answer(text, text), ADA, self.clock.now()))
+
+    async def escalate(self, record: Clarification, words: str = "Nobody answered.") -> Clarification:
+        return await self.put(escalated(record, "stale", words, self.clock.now()))
+
+    async def shows(self, count: int, issue: int = 42) -> list[str]:
+        """The issue's comments, once nothing is left to do."""
+        await self.quiet()
+        bodies = self.github.bodies(issue)
+        assert len(bodies) == count
+        return bodies
+
+    async def quiet(self) -> None:
+        """Nothing is left to do."""
+        await until(lambda: self.sync.idle)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(auto=True)
+
+
+@pytest.fixture
+async def github(clock: ManualClock) -> AsyncIterator[Github]:
+    async with serving(lambda: clock.now().timestamp()) as served:
+        yield served
+
+
+@pytest.fixture
+async def world(tmp_path: Path, github: Github, clock: ManualClock) -> AsyncIterator[World]:
+    folder = tmp_path / "ledgers"
+    folder.mkdir()
+    made = World(folder, github, clock, await Store.open(tmp_path / "clarify.db"))
+    yield made
+    await made.close()
+
+
+async def test_posts_each_entry_once_in_order(world: World) -> None:
+    await world.start()
+    record = await world.ask()
+    await world.shows(1)
+    await world.answer(record)
+    first, second = await world.shows(2)
+
+    assert "**Question** from `engineer` to `architect`" in first
+    assert "Which database?" in first
+    assert "**Answer** by `user:slack/T1/U1`" in second
+    assert "Postgres" in second
+
+
+async def test_speaks_as_github_asks(world: World) -> None:
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+
+    for headers in world.github.headers:
+        assert headers["Accept"] == "application/vnd.github+json"
+        assert headers["X-GitHub-Api-Version"] == "2022-11-28"
+        assert headers["Authorization"] == f"Bearer {TOKEN}"
+        assert headers["User-Agent"]
+
+
+async def test_sets_and_removes_labels(world: World) -> None:
+    await world.start()
+    record = await world.ask()
+    await world.shows(1)
+    assert world.github.labels[42] == {ACTIVE}
+    record = await world.escalate(record)
+    await world.shows(2)
+    assert world.github.labels[42] == {ACTIVE, STALE}
+    assert world.github.known_labels[ACTIVE]["color"] == "1d76db"
+    assert world.github.known_labels[STALE]["description"]
+    await world.answer(record)
+    await world.shows(3)
+
+    assert world.github.labels[42] == set()
+
+
+async def test_keeps_labels_while_another_question_of_the_issue_is_open(world: World) -> None:
+    await world.start()
+    first, second = await world.ask(), await world.ask(question="And which cache?")
+    await world.shows(2)
+    await world.answer(first)
+    await world.shows(3)
+    assert world.github.labels[42] == {ACTIVE}
+    await world.put(abandoned(second, "by hand", world.clock.now()))
+    await world.shows(4)
+
+    assert world.github.labels[42] == set()
+
+
+async def test_creates_labels_once_and_leaves_others_of_the_issue(world: World) -> None:
+    world.github.known_labels[ACTIVE] = {"name": ACTIVE, "color": "000000"}
+    world.github.labels[42] = {"bug"}
+    await world.start()
+    record = await world.ask()
+    await world.ask(43)
+    await world.shows(1)
+    await world.answer(record)
+    await world.shows(2)
+
+    assert world.github.labels[42] == {"bug"}
+    assert world.github.known_labels[ACTIVE]["color"] == "000000"
+    assert [call.body["name"] for call in world.github.of("POST", "app/labels")] == [ACTIVE]
+
+
+async def test_where_labels_cannot_be_created_sets_them_all_the_same(world: World) -> None:
+    world.github.faults["POST labels"].append(Fault(403))
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+
+    assert world.github.labels[42] == {ACTIVE}
+
+
+async def test_marks_a_nudged_question(world: World) -> None:
+    await world.start()
+    record = await world.ask()
+    await world.shows(1)
+    await world.put(nudged(record, world.clock.now(), SLA))
+    await world.quiet()
+
+    assert world.github.labels[42] == {ACTIVE, STALE}
+
+
+async def test_mentions_somebody_in_the_comment_of_an_escalation_only(world: World) -> None:
+    await world.start()
+    record = await world.escalate(await world.ask(question="Ask @acme/on-call"))
+    await world.answer(record)
+    question, escalation, answer = await world.shows(3)
+
+    assert escalation.count("@acme/on-call: this needs a person.") == 1
+    assert "@acme/on-call:" not in question + answer
+
+
+async def test_without_a_mention_mentions_nobody(world: World) -> None:
+    world.mention = None
+    await world.start()
+    await world.escalate(await world.ask())
+
+    assert "@" not in "".join(await world.shows(2))
+
+
+@pytest.mark.parametrize("issue", [100_001, 250_000])
+async def test_leaves_reserved_numbers_alone(world: World, issue: int) -> None:
+    await world.start()
+    await world.ask(issue)
+    await world.quiet()
+    await world.kill()
+    await world.start()
+    await world.quiet()
+
+    assert not [call for call in world.github.calls if str(issue) in call.path]
+
+
+async def test_writes_at_most_once_a_second(world: World) -> None:
+    await world.start()
+    for number in range(6):
+        await world.ask(question=f"Question {number}?")
+    await world.shows(6)
+
+    times = [call.at for call in world.github.calls if call.is_write]
+    assert len(times) >= 7
+    assert all(later - earlier >= 0.999 for earlier, later in pairwise(times))
+
+
+async def test_lets_issues_take_turns(world: World) -> None:
+    for number in range(5):
+        await world.ask(question=f"Question {number}?")
+    await world.ask(43)
+    await world.start()
+    await world.shows(5)
+
+    order = [call.path.split("/")[-2] for call in world.github.of("POST", "/comments")]
+    assert order[:3] in (["42", "43", "42"], ["43", "42", "42"])
+
+
+async def test_after_a_restart_posts_nothing_twice_and_lists_nothing_needlessly(world: World) -> None:
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+    await world.kill()
+    before = len(world.github.of("GET", "42/comments"))
+    await world.start()
+    await world.shows(1)
+
+    assert len(world.github.of("GET", "42/comments")) == before == 1
+
+
+async def test_after_a_restart_does_what_was_decided_meanwhile(world: World) -> None:
+    await world.start()
+    record = await world.ask()
+    await world.shows(1)
+    await world.kill()
+    record = await world.answer(record)
+    await world.put(resolved(record, world.clock.now()))
+    closed = await world.ask(43, "Asked and closed while it was down?")
+    await world.put(abandoned(closed, "by hand", world.clock.now()))
+    await world.start()
+    await world.shows(2)
+
+    assert world.github.labels[42] == set()
+    assert len(world.github.bodies(43)) == 2
+
+
+async def test_does_not_tell_what_was_over_before_it_began(world: World) -> None:
+    old = await world.answer(await world.ask())
+    await world.put(resolved(old, world.clock.now()))
+    await world.clock.advance(3600)
+    await world.start()
+    await world.ask(question="The new one?")
+    (body,) = await world.shows(1)
+
+    assert "The new one?" in body
+
+
+async def test_of_another_repository_begins_anew(world: World) -> None:
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+    row = await world.store.read_one("select repo from github_comments")
+
+    assert row is not None
+    assert row["repo"] == "acme/app"
+
+
+async def test_logs_no_words_and_no_token(world: World) -> None:
+    said = "unutterable"
+    echo = Fault(422, body=f'{{"message": "{said} {TOKEN}"}}')
+    with capture_logs() as logs:
+        await world.start()
+        world.github.faults["POST comments"] += [Fault(500, body=said), Fault(0), echo]
+        record = await world.escalate(await world.ask(question=said, topic=said), said)
+        await world.quiet()
+        assert not world.github.faults["POST comments"]
+        await world.answer(record, said)
+        await world.shows(3)
+
+    assert logs
+    assert said not in str(logs)
+    assert TOKEN not in str(logs)
+
+
+async def test_record_changed_takes_nothing_but_a_place_in_the_queue(world: World) -> None:
+    record = await world.ask()
+    for _ in range(1000):
+        world.sync.record_changed(summarize(record))
+
+    assert list(world.sync._due) == [42]
+    assert world.github.calls == []
+
+
+async def test_takes_foreign_records(world: World) -> None:
+    entry: Mapping[str, object] = {
+        "round": 1,
+        "from": "reviewer",
+        "type": "question",
+        "body": "Ok?",
+        "timestamp": "2026-11-21T09:00:00Z",
+    }
+    foreign = Clarification.model_validate(
+        {
+            "id": "CLR-42-007",
+            "issueNumber": 42,
+            "from": "reviewer",
+            "to": "engineer",
+            "status": "pending",
+            "created": "2026-11-21T09:00:00Z",
+            "thread": [entry, entry],
+        }
+    )
+    await world.start()
+    await world.put(foreign)
+    first, second = await world.shows(2)
+
+    assert first.splitlines()[0] != second.splitlines()[0]
+
+
+# labels that were being changed when something went wrong
+
+
+async def test_whose_labels_were_half_done_finishes_them(world: World) -> None:
+    world.github.faults["POST labels"] += [
+        Fault(201, done=True),
+        Fault(0, done=True),
+    ]  # created; added, unseen
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.labels[42])
+    await world.kill()
+    await world.start()
+    await world.shows(1)
+
+    assert world.github.labels[42] == {ACTIVE}
+    assert await world.sync._memory.unsettled() == [42]
+
+
+async def test_killed_while_it_sets_labels_knows_of_them(world: World) -> None:
+    await world.start()
+    first = await world.ask()
+    await world.shows(1)
+    await world.answer(first)
+    await world.shows(2)
+    world.github.faults["POST labels"].append(Fault(-1, done=True))
+    record = await world.ask(question="Another?")
+    await until(lambda: world.github.labels[42])
+    await world.kill()
+    await world.answer(record)
+    await world.start()
+    await world.shows(4)
+
+    assert world.github.labels[42] == set()
+
+
+async def test_removes_labels_of_an_issue_whose_ledger_is_gone(world: World) -> None:
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+    await world.kill()
+    world.ledger.path(42).unlink()
+    await world.start()
+    await world.quiet()
+
+    assert world.github.labels[42] == set()
+
+
+async def test_without_its_storage_removes_labels_of_what_was_closed_meanwhile(world: World) -> None:
+    await world.start()
+    record = await world.ask()
+    await world.shows(1)
+    await world.kill()
+    await world.answer(record)
+    await world.forget()
+    world.github.labels[99] = {ACTIVE}  # of somebody else, who uses the repository too
+    await world.clock.advance(60)
+    for _ in range(2):
+        await world.start()
+        await world.quiet()
+        await world.kill()
+
+    assert world.github.labels[42] == set()
+    assert world.github.labels[99] == {ACTIVE}
+    assert world.github.count("GET", "app/issues") == 2 * 2  # once per storage
+
+
+# lost answers, limits, refusals, kills: nothing twice, nothing lost, nobody held up
+
+
+LOST = Fault(0, done=True)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [LOST, Fault(502, done=True), Fault(201, done=True, body="<html>")],
+    ids=["lost", "502", "no JSON"],
+)
+async def test_whose_post_arrived_unseen_finds_it(world: World, fault: Fault) -> None:
+    world.github.faults["POST comments"].append(fault)
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.labels[42])
+    await world.shows(1)
+
+    assert world.github.count("POST", "42/comments") == 1
+    assert world.github.count("GET", "42/comments") == 2
+    post, (_, look) = world.github.of("POST", "42/comments")[0], world.github.of("GET", "42/comments")
+    assert look.at - post.at >= SETTLED_AFTER - 0.001
+
+
+@pytest.mark.parametrize("fault", [Fault(0), Fault(500), Fault(503), Fault(408)], ids=str)
+async def test_whose_post_did_not_arrive_looks_and_posts_again(world: World, fault: Fault) -> None:
+    world.github.faults["POST comments"].append(fault)
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.labels[42])
+    await world.shows(1)
+
+    assert world.github.count("GET", "42/comments") == 2
+
+
+async def test_waits_no_longer_for_an_answer_than_it_takes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "ANSWER_TIMEOUT", 0.2)
+    world.github.faults["POST comments"].append(Fault(-1, done=True))
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.labels[42])
+
+    assert len(await world.shows(1)) == 1
+
+
+async def test_finds_its_comment_on_any_page(world: World) -> None:
+    world.github.page = 3
+    world.github.faults["POST comments"].append(LOST)
+    for number in range(7):
+        world.github.write(42, f"Comment {number}")
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.labels[42])
+    await world.shows(8)
+
+    assert world.github.count("GET", "42/comments") == 3 + 3
+
+
+async def test_goes_to_no_other_host_for_a_page(world: World) -> None:
+    await world.start()
+    await world.ask(43)
+    await world.shows(1, issue=43)
+    async with serving(lambda: 0.0) as other:
+        page = other.address + PREFIX + "/repos/acme/app/issues/42/comments?page=2"
+        world.github.always["Link"] = f'<{page}>; rel="next"'
+        await world.ask()
+        await until(lambda: world.github.count("GET", "42/comments") >= 2)
+
+        assert other.calls == []
+    assert world.github.count("POST", "42/comments") == 0
+
+
+@pytest.mark.parametrize("app", [False, True], ids=["person's token", "app's token"])
+async def test_without_its_storage_posts_nothing_twice(world: World, app: bool) -> None:
+    world.github.app = app
+    world.github.user["type"] = "Bot" if app else "User"
+    await world.start()
+    record = await world.escalate(await world.ask())
+    await world.shows(2)
+    await world.kill()
+    await world.forget()
+    await world.start()
+    await world.answer(record)
+    await world.shows(3)
+
+    assert world.github.labels[42] == set()
+
+
+async def test_believes_no_marker_of_somebody_else(world: World) -> None:
+    await world.start()
+    await world.ask()
+    (body,) = await world.shows(1)
+    await world.kill()
+    await world.forget()
+    world.github.comments[42].clear()
+    world.github.write(42, body)
+    await world.start()
+
+    assert await world.shows(2) == [body, body]
+
+
+async def test_believes_no_marker_in_an_agents_words(world: World) -> None:
+    await world.start()
+    await world.ask(question="Which?")
+    (body,) = await world.shows(1)
+    marker = body.splitlines()[0]
+    await world.kill()
+    await world.forget()
+    world.github.comments[42].clear()
+    world.github.write(42, f"```text\n{marker}\n```", world.github.user["id"])
+    await world.start()
+
+    assert (await world.shows(2))[1] == body
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_killed_at_any_moment_posts_each_entry_once(world: World, seed: int) -> None:
+    await world.escalate(await world.ask())
+    await world.ask(question="Another?")
+    for turns in _turns(seed):
+        await world.start()
+        for _ in range(turns):
+            await asyncio.sleep(0.0005)
+        await world.kill()
+        if seed % 2:
+            await world.forget()
+            await world.clock.advance(SETTLED_AFTER)  # what was begun is there, or will not be
+    await world.start()
+    bodies = await world.shows(3)
+
+    assert len({body.splitlines()[0] for body in bodies}) == 3
+    assert world.github.labels[42] == {ACTIVE, STALE}
+
+
+def _turns(seed: int) -> Iterator[int]:
+    yield from ((seed * 7 + step * 5) % 40 + 1 for step in range(6))
+
+
+async def test_killed_while_it_posts_looks_before_it_posts_again(world: World) -> None:
+    world.github.faults["POST comments"].append(Fault(-1, done=True))
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.comments[42])
+    await world.kill()
+    posted = world.clock.now().timestamp()
+    await world.start()
+    await until(lambda: world.github.labels[42])
+    await world.shows(1)
+
+    assert world.github.of("GET", "42/comments")[-1].at - posted >= SETTLED_AFTER - 1
+
+
+_EPOCH = 1_795_251_600 + 600  # ten minutes after the clock's start
+
+
+@pytest.mark.parametrize(
+    ("fault", "least"),
+    [
+        (Fault(429, headers={"Retry-After": "120"}), 120),
+        (Fault(403, headers={"Retry-After": "90"}), 90),
+        (Fault(403, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(_EPOCH)}), 590),
+        (Fault(403, body='{"message": "You have exceeded a secondary rate limit."}'), 60),
+        (Fault(429), 60),
+    ],
+    ids=["429", "403 Retry-After", "403 reset", "secondary", "429 bare"],
+)
+async def test_waits_as_long_as_a_limit_says(world: World, fault: Fault, least: float) -> None:
+    world.github.faults["POST comments"].append(fault)
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.count("POST", "42/comments") == 2)
+    await world.shows(1)
+
+    limited = world.github.of("POST", "42/comments")[0]
+    after = next(call for call in world.github.calls if call.at > limited.at)
+    assert least <= after.at - limited.at <= least + 30
+    assert world.github.count("GET", "42/comments") == 1  # a limit leaves no doubt
+
+
+async def test_asks_nothing_once_its_allowance_is_spent(world: World) -> None:
+    await world.start()
+    world.github.always |= {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(_EPOCH)}
+    await world.ask()
+    await until(lambda: world.github.calls)
+    world.github.always.clear()
+    await world.shows(1)
+
+    assert world.github.calls[1].at >= _EPOCH
+
+
+async def test_waits_longer_after_each_bare_limit(world: World) -> None:
+    world.github.faults["POST comments"] += [Fault(429)] * 3
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+
+    times = [call.at for call in world.github.of("POST", "42/comments")]
+    first, second, third = (later - earlier for earlier, later in pairwise(times))
+    assert first >= 60
+    assert second >= 120
+    assert third >= 240
+
+
+async def test_backs_off_from_an_issue_in_trouble_and_serves_the_others(world: World) -> None:
+    world.github.faults["GET comments"] += [Fault(500)] * 4
+    await world.start()
+    await world.ask()
+    await until(lambda: world.github.count("GET", "42/comments") >= 1)
+    await world.ask(43)
+    await until(lambda: world.github.bodies(42) and world.github.bodies(43))
+
+    times = [call.at for call in world.github.of("GET", "42/comments")]
+    assert times[-1] - times[0] >= 1.0
+
+
+@pytest.mark.parametrize("status", [403, 404, 410, 422, 301])
+async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, status: int) -> None:
+    with capture_logs() as logs:
+        world.github.faults["POST comments"].append(Fault(status))
+        await world.start()
+        record = await world.ask()
+        await until(lambda: world.github.count("POST", "42/comments") == 1)
+        await world.quiet()
+        world.sync.record_changed(summarize(record))
+        await world.quiet()
+        assert world.github.count("POST", "42/comments") == 1
+        await world.answer(record)
+        await world.shows(2)
+
+    told = [each for each in logs if each.get("issue") == 42 and each["log_level"] == "error"]
+    assert len(told) == 1
+    assert f"HTTP {status}" in told[0]["reason"]
+
+
+async def test_of_an_issue_that_is_not_there_says_so_once(world: World) -> None:
+    world.github.missing.add(42)
+    with capture_logs() as logs:
+        await world.start()
+        await world.escalate(await world.ask())
+        await world.quiet()
+        await world.ask(question="Another?")
+        await world.quiet()
+
+    assert len([each for each in logs if each.get("issue") == 42]) == 1
+
+
+async def test_with_a_bad_token_asks_seldom(world: World) -> None:
+    """As seldom for many issues as for one: GitHub would say the same of each."""
+    for number in range(42, 62):
+        await world.ask(number)
+    await world.start(token="wrong")
+    await until(lambda: len(world.github.calls) >= 8)
+    waits = [after.at - before.at for before, after in pairwise(world.github.calls)]
+    assert min(waits) >= 1.0
+    assert max(waits) > 30.0
+    assert world.github.comments == {}
+
+
+async def test_where_nothing_listens_waits_and_goes_on(world: World, github: Github) -> None:
+    address, github.address = github.address, "http://127.0.0.1:9"
+    with capture_logs() as logs:
+        await world.start()
+        await world.ask()
+        await until(lambda: sum("connect" in str(each.get("reason")) for each in logs) >= 3)
+    await world.kill()
+    github.address = address
+    await world.start()
+    await world.shows(1)
+
+    assert world.clock.now().timestamp() > _EPOCH - 600
+
+
+async def test_looks_through_a_ledger_beside_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger may have thousands of records: clicks do not wait until they are compared."""
+    where: set[str] = set()
+
+    def noted(name: str) -> None:
+        work = getattr(sync, name)
+
+        def done(*arguments: object) -> object:
+            where.add(f"{name} {'on' if threading.current_thread() is threading.main_thread() else 'off'}")
+            return work(*arguments)
+
+        monkeypatch.setattr(sync, name, done)
+
+    noted("parse")
+    noted("planned")
+    noted("_digest")
+    await world.start()
+    await world.ask()
+    await world.shows(1)
+    assert where == {"parse off", "planned off", "_digest off"}
+
+
+async def test_whose_token_is_refused_asks_seldom_and_goes_on_when_it_is_taken(world: World) -> None:
+    """It is not asked for each of many issues, of which GitHub would say the same."""
+    world.github.faults["GET user"] += [Fault(401)] * 5
+    for number in range(43, 63):
+        await world.ask(number)
+    started = world.clock.now()
+    await world.start()
+    await until(lambda: world.github.count("GET", "user") == 6)
+    assert (world.clock.now() - started).total_seconds() > 10
+    await world.quiet()
+    assert all(len(world.github.bodies(number)) == 1 for number in range(43, 63))
