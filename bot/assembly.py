@@ -10,14 +10,12 @@ from functools import partial
 
 from bot.audience import Group
 from bot.binding import Binding
-from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish
+from bot.counting import CountedGateway, CountedOutside, counted_publish
 from bot.delivery.delivery import Delivery
 from bot.delivery.homes import HomeGateway, Homes
-from bot.delivery.inbox import SqliteInbox
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.nudges import Nudges
 from bot.delivery.pageplaces import PagePlaces
-from bot.delivery.pushed import SqlitePushed
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.delivery.store import Store
@@ -37,12 +35,11 @@ from bot.paging.engine import Paging
 from bot.paging.outside import Outside
 from bot.paging.roster import Roster
 from bot.paging.targets import Targets
-from bot.ports import Incoming
-from bot.producers.config import ProducerConfig
-from bot.producers.hub import Producers
+from bot.producers.inbox import Inbox, Incoming, Trouble
+from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
 from bot.retention.upkeep import Keeping
-from bot.settings import ProducerSettings, Settings
+from bot.settings import Settings
 from bot.slack.door import SlackDoor
 from bot.slack.gate import Gate
 from bot.slack.unread import PATIENCE
@@ -68,10 +65,10 @@ class Assembly(Foundation):
     ) -> None:
         super().__init__(settings, store, clock, rng, ledgers_expected=ledgers_expected)
         self._build_paging()
+        self._build_producers(rng)
         self._build_delivery(rng)
         self._build_home()
         self._build_intake()
-        self._build_producers(rng)
         self._build_door(rng)
         self.keeping = Keeping(
             ledger=self.ledger,
@@ -127,6 +124,7 @@ class Assembly(Foundation):
     def _build_delivery(self, rng: random.Random) -> None:
         settings, clock = self.settings, self.clock
         self.replies = ReplyDelivery(
+            producers=self.producers,
             router=self.router,
             ledger=self.ledger,
             store=self.store,
@@ -213,29 +211,28 @@ class Assembly(Foundation):
             notifier=self.notifier,
         )
         self.intake = Intake(
-            inbox=SqliteInbox(self.store),
+            inbox=self.inbox,
             router=self.router,
             scopes=self.scopes,
             index=self.index,
             notifier=self.notifier,
             replies_settled=self.replies.settled,
             clock=self.clock,
-            passed=self._heard,
             trouble=self.ledger_trouble,
         )
 
     def _build_producers(self, rng: random.Random) -> None:
+        self.inbox = Inbox(self.store, on_put=self._heard)
         self.producers = Producers(
-            [self._producer(each) for each in self.settings.producers],
-            inbox=self.intake,
+            self.settings.producers,
+            token_of=self.settings.producer_token,
+            inbox=self.inbox,
+            store=self.store,
             clock=self.clock,
             rng=rng,
-            tell_trouble=self.notifier.trouble,
-            on_connected=self.replies.connected,
-            pushed=SqlitePushed(self.store),
+            tell_trouble=self._critical_not_taken_in,
+            telemetry=self.telemetry,
         )
-        self.intake.use_clocks(self.producers)
-        self.replies.use(CountedReplies(self.producers, self.telemetry))
 
     def _build_door(self, rng: random.Random) -> None:
         self.door = SlackDoor(
@@ -330,6 +327,9 @@ class Assembly(Foundation):
         await self.answers.restore(self.ledger)
         self.home.touch()
 
+    async def _critical_not_taken_in(self, trouble: Trouble) -> None:
+        await self.notifier.trouble(trouble)
+
     async def _not_ours(self, clarification: str) -> None:
         await self.watch.adopt(clarification)
 
@@ -355,13 +355,3 @@ class Assembly(Foundation):
     def _group_of(self, clarification: str) -> Group | None:
         summary = self._summary_of(clarification)
         return None if summary is None else self.rollups.group(summary)
-
-    def _producer(self, producer: ProducerSettings) -> ProducerConfig:
-        secret = self.settings.producer_token(producer)
-        return ProducerConfig(
-            name=producer.name,
-            url=producer.url,
-            token=secret.get_secret_value() if secret else None,
-            dialect=producer.dialect,
-            agents=producer.agents,
-        )

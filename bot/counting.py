@@ -8,7 +8,6 @@ from typing import Any
 
 from bot.errors import PagerError
 from bot.paging.ports import Outside
-from bot.ports import Replies, Reply, ReplyOutcome
 from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
 
@@ -60,19 +59,6 @@ class CountedGateway(Gateway):
 
     def _counted(self, kind: str, outcome: Outcome) -> Outcome:
         self._telemetry.delivered(kind, _word(outcome))
-        return outcome
-
-
-class CountedReplies:
-    """Implements `bot.ports.Replies`."""
-
-    def __init__(self, inner: Replies, telemetry: Telemetry) -> None:
-        self._inner = inner
-        self._telemetry = telemetry
-
-    async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
-        outcome = await self._inner.send(producer, reply)
-        self._telemetry.delivered("reply", _word(outcome))
         return outcome
 
 

@@ -1,21 +1,19 @@
-"""From producers' events to decisions: takes in durably, works off in order, session by session."""
+"""From producers' events to decisions: works the inbox off in order, session by session."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
 from typing import Protocol
 
 import structlog
 
 from bot.asking import Scopes, ask, between_agents, runs, within
-from bot.delivery.inbox import Item, SqliteInbox
 from bot.errors import StorageUnavailable
 from bot.notifier import Notifier
-from bot.ports import Arrived, Incoming
+from bot.producers.inbox import Inbox, Item
 from core import aaep
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
@@ -30,10 +28,6 @@ _AT_A_TIME = 20  # events of one session that are noted together
 _AT_ONCE = 32  # sessions worked off side by side
 
 
-class Clocks(Protocol):
-    def sent_at(self, incoming: Incoming) -> datetime: ...
-
-
 class Unrecorded(Protocol):
     """Told of what cannot be recorded for now, and of what was."""
 
@@ -42,22 +36,20 @@ class Unrecorded(Protocol):
 
 
 class Intake:
-    """Implements `bot.ports.Inbox` for the producers; `run` works off what was taken in."""
+    """Works off what is in the inbox."""
 
     def __init__(
         self,
         *,
-        inbox: SqliteInbox,
+        inbox: Inbox,
         router: Router,
         scopes: Scopes,
         index: Index,
         notifier: Notifier,
         replies_settled: Callable[[list[str], float], Awaitable[None]],
         clock: Clock,
-        passed: Callable[[Sequence[Incoming]], None],
         trouble: Unrecorded,
     ) -> None:
-        """`passed` is told what came, durable or not: a trigger of the monitor, and news of who is at work."""
         self._inbox = inbox
         self._router = router
         self._scopes = scopes
@@ -65,10 +57,7 @@ class Intake:
         self._notifier = notifier
         self._replies_settled = replies_settled
         self._clock = clock
-        self._passed = passed
         self._trouble = trouble
-        self._clocks: Clocks | None = None
-        self._came = asyncio.Event()
         self._idle = asyncio.Event()
         self._looking = False
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -77,58 +66,20 @@ class Intake:
         self._done: list[int] = []
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def use_clocks(self, clocks: Clocks) -> None:
-        """The producers' clock offsets; they are known only once the producers exist."""
-        self._clocks = clocks
-
-    async def put(self, *incoming: Incoming) -> Sequence[Arrived]:
-        """See `bot.ports.Inbox`."""
-        self._passed(incoming)
-        arrived = await self._inbox.put_all([(each, *self._timing(each)) for each in incoming])
-        if "new" in arrived:
-            self._came.set()
-            self._idle.clear()
-        for each, how in zip(incoming, arrived, strict=True):
-            if how != "new":
-                _log.info(how, producer=each.producer, event_id=each.event.event_id)
-        return arrived
-
-    async def subscription(self, producer: str) -> str | None:
-        return await self._inbox.subscription(producer)
-
-    async def keep_subscription(self, producer: str, text: str | None) -> None:
-        await self._inbox.keep_subscription(producer, text)
-
-    async def cursor(self, producer: str) -> str | None:
-        return await self._inbox.cursor(producer)
-
-    async def reserve_above(self, issue: int) -> None:
-        """Ledgers up to `issue` exist: questions that name no issue get numbers above."""
-        await self._inbox.reserve_above(issue)
-
-    async def last_issue(self) -> int:
-        """The number that a question without an issue got last; 0: none did."""
-        return await self._inbox.last_issue()
-
-    async def marks_answers(self) -> bool:
-        """Whether a release that marks our own answers used this storage before."""
-        return await self._inbox.marks_answers()
-
-    async def note_marks_answers(self) -> None:
-        await self._inbox.note_marks_answers()
-
     async def drained(self) -> None:
         """Returns when everything that was taken in is worked off."""
-        await self._idle.wait()
+        while self._is_busy():
+            self._idle.clear()
+            await self._idle.wait()
 
     async def run(self) -> None:
         """Work off the inbox until cancelled."""
         last = 0
-        self._came.set()
+        self._inbox.news.set()
         while True:
-            await self._came.wait()
+            await self._inbox.news.wait()
             self._looking = True
-            self._came.clear()
+            self._inbox.news.clear()
             while items := await self._waiting(last):
                 last = items[-1].id
                 for item in items:
@@ -148,17 +99,6 @@ class Intake:
             except StorageUnavailable as error:
                 _log.warning("the inbox has to wait", reason=str(error))
                 await self._clock.sleep(_RETRY)
-
-    def _timing(self, incoming: Incoming) -> tuple[datetime, datetime | None]:
-        """When the event was sent, and when its question expires, both on our clock."""
-        question = incoming.event.question
-        at = self._clocks.sent_at(incoming) if self._clocks else incoming.event.timestamp
-        if question is None or question.timeout_seconds is None:
-            return at, None
-        try:
-            return at, at + timedelta(seconds=question.timeout_seconds)
-        except OverflowError:  # a timestamp at the end of time
-            return at, datetime.max.replace(tzinfo=UTC)
 
     def _queue(self, item: Item) -> None:
         """Events of one session keep their order; sessions do not wait for each other."""
@@ -184,8 +124,11 @@ class Intake:
         self._note_idle()
 
     def _note_idle(self) -> None:
-        if not (self._sessions or self._looking or self._came.is_set()):
+        if not self._is_busy():
             self._idle.set()
+
+    def _is_busy(self) -> bool:
+        return bool(self._sessions) or self._looking or self._inbox.news.is_set()
 
     async def _note_done(self, ids: list[int]) -> None:
         """One note for all that waited together: killed before it, they are worked off again, which changes nothing."""

@@ -14,13 +14,13 @@ from typing import Any
 import structlog
 
 from bot.delivery.delivery import Delivery
-from bot.delivery.inbox import Item
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.pages import Page
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.notices import agent_of
 from bot.paging.engine import Paging
+from bot.producers.inbox import Item
 from bot.render import Message, Renderer
 from bot.settings.model import Settings
 from core.aaep import Event

@@ -110,7 +110,7 @@ class Bot(Assembly):
         self._http = await self._listen()
         if self.webhooks is not None:
             await self.webhooks.restore()
-        found = await asyncio.to_thread(scan, self.ledger, await self.intake.last_issue())
+        found = await asyncio.to_thread(scan, self.ledger, await self.inbox.last_issue())
         for summary in found.summaries:
             self.index.put(summary)
             self.watchman.note(summary)
@@ -123,7 +123,7 @@ class Bot(Assembly):
             settings=self.settings,
         )
         await self.door.expect()
-        await self.intake.reserve_above(found.highest_issue)
+        await self.inbox.reserve_above(found.highest_issue)
         await self._trust_earlier(found.summaries)
         self.delivery.hold(pages=True)
         await self.delivery.restore()
@@ -162,7 +162,7 @@ class Bot(Assembly):
 
     async def _trust_earlier(self, summaries: Sequence[Summary]) -> None:
         """Answers on their way that an earlier release wrote carry no mark: once, they count as they stand."""
-        if await self.intake.marks_answers():
+        if await self.inbox.marks_answers():
             return
         for summary in summaries:
             if not summary.is_open:
@@ -172,7 +172,7 @@ class Bot(Assembly):
                     _log.warning(
                         "an answer of an earlier release is not trusted", id=summary.id, reason=str(error)
                     )
-        await self.intake.note_marks_answers()
+        await self.inbox.note_marks_answers()
 
     async def until(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set.

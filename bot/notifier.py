@@ -13,13 +13,12 @@ import structlog
 
 from bot import inert
 from bot.delivery.delivery import Delivery
-from bot.delivery.inbox import Item
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.pages import Page
 from bot.handoff import handoff_body, handoff_of, handoff_title
 from bot.locale import hinted
 from bot.notices import agent_of
-from bot.ports import Trouble
+from bot.producers.inbox import Item, Trouble
 from bot.render import Message, Renderer
 from bot.settings.model import Settings
 from bot.toollines import ToolLine

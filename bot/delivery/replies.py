@@ -14,7 +14,8 @@ import structlog
 from bot.delivery.reply_policy import Settle, after_try
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.ports import Replies, Reply, ReplyOutcome, TryAgain
+from bot.producers.client import Reply, ReplyOutcome, TryAgain
+from bot.producers.producers import Producers
 from core.clarification import Aaep, Clarification, parse_id
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
@@ -48,6 +49,7 @@ class ReplyDelivery:
     def __init__(
         self,
         *,
+        producers: Producers,
         router: Router,
         ledger: FileLedger,
         store: Store,
@@ -57,7 +59,7 @@ class ReplyDelivery:
         on_foreign: OnForeign,
         on_blocked: OnBlocked,
     ) -> None:
-        self._replies: Replies | None = None
+        self._producers = producers
         self._router = router
         self._ledger = ledger
         self._store = store
@@ -71,13 +73,8 @@ class ReplyDelivery:
         self._again: set[str] = set()
         self._fresh: dict[str, Clarification] = {}
         self._tried: set[tuple[str, str | None]] = set()
-        self._wake: dict[str, asyncio.Event] = {}
         self._closing = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def use(self, replies: Replies) -> None:
-        """How replies reach the producers, which exist only after what they tell has somewhere to go."""
-        self._replies = replies
 
     def put(self, clarification: str, answered: Clarification | None = None) -> None:
         """Have the reply of a clarification sent, if it is not settled. `answered`: as it was written just now."""
@@ -89,11 +86,6 @@ class ReplyDelivery:
         task = asyncio.create_task(self._settle(clarification), name=f"reply {clarification}")
         self._tasks[clarification] = task
         task.add_done_callback(lambda done: self._ended(clarification, done))
-
-    def connected(self, producer: str) -> None:
-        """A producer is there again: do not wait out the backoff."""
-        self._wake.setdefault(producer, asyncio.Event()).set()
-        self._wake[producer] = asyncio.Event()
 
     async def settled(self, clarifications: list[str], patience: float) -> None:
         """Returns when the replies of these are settled, after `patience` seconds at the latest."""
@@ -147,11 +139,7 @@ class ReplyDelivery:
         # The first try of all need not be noted: "sending" without a note says, after a kill, that it may have been made.
         attempts, uncertain = (1, False) if fresh else await self._begin(clarification, asked.reply_token)
         reply = _reply(asked)
-        outcome = (
-            await self._replies.send(asked.producer, reply)
-            if self._replies
-            else TryAgain("not started", may_have_arrived=False)
-        )
+        outcome = await self._producers.send(asked.producer, reply)
         certain = isinstance(outcome, TryAgain) and not outcome.may_have_arrived
         step = after_try(
             outcome,
@@ -259,7 +247,7 @@ class ReplyDelivery:
     async def _pause(self, seconds: float, producer: str | None) -> None:
         """Wait, but not when the producer comes back before."""
         sleep = asyncio.ensure_future(self._clock.sleep(seconds))
-        back = asyncio.ensure_future(self._wake.setdefault(producer or "", asyncio.Event()).wait())
+        back = asyncio.ensure_future(self._producers.connected(producer or ""))
         closing = asyncio.ensure_future(self._closing.wait())
         waits = {sleep, back, closing}
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from bot.ports import Accepted, Refused, ReplyOutcome
+from bot.producers.client import Accepted, Refused, ReplyOutcome
 from core.clarification import ReplyState
 from core.clock import backoff
 

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import httpx
 
 from bot.http import Answer, clean, retry_after
-from bot.producers.config import Dialect
 
 AAEP_VERSION = "1.0.0"
 SUBSCRIBER_ID = "clarify-bot"
+Dialect = Literal["auto", "standard", "minimal", "push"]
 Spoken = Literal["standard", "minimal"]
 _CAPABILITIES: Mapping[str, Any] = {
     "max_events_per_second": 1000,

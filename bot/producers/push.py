@@ -1,42 +1,213 @@
-"""One producer that pushes: it posts its events to us, and reads our replies from a stream of ours."""
+"""Producers that push: they post their events to us, and read our replies from a stream of ours.
+
+Source: AAEP specification chapter 5 for the handshake, whose parts are the other way round here: the agent asks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import random
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any
 
 import structlog
 
-from bot.errors import StorageError
+from bot.delivery.store import Store
+from bot.errors import ClarifyBotError, StorageError
 from bot.http import json_body
-from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
-from bot.producers import pushing
-from bot.producers.backlog import Arrival
-from bot.producers.intake import Intake
-from bot.producers.pushing import (
-    Broken,
-    KeptReply,
-    NoSuchSubscription,
-    NotTaken,
-    Place,
-    PushedReplies,
-    Taken,
-    TooManyReaders,
-)
-from bot.producers.replies import reply_message
-from bot.producers.stream import Frame, Oversize
-from core.aaep import IGNORED_TYPES, Event, NotAnEvent
+from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain, reply_message
+from bot.producers.dialects import AAEP_VERSION
+from bot.producers.inbox import Arrival, Arrived, Receiver
+from bot.producers.sse import Frame, Oversize
+from core.aaep import CLARIFICATION, CRITICAL_TYPES, IGNORED_TYPES, KNOWN_TYPES, Event, NotAnEvent
 from core.clock import Clock
 
 HEARD_LATELY = timedelta(minutes=5)
 MOST_READERS = 32
 _HAD = frozenset({"written", "confirmed"})
 _PATIENCE = 5.0  # seconds that a reader has to take a reply
+_KEEP = timedelta(days=1)  # what is over stays so long, in case that a reader resumes before it
+_AT_ONCE = 100
+_OURS = ("supports_confirmation_reply", "supports_clarification_reply")
+_LEVELS = (1, 2, 3)
+_LONGEST_TYPE = 80
+_NEAR = 0.8  # of difflib's ratio
+_FIELDS = {
+    "multiple_choice without choices": "choices",
+    "a choice has neither value nor label": "choices",
+    "neither accept nor reject is allowed": "allowed_replies",
+    "not UTF-8": None,
+}
+
+
+USED: Mapping[Arrived, tuple[str, str]] = {
+    "event_id used": ("event_id", "This event_id came with another event before; expected one of its own."),
+    "reply_token used": (
+        "reply_token",
+        "This reply_token came with another question before; expected one of its own.",
+    ),
+}
 log = structlog.get_logger(__name__)
+
+
+class NotTaken(ClarifyBotError):
+    """What a producer sent is not taken in; `field` is at fault, where one is. Never holds what was sent."""
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        self.field = field
+        super().__init__(message)
+
+
+class Broken(NotTaken):
+    """An event that its producer has to mend: shown as it is, nobody could answer it, or it would be another one."""
+
+
+class NoSuchSubscription(NotTaken):
+    """A message is about a subscription that there is not."""
+
+
+class TooManyReaders(ClarifyBotError):
+    """Too many read the replies of this producer already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A producer's stream: `epoch` begins the ids of its frames; `subscription` is in its replies."""
+
+    epoch: str
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReply:
+    """One reply in the stream. `state`: "waiting", "begun" (may have arrived), "written" or "confirmed"."""
+
+    id: int
+    body: str = field(repr=False)
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An event that is in the inbox; `problems`: what breaks its schema, in words without contents. `duplicate`: it was
+    there before.
+    """
+
+    event_id: str
+    problems: tuple[str, ...]
+    duplicate: bool = False
+
+
+class PushedReplies:
+    """The tables of replies to producers that push: kept before they are sent, so that a reader can ask for them again.
+
+    Every method raises StorageUnavailable if it cannot be done.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def place(self, producer: str, fresh: Place) -> Place:
+        """A producer's stream and subscription: `fresh` the first time."""
+
+        def work(db: sqlite3.Connection) -> Place:
+            db.execute(
+                "insert into pushing values (?, ?, ?) on conflict do nothing",
+                (producer, fresh.epoch, fresh.subscription),
+            )
+            row = db.execute("select * from pushing where producer = ?", (producer,)).fetchone()
+            return Place(row["epoch"], row["subscription"])
+
+        return await self._store.write(work)
+
+    async def subscribe(self, producer: str, subscription: str) -> None:
+        """The id that its next replies carry; after `place`."""
+        await self._store.execute(
+            "update pushing set subscription = ? where producer = ?", subscription, producer
+        )
+
+    async def keep(
+        self, producer: str, reply: Reply, digest: str, body: str, now: datetime
+    ) -> tuple[int, str]:
+        """Keep a reply, once; its id, and how far it got: "waiting", "begun", "written" or "confirmed"."""
+
+        def work(db: sqlite3.Connection) -> tuple[int, str]:
+            _forget_old(db, producer, now)
+            db.execute(
+                """insert into pushed_replies (producer, token, digest, body, session_id, expires_at)
+                   select ?, ?, ?, ?, max(session_id), max(expires_at) from (
+                     select session_id, expires_at from inbox where producer = ? and token = ? order by id desc limit 1)
+                   where true on conflict do nothing""",
+                (producer, reply.reply_token, digest, body, producer, reply.reply_token),
+            )
+            row = db.execute(
+                "select id, state from pushed_replies where producer = ? and token = ? and digest = ?",
+                (producer, reply.reply_token, digest),
+            ).fetchone()
+            return row["id"], row["state"]
+
+        return await self._store.write(work)
+
+    async def after(
+        self, producer: str, position: int, now: datetime, *, resumed: bool
+    ) -> Sequence[KeptReply]:
+        """The next replies with ids above `position` whose questions have not run out, at most 100.
+
+        `resumed`: the reader said where it was, so what is confirmed by another reader is not left out.
+        """
+        rows = await self._store.read(
+            """select id, body, state from pushed_replies where producer = ? and id > ?
+               and (expires_at is null or expires_at > ?) and (? or state <> 'confirmed') order by id limit ?""",
+            producer,
+            position,
+            now.timestamp(),
+            resumed,
+            _AT_ONCE,
+        )
+        return [KeptReply(row["id"], row["body"], row["state"]) for row in rows]
+
+    async def begin(self, ids: Sequence[int]) -> None:
+        """These are about to be written to a reader: killed now, they may have arrived."""
+        await self._note(
+            "update pushed_replies set state = 'begun' where id = ? and state = 'waiting'",
+            [(each,) for each in ids],
+        )
+
+    async def wrote(self, ids: Sequence[int], now: datetime) -> None:
+        """A reader had these."""
+        await self._note(
+            """update pushed_replies set state = 'written', written_at = ? where id = ?
+               and state in ('waiting', 'begun')""",
+            [(now.timestamp(), each) for each in ids],
+        )
+
+    async def had(self, producer: str, position: int, now: datetime) -> None:
+        """A reader says that it has all up to `position`."""
+        await self._note(
+            """update pushed_replies set state = 'confirmed', written_at = coalesce(written_at, ?)
+               where producer = ? and id <= ? and state in ('begun', 'written')""",
+            [(now.timestamp(), producer, position)],
+        )
+
+    async def went_on(self, producer: str, event_id: str, session_id: str, sent: datetime) -> None:
+        """A session sent an event at `sent`: it goes on with what it was told before.
+
+        Not so one that came before, too: an agent that begins anew says again what it said.
+        """
+        condition = """producer = ? and session_id = ? and state = 'written' and written_at < min(?,
+            (select received_at from inbox where producer = ? and event_id = ?))"""
+        values = (producer, session_id, sent.timestamp(), producer, event_id)
+        if await self._store.read(f"select 1 from pushed_replies where {condition} limit 1", *values):  # noqa: S608 - a constant
+            await self._note(f"update pushed_replies set state = 'confirmed' where {condition}", [values])  # noqa: S608
+
+    async def _note(self, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
+        await self._store.write(lambda db: db.executemany(sql, rows).rowcount)
 
 
 class Push:
@@ -45,18 +216,18 @@ class Push:
     def __init__(
         self,
         producer: str,
-        intake: Intake,
+        receiver: Receiver,
         *,
         kept: PushedReplies,
         clock: Clock,
         rng: random.Random,
         on_connected: Callable[[str], None],
     ) -> None:
-        """`intake` must not wait for its storage. `on_connected(producer)` is told of every reader."""
+        """`receiver` must not wait for its storage. `on_connected(producer)` is told of every reader."""
         self.producer = producer
         self.since: datetime | None = None
         self.last_heard: datetime | None = None
-        self._intake = intake
+        self._receiver = receiver
         self._kept = kept
         self._clock = clock
         self._rng = rng
@@ -71,6 +242,18 @@ class Push:
         lately = self.last_heard is not None and self._clock.now() - self.last_heard <= HEARD_LATELY
         return bool(self._readers) or lately
 
+    def status(self) -> dict[str, Any]:
+        return {
+            "connected": self.connected,
+            "dialect": "push",
+            "since": self.since,
+            "last_error": None,
+            "last_heard": self.last_heard,
+            "offset_seconds": self._receiver.offset.offset.total_seconds(),
+            "backlog": 0,
+            **asdict(self._receiver.counters),
+        }
+
     async def take(self, body: bytes) -> Taken | Mapping[str, Any] | None:
         """Deal with one message: an event (once it is in the inbox), or one of the handshake (what answers it).
 
@@ -80,12 +263,12 @@ class Push:
         """
         self.last_heard = self._clock.now()
         text, replaced = _text(body)
-        message = pushing.handshake_message(text)
+        message = handshake_message(text)
         if message is not None:
             return await self._handshake(message)
         try:
-            event, arrived = await self._intake.take_one(
-                Frame(text, None, len(body), 0, replaced), pushing.check_event
+            event, arrived = await self._receiver.take_one(
+                Frame(text, None, len(body), 0, replaced), check_event
             )
         except NotAnEvent as error:
             field = "type" if text.lstrip().startswith("{") else None
@@ -93,8 +276,8 @@ class Push:
         except (ValueError, RecursionError) as error:
             why = "It is nested too deeply." if isinstance(error, RecursionError) else "It is not JSON."
             raise NotTaken(why) from None
-        if arrived in pushing.USED:
-            field, why = pushing.USED[arrived]
+        if arrived in USED:
+            field, why = USED[arrived]
             raise Broken(why, field)
         await self._note_progress(event)
         return Taken(event.event_id, event.problems, duplicate=arrived == "duplicate")
@@ -106,7 +289,9 @@ class Push:
             StorageError: nobody could be told now.
         """
         self.last_heard = self._clock.now()
-        await self._intake.take(Arrival(Oversize(head, 0), self.last_heard, self._clock.steady(), live=False))
+        await self._receiver.take(
+            Arrival(Oversize(head, 0), self.last_heard, self._clock.steady(), live=False)
+        )
 
     async def send(self, reply: Reply) -> ReplyOutcome:
         """One try: kept first, then given to whoever reads. Never raises for what the network or the storage does."""
@@ -134,7 +319,7 @@ class Push:
             raise TooManyReaders
         self.last_heard = now = self._clock.now()
         place = await self._known_place()
-        position = pushing.position_in(last_event_id, place.epoch)
+        position = position_in(last_event_id, place.epoch)
         if position is not None:
             await self._kept.had(self.producer, position, now)
         reader = Reader(self, place.epoch, position)
@@ -214,12 +399,12 @@ class Push:
         return None
 
     async def _subscribe(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = pushing.checked_request(message)
-        if not pushing.speaks_our_version(message):
-            return pushing.rejected("This subscriber speaks AAEP 1.x.")
+        asked = checked_request(message)
+        if not speaks_our_version(message):
+            return rejected("This subscriber speaks AAEP 1.x.")
         subscription = self._new_subscription()
         await self._use_subscription(subscription)
-        return pushing.accepted(self.producer, subscription, asked)
+        return accepted(self.producer, subscription, asked)
 
     async def _use_subscription(self, subscription: str) -> None:
         place = await self._known_place()
@@ -255,7 +440,7 @@ class Reader:
         """
         self.more.clear()
         self._read = await self._push.read(self._position, resumed=self._resumed)
-        return b"".join(pushing.frame(reply, self._epoch) for reply in self._read)
+        return b"".join(frame(reply, self._epoch) for reply in self._read)
 
     async def wrote(self) -> None:
         """What `next` gave was written to the connection.
@@ -278,3 +463,113 @@ def _text(body: bytes) -> tuple[str, bool]:
         return body.decode("utf-8-sig"), False
     except UnicodeDecodeError:
         return body.decode("utf-8", "replace"), True
+
+
+def handshake_message(text: str) -> Mapping[str, Any] | None:
+    """The message of a handshake or a reply that `text` is; None: an event, or not even that."""
+    if '"subscription.' not in text and '.reply"' not in text:
+        return None
+    try:
+        message: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    kind = message.get("type") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(kind, str):
+        return None
+    return message if kind.startswith("subscription.") or kind.endswith(".reply") else None
+
+
+def check_event(event: Event) -> None:
+    """Does nothing for an event that people can be shown as its producer means it. On a stream, where nobody can be told,
+    such an event is shown as far as it can be read.
+
+    Raises:
+        Broken: a critical event that breaks its schema, or one that asks and has a type that nobody knows.
+    """
+    if event.type not in KNOWN_TYPES and (meant := _type_meant(event)) is not None:
+        raise Broken(f"No event has this type; expected {meant}, for example.", "type")
+    if event.critical and event.problems:
+        raise Broken(
+            f"The event breaks its schema: {'; '.join(event.problems)}.", _field_of(event.problems[0])
+        )
+
+
+def _type_meant(event: Event) -> str | None:
+    """The type that an unknown one may be a misspelling of; None: it is an extension, or of a later version."""
+    prefix, _, name = event.type[:_LONGEST_TYPE].casefold().rpartition(":")
+    if prefix in {"", "aaep"}:
+        near = get_close_matches(name, sorted(CRITICAL_TYPES), 1, _NEAR)
+        if near or "awaiting" in name:
+            return near[0] if near else CLARIFICATION
+    return CLARIFICATION if "reply_token" in event.raw else None
+
+
+def _field_of(problem: str) -> str | None:
+    """The field that a problem of `core.aaep` is about: most begin with it."""
+    return _FIELDS[problem] if problem in _FIELDS else problem.partition(" ")[0]
+
+
+def checked_request(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The capabilities that a `subscription.request` asks for.
+
+    Raises:
+        NotTaken: it is none.
+    """
+    subscriber = message.get("subscriber_id")
+    if not isinstance(subscriber, str) or not 0 < len(subscriber) <= 256:
+        raise NotTaken("expected a string of 1 to 256 characters", "subscriber_id")
+    if not isinstance(message.get("aaep_version"), str):
+        raise NotTaken(f'expected a version such as "{AAEP_VERSION}"', "aaep_version")
+    capabilities = message.get("capabilities")
+    if not isinstance(capabilities, dict):
+        raise NotTaken("expected an object, which may be empty", "capabilities")
+    return capabilities
+
+
+def speaks_our_version(message: Mapping[str, Any]) -> bool:
+    return str(message.get("aaep_version")).partition(".")[0] == AAEP_VERSION.partition(".")[0]
+
+
+def rejected(reason: str) -> dict[str, Any]:
+    """A `subscription.rejected` for a version that we do not speak."""
+    return {
+        "type": "subscription.rejected",
+        "reason_code": "version_unsupported",
+        "reason_message": reason,
+    }
+
+
+def accepted(producer: str, subscription: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A `subscription.accepted`: of what was asked, what means something to us, and never more of it (§5.4.4)."""
+    honoured: dict[str, Any] = {name: asked[name] is True for name in _OURS if name in asked}
+    levels = asked.get("supported_conformance_levels")
+    shared = [level for level in _LEVELS if isinstance(levels, list) and level in levels]
+    if shared:
+        honoured["supported_conformance_levels"] = shared
+    return {
+        "type": "subscription.accepted",
+        "subscription_id": subscription,
+        "aaep_version": AAEP_VERSION,
+        "producer": {"agent_id": producer},
+        "honored_capabilities": honoured,
+    }
+
+
+def position_in(last_event_id: str | None, epoch: str) -> int | None:
+    """Where a reader says it was, if that is a place in this stream. Ids are `{epoch}.{number}`."""
+    before, dot, number = (last_event_id or "").partition(".")
+    known = before == epoch and dot and number.isascii() and number.isdecimal() and len(number) < 19
+    return int(number) if known else None
+
+
+def frame(reply: KeptReply, epoch: str) -> bytes:
+    """A reply as it goes into the stream: JSON has no line ends of its own."""
+    return f"id: {epoch}.{reply.id}\ndata: {reply.body}\n\n".encode()
+
+
+def _forget_old(db: sqlite3.Connection, producer: str, now: datetime) -> None:
+    db.execute(
+        """delete from pushed_replies where producer = ? and (state = 'confirmed' or expires_at < ?)
+           and coalesce(written_at, expires_at) < ?""",
+        (producer, now.timestamp(), (now - _KEEP).timestamp()),
+    )

@@ -1,12 +1,15 @@
-"""Keeps one producer's event stream open: connects, reads as fast as it can, and connects again."""
+"""One producer's event stream: connects, reads as fast as it can, has it stored, and connects again."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from importlib.metadata import version
+from itertools import islice
 from typing import Any, TypeVar
 
 import httpx
@@ -14,23 +17,83 @@ import structlog
 
 from bot.errors import StorageError
 from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_body, post, words
-from bot.ports import Inbox
 from bot.producers import dialects
-from bot.producers.backlog import Arrival, Backlog
-from bot.producers.burst import GAP, Burst
-from bot.producers.config import ProducerConfig
+from bot.producers.clocks import GAP, Burst
 from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
-from bot.producers.intake import Counters
-from bot.producers.stream import Frame, FrameReader, Oversize
+from bot.producers.inbox import Arrival, Inbox, Receiver
+from bot.producers.sse import Frame, FrameReader, Oversize
+from bot.settings import ProducerSettings
 from core.clock import Clock, backoff
 
 SILENCE = 45.0
+_MAX_ITEMS = 10_000
+_MAX_BYTES = 64 << 20
 _LASTED = 30.0
+_DRAIN = 5.0
+_CLOSE = 2.0
+_AT_ONCE = 100  # arrivals stored in one transaction
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _UNAUTHORIZED = 60.0
 _LONGEST_ASKED = 86400.0
 _T = TypeVar("_T")
 log = structlog.get_logger(__name__)
+
+
+class Backlog:
+    """What was read and is not stored yet: producers evict what is not read fast, critical events too.
+
+    A queue bounded by number and by bytes. Adding never waits: who adds waits for room afterwards.
+    """
+
+    def __init__(self, max_items: int = _MAX_ITEMS, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._items: deque[Arrival] = deque()
+        self._bytes = 0
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._none = asyncio.Event()
+        self._tell()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, arrival: Arrival) -> None:
+        """Append one: what came out of one read, so that a cancelled reader loses none of it."""
+        self._items.append(arrival)
+        self._bytes += arrival.size
+        self._tell()
+
+    async def room(self) -> None:
+        """Returns once the backlog is below its bounds; until then TCP holds the producer back."""
+        await self._room.wait()
+
+    async def first(self, most: int = 1) -> list[Arrival]:
+        """The oldest, at least one; they stay until `done`, so that each is always in the backlog or in the inbox."""
+        await self._some.wait()
+        return list(islice(self._items, most))
+
+    def done(self, count: int = 1) -> None:
+        """The oldest are dealt with."""
+        for _ in range(count):
+            self._bytes -= self._items.popleft().size
+        self._tell()
+
+    async def drained(self) -> None:
+        """Returns once all is dealt with."""
+        await self._none.wait()
+
+    def _tell(self) -> None:
+        full = len(self._items) >= self._max_items or self._bytes >= self._max_bytes
+        for event, holds in (
+            (self._some, bool(self._items)),
+            (self._none, not self._items),
+            (self._room, not full),
+        ):
+            if holds:
+                event.set()
+            else:
+                event.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,47 +107,58 @@ class Lost:
 
 
 class Subscriber:
-    """One producer's connection; `subscription` is the current one, kept for its replies while we reconnect."""
+    """One producer's stream: connects, reads, and has what was read stored, each by a task of its own.
+
+    `subscription` is the current one, kept for its replies while we reconnect.
+    """
 
     def __init__(
         self,
-        config: ProducerConfig,
+        configured: ProducerSettings,
         base: str,
         *,
-        client: httpx.AsyncClient,
-        backlog: Backlog,
+        http: httpx.AsyncClient,
+        receiver: Receiver,
         inbox: Inbox,
         clock: Clock,
         rng: random.Random,
-        counters: Counters,
         on_connected: Callable[[str], None],
-        version: str,
     ) -> None:
-        self.name = config.name
+        """`on_connected(producer)` is told of every stream that opens. `http` is closed with it."""
+        self.name = configured.name
         self.subscription: Subscription | None = None
         self.since: datetime | None = None
         self.last_error: str | None = None
         self.unauthorized = False  # our token was refused on the last try to connect
-        self._config = config
+        self._dialect = configured.dialect
         self._base = base
-        self._client = client
-        self._backlog = backlog
+        self._http = http
+        self._receiver = receiver
+        self._counters = receiver.counters
+        self._backlog = Backlog()
         self._inbox = inbox
         self._asked_memory = False
         self._clock = clock
         self._rng = rng
-        self._counters = counters
         self._on_connected = on_connected
-        self._version = version
+        self._tasks: list[asyncio.Task[None]] = []
         self._contacted = asyncio.Event()
         self._renew = asyncio.Event()
         self._last_frame = 0.0
         self._skimmed = 0
         self._signs = 0
         self._sse_retry: float | None = None
-        if config.dialect == "minimal":  # its replies need no connection
+        if self._dialect == "minimal":  # its replies need no connection
             self.subscription = self._minimal()
-        self._log = log.bind(producer=config.name)
+        self._log = log.bind(producer=self.name)
+
+    def start(self) -> list[asyncio.Task[None]]:
+        """The background tasks, started: the reader first, then what stores."""
+        self._tasks = [
+            asyncio.create_task(self._run(), name=f"producer {self.name}: read"),
+            asyncio.create_task(self._store(), name=f"producer {self.name}: store"),
+        ]
+        return self._tasks
 
     async def caught_up(self) -> None:
         """Returns once a connection failed, or is open, quiet for a moment, and all that came is stored."""
@@ -93,6 +167,50 @@ class Subscriber:
         while self.connected and (quiet := loop.time() - self._last_frame) < GAP:  # noqa: ASYNC110  nothing tells of quiet
             await asyncio.sleep(GAP - quiet)
         await self._backlog.drained()
+
+    async def stop(self, *, close: bool) -> None:
+        """Stops reading, stores what was read, closes the subscription if told so. Again: does nothing."""
+        if self._http.is_closed:
+            return
+        for task in self._tasks[:1]:
+            await _cancelled(task)
+        if self._tasks and not self._tasks[1].done():
+            try:
+                async with asyncio.timeout(_DRAIN):
+                    await self._backlog.drained()
+            except TimeoutError:
+                self._log.warning("stopped with events unstored", count=len(self._backlog))
+        for task in self._tasks[1:]:
+            await _cancelled(task)
+        if close:
+            await self._close()
+        await self._http.aclose()
+
+    async def _close(self) -> None:
+        subscription = self.subscription
+        if subscription is None or subscription.dialect != "standard":
+            return
+        try:
+            async with asyncio.timeout(_CLOSE):
+                body = json_body(dialects.subscription_close(subscription.id))
+                await post(self._http, subscription.replies, body)
+            await self._inbox.keep_subscription(self.name, None)
+        except NETWORK as error:
+            self._log.info("subscription not closed", reason=words(error))
+        except StorageError as error:
+            self._log.info("closed subscription not forgotten", reason=str(error))
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "connected": self.connected,
+            "dialect": self.subscription.dialect if self.subscription else self._dialect,
+            "since": self.since,
+            "last_error": self.last_error,
+            "last_heard": None,
+            "offset_seconds": self._receiver.offset.offset.total_seconds(),
+            "backlog": len(self._backlog),
+            **asdict(self._counters),
+        }
 
     @property
     def connected(self) -> bool:
@@ -103,7 +221,14 @@ class Subscriber:
         self.subscription = None
         self._renew.set()
 
-    async def run(self) -> None:
+    async def _store(self) -> None:
+        """Empties the backlog for ever."""
+        while True:
+            arrivals = await self._backlog.first(_AT_ONCE)
+            await self._receiver.take(*arrivals)
+            self._backlog.done(len(arrivals))
+
+    async def _run(self) -> None:
         """Connects and reads for ever; never raises for what the network does."""
         attempt = 0
         while True:
@@ -147,7 +272,7 @@ class Subscriber:
         """The subscription that we have, or had before a restart, where the producer keeps it for us."""
         if self.subscription is not None and self.subscription.dialect == "standard":
             return self.subscription
-        if self._asked_memory or self._config.dialect == "minimal":
+        if self._asked_memory or self._dialect == "minimal":
             return None
         text = await self._inbox.subscription(self.name)
         self._asked_memory = True
@@ -155,16 +280,16 @@ class Subscriber:
 
     async def _subscribe(self) -> Subscription | NoSubscription:
         """A new subscription, kept before its first event can come."""
-        if self._config.dialect == "minimal":
+        if self._dialect == "minimal":
             return self._minimal()
-        request = dialects.subscription_request(self._version)
+        request = dialects.subscription_request(version("clarify-bot"))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
                 url = dialects.address(self._base, "/aaep/v1/subscriptions")
-                answer = await post(self._client, url, json_body(request))
+                answer = await post(self._http, url, json_body(request))
         except NETWORK as error:
             return NoSubscription(words(error))
-        result = dialects.handshake_answer(answer, self._base, self._config.dialect, self._clock.now())
+        result = dialects.handshake_answer(answer, self._base, self._dialect, self._clock.now())
         if isinstance(result, NoHandshake):
             return self._minimal()
         if isinstance(result, Subscription):
@@ -178,13 +303,13 @@ class Subscriber:
         frames = FrameReader(self._skimmed)
         opened = asyncio.get_running_loop().time()
         try:
-            request = self._client.build_request(
+            request = self._http.build_request(
                 "GET",
                 subscription.events,
                 headers=await self._headers(subscription),
                 timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, read=None),
             )
-            response = await self._client.send(request, stream=True)
+            response = await self._http.send(request, stream=True)
             try:
                 refusal = dialects.stream_answer(response, self._clock.now())
                 if refusal is not None:
@@ -275,7 +400,7 @@ class Subscriber:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
                     url = dialects.address(self._base, "/healthz")
-                    async with self._client.stream("GET", url):
+                    async with self._http.stream("GET", url):
                         continue
             except NETWORK as error:
                 return Lost(f"is silent, and so is its /healthz: {words(error)}", useful=self.connected)
@@ -319,3 +444,8 @@ async def _first(*coroutines: Coroutine[Any, Any, _T]) -> _T:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bot.delivery.inbox import FIRST_RESERVED_ISSUE
 from bot.errors import BackupError
+from bot.producers.inbox import FIRST_RESERVED_ISSUE
 from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
 from core.clarification import US, Clarification
 from core.files import is_odd, make_folder, make_private, read_regular, replacing, sync_folder

@@ -19,7 +19,7 @@ from bot.delivery.store import Store
 from bot.errors import BackupError, StorageInUseError
 from bot.paging.model import Destination, FreshIncident
 from bot.paging.store import Batch, IncidentStore
-from bot.ports import Accepted
+from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup
 from bot.retention.restoring import restore

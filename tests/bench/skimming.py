@@ -7,14 +7,18 @@ import random
 import socket
 import sys
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import psutil
 from httpx_sse import EventSource
 
-from bot.ports import Arrived, Incoming, Trouble
-from bot.producers.config import ProducerConfig
-from bot.producers.hub import Producers
+from bot.delivery.store import Store
+from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
+from bot.producers.producers import Producers
+from bot.settings import ProducerSettings
+from bot.telemetry import Telemetry
 from core.clock import SystemClock
 from tests.bench.parties import Parties
 from tests.bench.stage import process
@@ -66,47 +70,44 @@ async def _bare(url: str, events: int) -> float:
     return time.perf_counter() - began
 
 
-class _Last:
+class _Last(Inbox):
     """An inbox that waits for the one event that is kept, the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self.came = asyncio.Event()
 
     async def put(self, *incoming: Incoming) -> list[Arrived]:
         self.came.set()
         return ["new" for _ in incoming]
 
-    async def cursor(self, producer: str) -> str | None:
-        return None
-
-    async def subscription(self, producer: str) -> str | None:
-        return None
-
-    async def keep_subscription(self, producer: str, text: str | None) -> None:
-        pass
-
 
 async def _ours(url: str, events: int) -> float:
     async def tell_trouble(trouble: Trouble) -> None:
         raise RuntimeError(trouble.summary)
 
-    inbox = _Last()
-    producers = Producers(
-        [ProducerConfig("streaming", url, None, "minimal")],
-        inbox=inbox,
-        clock=SystemClock(),
-        rng=random.Random(1),  # noqa: S311 - jitter
-        tell_trouble=tell_trouble,
-        on_connected=lambda _name: None,
-    )
-    began = time.perf_counter()
-    await producers.start()
-    await asyncio.wait_for(inbox.came.wait(), 120)
-    took = time.perf_counter() - began
-    if (skimmed := producers.status()["streaming"]["skimmed"]) != events:
-        raise RuntimeError(f"{skimmed} events were skimmed, expected {events}")
-    await producers.stop(())
-    return took
+    with TemporaryDirectory() as folder:
+        store = await Store.open(Path(folder) / "clarify.db")
+        inbox, clock = _Last(store), SystemClock()
+        producers = Producers(
+            [ProducerSettings(name="streaming", url=url, dialect="minimal")],
+            token_of=lambda _: None,
+            inbox=inbox,
+            store=store,
+            clock=clock,
+            rng=random.Random(1),  # noqa: S311 - jitter
+            tell_trouble=tell_trouble,
+            telemetry=Telemetry(clock),
+        )
+        began = time.perf_counter()
+        await producers.start()
+        await asyncio.wait_for(inbox.came.wait(), 120)
+        took = time.perf_counter() - began
+        if (skimmed := producers.status()["streaming"]["skimmed"]) != events:
+            raise RuntimeError(f"{skimmed} events were skimmed, expected {events}")
+        await producers.stop(())
+        await store.close()
+        return took
 
 
 async def _listens(url: str) -> None:

@@ -8,20 +8,11 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.counting import CountedGateway, CountedOutside, CountedReplies, counted_publish, kind_of
+from bot.counting import CountedGateway, CountedOutside, counted_publish, kind_of
 from bot.errors import PagerError
-from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
-from tests.clocks import START, ManualClock
-
-REPLY = Reply(
-    reply_token="rpl_1",
-    response="yes",
-    answered_at=START,
-    decided_by="user:slack/T1/U1",
-    correlation_id=None,
-)
+from tests.clocks import ManualClock
 
 
 class Scripted(Gateway):
@@ -40,14 +31,6 @@ class Scripted(Gateway):
     async def whisper(
         self, user: str, channel: str, thread_ts: str | None, text: str, blocks: Any = None
     ) -> Outcome:
-        return self._outcome
-
-
-class Agent:
-    def __init__(self, outcome: ReplyOutcome) -> None:
-        self._outcome = outcome
-
-    async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
         return self._outcome
 
 
@@ -103,20 +86,6 @@ async def test_message_is_counted(
     assert telemetry.deliveries == {("page", word): 2, ("whisper", word): 1}
     assert set(telemetry.retries) == (set() if page else {"page"})
     assert telemetry.pages == ({("slack", page): 1} if page else {})
-
-
-@pytest.mark.parametrize(
-    ("outcome", "word"),
-    [
-        (Accepted(proof=True), "accepted"),
-        (Refused("gone"), "refused"),
-        (TryAgain("away", may_have_arrived=False), "try_again"),
-    ],
-    ids=["accepted", "refused", "try_again"],
-)
-async def test_reply_is_counted(telemetry: Telemetry, outcome: ReplyOutcome, word: str) -> None:
-    assert await CountedReplies(Agent(outcome), telemetry).send("planner", REPLY) == outcome
-    assert telemetry.deliveries == {("reply", word): 1}
 
 
 async def test_page_outside_is_counted_and_its_failure_passed_on(telemetry: Telemetry) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.delivery.inbox import Item, SqliteInbox
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.intake import Intake
-from bot.ports import Incoming
-from bot.producers.offset import ClockOffset
+from bot.producers.inbox import Inbox, Item
 from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
 from core.index import Index, summarize
@@ -53,31 +51,17 @@ class Notifier:
         self.paged.append(item.event.event_id)
 
 
-class Clocks:
-    """The producer's clock is `behind` ours."""
-
-    def __init__(self) -> None:
-        self.offset = ClockOffset()
-
-    def set_behind(self, behind: timedelta) -> None:
-        self.offset.observe(START - behind, START, 0.0, live=True)
-
-    def sent_at(self, incoming: Incoming) -> datetime:
-        return self.offset.sent_at(incoming.event.timestamp, incoming.received_at, live=incoming.live)
-
-
 @dataclass
 class World:
     intake: Intake
     ledger: FileLedger
     router: Router
     notifier: Notifier
-    clocks: Clocks
     clock: ManualClock
-    inbox: SqliteInbox
+    inbox: Inbox
 
     async def put(self, event: dict[str, Any], **how: Any) -> None:
-        await self.intake.put(incoming(event, **how))
+        await self.inbox.put(incoming(event, **how))
 
     async def worked_off(self) -> None:
         async with asyncio.timeout(60):
@@ -110,7 +94,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async def settled(clarifications: list[str], patience: float) -> None:
         assert patience > 0
 
-    router, inbox = Router(ledger, clock, SLA, changed), SqliteInbox(store)
+    router, inbox = Router(ledger, clock, SLA, changed), Inbox(store)
     intake = Intake(
         inbox=inbox,
         router=router,
@@ -119,13 +103,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         notifier=notifier,  # type: ignore[arg-type]
         replies_settled=settled,
         clock=clock,
-        passed=lambda _: None,
         trouble=Untold(),
     )
-    clocks = Clocks()
-    intake.use_clocks(clocks)
     task = asyncio.create_task(intake.run())
-    yield World(intake, ledger, router, notifier, clocks, clock, inbox)
+    yield World(intake, ledger, router, notifier, clock, inbox)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await intake.close()
@@ -164,41 +145,6 @@ async def test_extension_of_a_question(
     await world.worked_off()
     found = await world.ledger.find("CLR-42-001", ISSUE)
     assert (found.to, found.topic, found.blocking) == (to, topic, blocking)
-
-
-@pytest.mark.parametrize(
-    ("sent", "live", "behind", "expires"),
-    [
-        ("2026-11-21T09:00:00Z", True, 0, 300),
-        ("2026-11-21T08:59:00Z", False, 0, 240),
-        ("2026-11-21T08:58:00Z", True, 120, 300),
-        ("2020-01-01T00:00:00Z", True, 0, 300),  # no clock is this wrong: it was sent when it came
-        ("2999-01-01T00:00:00Z", True, 0, 300),
-        ("nonsense", True, 0, 300),
-    ],
-)
-async def test_expiry_is_on_our_clock(
-    world: World, sent: str, live: bool, behind: float, expires: float
-) -> None:
-    world.clocks.set_behind(timedelta(seconds=behind))
-    await world.put(raw(**IN_42, timestamp=sent), live=live)
-    await world.worked_off()
-    found = await world.ledger.find("CLR-42-001", ISSUE)
-    assert found.asked.expires_at == START + timedelta(seconds=expires)
-
-
-@pytest.mark.parametrize("sent", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
-async def test_backlog_from_the_ends_of_time_is_taken_in(world: World, sent: str) -> None:
-    world.clocks.set_behind(timedelta(hours=1))
-    await world.put(raw(**IN_42, timestamp=sent), live=False)
-    await world.worked_off()
-    assert await world.records() == [("CLR-42-001", "pending")]
-
-
-async def test_question_without_a_timeout_never_expires(world: World) -> None:
-    await world.put(raw(**IN_42, timeout_seconds="whenever"))
-    await world.worked_off()
-    assert (await world.ledger.find("CLR-42-001", ISSUE)).asked.expires_at is None
 
 
 def moved_on(**more: Any) -> dict[str, Any]:

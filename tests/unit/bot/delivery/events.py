@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from bot.ports import Incoming
+from bot.producers.inbox import Incoming
 from core.aaep import parse_event
 from tests.clocks import START
 
@@ -41,5 +41,9 @@ def incoming(
     at: datetime = START,
     live: bool = True,
     told: bool = False,
+    sent: datetime | None = None,
+    expires_at: datetime | None = START + timedelta(minutes=5),
 ) -> Incoming:
-    return Incoming(producer, parse_event(event or QUESTION, at), at, cursor, live, told)
+    """`at`: when it came; `sent`: when it was sent, if that is another time on our clock."""
+    parsed = parse_event(event or QUESTION, at)
+    return Incoming(producer, parsed, at, sent or at, expires_at, cursor, live, told)

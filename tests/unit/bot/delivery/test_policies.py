@@ -8,7 +8,7 @@ import pytest
 
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
 from bot.delivery.reply_policy import LONGEST_WAIT, Settle, Wait, after_try
-from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
+from bot.producers.client import Accepted, Refused, ReplyOutcome, TryAgain
 from tests.clocks import START
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +17,8 @@ import pytest
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
+from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
+from bot.producers.producers import Producers
 from core.clarification import Answer, Clarification
 from core.ledger import FileLedger
 from core.router import Router
@@ -29,18 +31,22 @@ SURE, MAYBE = TryAgain("down", may_have_arrived=False), TryAgain("timeout", may_
 
 
 @dataclass
-class Producer:
+class Producer(Producers):
     """Gives the scripted outcomes in turn, the last one for ever."""
 
     script: list[ReplyOutcome] = field(default_factory=lambda: [OK])
     got: list[Reply] = field(default_factory=list)
     hang: asyncio.Event | None = None
+    back: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
 
     async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
         self.got.append(reply)
         if self.hang is not None:
             await self.hang.wait()
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+    async def connected(self, producer: str) -> None:
+        await self.back[producer].wait()
 
 
 @dataclass
@@ -88,15 +94,14 @@ def delivery(
         if blocked is not None:
             blocked.append((clarification, why))
 
-    made = ReplyDelivery(
+    return ReplyDelivery(
+        producers=producer,
         rng=random.Random(1),  # noqa: S311 - jitter
         on_refused=page,
         on_blocked=page_blocked,
         on_foreign=page,
         **parts,
     )
-    made.use(producer)
-    return made
 
 
 @pytest.fixture
@@ -203,10 +208,10 @@ async def test_producer_that_is_back_gets_it_at_once(world: World) -> None:
     await world.answer()
     world.replies.put(ID, world.written)
     await until(lambda: world.clock.sleeping)
-    world.replies.connected("another")
+    world.producer.back["another"].set()
     await asyncio.sleep(0.01)
     assert len(world.producer.got) == 1
-    world.replies.connected("planner")
+    world.producer.back["planner"].set()
     await until(lambda: not world.replies.length)
     assert len(world.producer.got) == 2
 
@@ -286,7 +291,7 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
     assert noted_after <= (60.0 if noted is None else noted) <= noted_after + 1
     assert world.blocked == [(ID, outcome.reason)]
     world.producer.script = [PROOF]
-    world.replies.connected("planner")
+    world.producer.back["planner"].set()
     await world.clock.advance(60)
     await until(lambda: not world.replies.length)
     after = await world.ledger.find(ID, 42)

@@ -30,6 +30,7 @@ from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from tests.clocks import ManualClock, until
+from tests.unit.bot.producers.parties import nobody
 from tests.unit.core.records import SLA, ask
 
 AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
@@ -294,6 +295,7 @@ class World:
             ),
             pager=self.paging,
             replies=ReplyDelivery(
+                producers=nobody(self.store, self.clock),
                 router=self.router,
                 ledger=self.ledger,
                 store=self.store,

@@ -9,13 +9,21 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+from pydantic import SecretStr
+
+from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.ports import Arrived, Incoming, Reply, Trouble
-from bot.producers.config import Dialect, ProducerConfig
-from bot.producers.hub import Producers
+from bot.producers.client import Reply
+from bot.producers.dialects import Dialect
+from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
+from bot.producers.producers import Producers
+from bot.settings import ProducerSettings
+from bot.telemetry import Telemetry
 from core.aaep import Response
+from core.clock import Clock
 
 NOW = datetime(2026, 5, 24, 14, 22, 11, tzinfo=UTC)
 Writer = asyncio.StreamWriter
@@ -57,44 +65,37 @@ def reply(response: Response = "yes") -> Reply:
     return Reply("rpl_0000000000000001", response, NOW, "user:slack/T1/U1", None)
 
 
-class Box:
-    """An inbox in memory that can be out of order for a while, or slow, or choke on one event."""
+class Box(Inbox):
+    """An inbox that keeps what came, and that can be out of order for a while, or slow, or choke on one event."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self.got: list[Incoming] = []
         self.unavailable = 0
         self.gate = asyncio.Event()  # cleared: `put` waits
         self.gate.set()
         self.chokes_on: str | None = None
-        self.cursors: dict[str, str] = {}
 
     async def put(self, *incoming: Incoming) -> list[Arrived]:
         await self.gate.wait()
-        if self.unavailable:
-            self.unavailable -= 1
-            raise StorageUnavailable
+        self._check()
         if any(each.event.event_id == self.chokes_on for each in incoming):
             raise KeyError("Deploy to production?")
-        for each in incoming:
-            self.got.append(each)
-            if each.cursor:
-                self.cursors[each.producer] = each.cursor
-        return ["new" for _ in incoming]
+        arrived = await super().put(*incoming)
+        self.got.extend(incoming)
+        return arrived
 
     async def cursor(self, producer: str) -> str | None:
-        if self.unavailable:
-            self.unavailable -= 1
-            raise StorageUnavailable
-        return self.cursors.get(producer)
-
-    async def subscription(self, producer: str) -> str | None:
-        return None
-
-    async def keep_subscription(self, producer: str, text: str | None) -> None:
-        pass
+        self._check()
+        return await super().cursor(producer)
 
     def ids(self, producer: str | None = None) -> list[str]:
         return [one.event.event_id for one in self.got if producer in (None, one.producer)]
+
+    def _check(self) -> None:
+        if self.unavailable:
+            self.unavailable -= 1
+            raise StorageUnavailable
 
 
 class ManualClock:
@@ -135,30 +136,57 @@ async def until(condition: Callable[[], object], tick: Callable[[], None] | None
             await asyncio.sleep(0.005)
 
 
-class Party:
-    """The hub on these producers with what surrounds it; it starts and stops as a context."""
+Configured = tuple[ProducerSettings, str | None]
+"""A producer's table, and the token that the environment has for it."""
 
-    def __init__(self, *configs: ProducerConfig, open_on: tuple[str, ...] = ()) -> None:
-        self.box = Box()
+
+class Party:
+    """All producers with what surrounds them; it starts and stops as a context."""
+
+    def __init__(
+        self,
+        *configured: Configured,
+        open_on: tuple[str, ...] = (),
+        box: Callable[[Store], Box] = Box,
+        clock: Clock | None = None,
+        cursor: str | None = None,
+    ) -> None:
+        """`box` makes the inbox; `cursor` is what the planner's stream is resumed after."""
+        self.box: Box
+        self.hub: Producers
         self.clock = ManualClock()
+        self.telemetry = Telemetry(self.clock)
         self.troubles: list[Trouble] = []
-        self.connected: list[str] = []
+        self._configured = configured
         self._open_on = open_on
-        self.hub = Producers(
-            configs,
-            inbox=self.box,
-            clock=self.clock,
-            rng=seeded(7),
-            tell_trouble=self.tell,
-            on_connected=self.connected.append,
-        )
+        self._make_box = box
+        self._real_clock = clock
+        self._cursor = cursor
+        self._folder = TemporaryDirectory()
 
     async def __aenter__(self) -> Self:
+        self._store = await Store.open(Path(self._folder.name) / "clarify.db")
+        self.box = self._make_box(self._store)
+        if self._cursor is not None:
+            await self._store.execute("insert into cursors values ('planner', ?)", self._cursor)
+        tokens = {each.name: SecretStr(token) for each, token in self._configured if token}
+        self.hub = Producers(
+            [each for each, _ in self._configured],
+            token_of=lambda each: tokens.get(each.name),
+            inbox=self.box,
+            store=self._store,
+            clock=self._real_clock or self.clock,
+            rng=seeded(7),
+            tell_trouble=self.tell,
+            telemetry=self.telemetry,
+        )
         await self.hub.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.hub.stop(self._open_on)
+        await self._store.close()
+        self._folder.cleanup()
 
     async def tell(self, trouble: Trouble) -> None:
         self.troubles.append(trouble)
@@ -174,9 +202,27 @@ class Party:
 
 
 def planner(
-    url: str, dialect: Dialect = "minimal", token: str | None = None, name: str = "planner"
-) -> ProducerConfig:
-    return ProducerConfig(name, url, token, dialect)
+    url: str | None, dialect: Dialect = "minimal", token: str | None = None, name: str = "planner"
+) -> Configured:
+    return ProducerSettings(name=name, url=url, dialect=dialect), token
+
+
+def nobody(store: Store, clock: Clock) -> Producers:
+    """No producers at all."""
+
+    async def tell(trouble: Trouble) -> None:
+        raise AssertionError(trouble)
+
+    return Producers(
+        [],
+        token_of=lambda _: None,
+        inbox=Inbox(store),
+        store=store,
+        clock=clock,
+        rng=seeded(1),
+        tell_trouble=tell,
+        telemetry=Telemetry(clock),
+    )
 
 
 class RawServer:

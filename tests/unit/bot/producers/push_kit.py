@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from bot.delivery.inbox import SqliteInbox
-from bot.delivery.pushed import SqlitePushed
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.ports import Arrived, Incoming, Reply, Trouble
-from bot.producers.config import ProducerConfig
-from bot.producers.hub import Producers
+from bot.producers.client import Reply
+from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
+from bot.producers.producers import Producers
 from bot.producers.push import Push
+from bot.settings import ProducerSettings
+from bot.telemetry import Telemetry
 from core.aaep import Response
 from tests.clocks import ManualClock
 from tests.unit.bot.producers.parties import seeded
@@ -24,15 +23,15 @@ from tests.unit.bot.producers.parties import seeded
 TOKEN = "rpl_0123456789abcdef"
 
 
-class KeptInbox(SqliteInbox):
-    """The inbox's table, as `bot.intake.Intake` fills it. `refuses`: the disk is full."""
+class KeptInbox(Inbox):
+    """`refuses`: the disk is full."""
 
     refuses = False
 
-    async def put(self, *incoming: Incoming) -> list[Arrived]:  # type: ignore[override]
+    async def put(self, *incoming: Incoming) -> list[Arrived]:
         if self.refuses:
             raise StorageUnavailable("The disk is full.")
-        return await self.put_all([(each, each.event.timestamp, _expiry(each)) for each in incoming])
+        return await super().put(*incoming)
 
 
 class Life:
@@ -44,15 +43,15 @@ class Life:
         self.inbox = KeptInbox(store)
         self.troubles: list[Trouble] = []
         self.pages = True  # False: they cannot be stored either
-        self.connected: list[str] = []
         self.hub = Producers(
-            [ProducerConfig(name, None) for name in names],
+            [ProducerSettings(name=name) for name in names],
+            token_of=lambda _: None,
             inbox=self.inbox,
+            store=store,
             clock=clock,
             rng=seeded(seed),
             tell_trouble=self.tell,
-            on_connected=self.connected.append,
-            pushed=SqlitePushed(store),
+            telemetry=Telemetry(clock),
         )
 
     def push(self, name: str = "planner") -> Push:
@@ -127,10 +126,3 @@ def frames(data: bytes) -> list[tuple[str, dict[str, Any]]]:
         if "data" in fields:
             found.append((fields["id"], json.loads(fields["data"])))
     return found
-
-
-def _expiry(incoming: Incoming) -> datetime | None:
-    question = incoming.event.question
-    if question is None or question.timeout_seconds is None:
-        return None
-    return incoming.event.timestamp + timedelta(seconds=question.timeout_seconds)

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from bot.producers.backlog import Arrival, Backlog
-from bot.producers.stream import Frame
+from bot.producers.inbox import Arrival
+from bot.producers.sse import Frame
+from bot.producers.subscriber import Backlog
 from tests.unit.bot.producers.parties import NOW
 
 

@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from bot.http import Answer, clean, retry_after
-from bot.producers.config import Dialect, ProducerConfig
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -179,8 +178,3 @@ def test_retry_after_reads_seconds_and_dates(value: str, seconds: float | None) 
 
 def test_clean_leaves_one_short_line() -> None:
     assert clean("a\x1b[31m\n\tb\u202e" + "x" * 300, 10) == "a [31m b x…"[:9] + "…"
-
-
-@pytest.mark.parametrize("dialect", ["auto", "standard", "minimal", "push"])
-def test_config_does_not_show_its_token(dialect: Dialect) -> None:
-    assert "secret" not in repr(ProducerConfig("p", "http://p", "secret", dialect))

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.producers.burst import Burst
-from bot.producers.gaps import Gaps
-from bot.producers.offset import ClockOffset
+from bot.producers.clocks import Burst, ClockOffset
+from bot.producers.inbox import Gaps
 from bot.producers.subscriber import reconnect_delay
 from tests.unit.bot.producers.parties import NOW, seeded
 

@@ -11,15 +11,13 @@ import pytest
 
 from bot.demo.producer import DemoProducer
 from bot.errors import TaskDiedError
-from bot.ports import Accepted, Refused, Reply, TryAgain
-from bot.producers.config import ProducerConfig
-from bot.producers.hub import Producers
+from bot.producers.client import Accepted, Refused, Reply, TryAgain
 from core.clock import SystemClock
 from tests.unit.bot.producers.parties import (
     NOW,
     Agent,
     Box,
-    ManualClock,
+    Configured,
     Party,
     RawServer,
     Writer,
@@ -52,7 +50,7 @@ async def demo() -> AsyncIterator[DemoProducer]:
         yield producer
 
 
-def standard(producer: DemoProducer) -> ProducerConfig:
+def standard(producer: DemoProducer) -> Configured:
     return planner(producer.url, "auto", "secret")
 
 
@@ -99,7 +97,7 @@ async def test_hub_comes_back_after_the_producer_was_down(demo: DemoProducer) ->
         await demo.up()
         await party.until_connected()
         assert await party.hub.send("planner", yes(token)) == Accepted(proof=True)
-        assert party.connected == ["planner", "planner"]
+        assert party.state()["connections"] == 2
 
 
 async def test_hub_subscribes_anew_when_the_producer_forgot_us(demo: DemoProducer) -> None:
@@ -194,9 +192,11 @@ async def test_hub_says_why_a_producer_that_refuses_our_token_gets_no_reply() ->
 
 
 async def test_hub_with_a_producer_that_pushes_is_not_connected() -> None:
-    async with Party(ProducerConfig("pusher", None, "secret", "push")) as party:
+    async with Party(planner(None, "push", "secret", "pusher")) as party:
         await party.hub.first_contact(1)
-        assert await party.hub.send("pusher", reply()) == TryAgain("not connected", may_have_arrived=False)
+        assert await party.hub.send("pusher", reply()) == TryAgain(
+            "it does not read its replies", may_have_arrived=False
+        )
         assert party.state("pusher")["dialect"] == "push"
         assert isinstance(await party.hub.send("nobody", reply()), TryAgain)
 
@@ -206,29 +206,25 @@ async def test_hub_goes_down_with_a_task_that_dies() -> None:
         async def cursor(self, producer: str) -> str | None:
             raise ZeroDivisionError
 
-        async def subscription(self, producer: str) -> str | None:
-            return None
+    async with (
+        DemoProducer() as demo,
+        Party(planner(demo.url, "standard"), planner(demo.url, "minimal", name="other"), box=Broken) as party,
+        asyncio.timeout(60),
+    ):
+        with pytest.raises(TaskDiedError, match="producer planner: read"):
+            await party.hub.failed()
 
-        async def keep_subscription(self, producer: str, text: str | None) -> None:
-            pass
 
-    async def tell(_trouble: object) -> None:
-        raise AssertionError("nothing to tell")
-
-    async with DemoProducer() as demo:
-        hub = Producers(
-            [planner(demo.url, "standard"), planner(demo.url, "minimal", name="other")],
-            inbox=Broken(),
-            clock=ManualClock(),
-            rng=seeded(1),
-            tell_trouble=tell,
-            on_connected=lambda _name: None,
-        )
-        await hub.start()
-        async with asyncio.timeout(60):
-            with pytest.raises(TaskDiedError, match="producer planner: read"):
-                await hub.failed()
-        await hub.stop(())
+async def test_hub_tells_of_the_next_connection_and_counts_replies(demo: DemoProducer) -> None:
+    async with Party(standard(demo)) as party:
+        await asyncio.wait_for(party.hub.connected("planner"), 60)
+        again = asyncio.ensure_future(party.hub.connected("planner"))
+        await party.hub.send("planner", yes(await ask(demo, party)))
+        assert not again.done()
+        demo.drop_connections()
+        await until(again.done, lambda: party.clock.advance(0.2))
+        await party.hub.send("nobody", yes("rpl_1"))
+        assert party.telemetry.deliveries == {("reply", "accepted"): 1, ("reply", "try_again"): 1}
 
 
 @pytest.fixture
@@ -269,32 +265,20 @@ async def test_hub_with_the_minimal_producer_from_pypi(agent: Agent) -> None:
 
 async def test_hub_estimates_a_clock_from_live_events(agent: Agent) -> None:
     """In real time: live is what comes after the connection's first second."""
-    box = Box()
-
-    async def tell(_trouble: object) -> None:
-        raise AssertionError("nothing to tell")
-
     clock = SystemClock()
-    hub = Producers(
-        [planner(agent.url)],
-        inbox=box,
-        clock=clock,
-        rng=seeded(1),
-        tell_trouble=tell,
-        on_connected=lambda _name: None,
-    )
-    await hub.start()
-    await until(lambda: hub.status()["planner"]["connected"])
-    loop = asyncio.get_running_loop()
-    opened = loop.time()
-    await until(lambda: loop.time() - opened > 1.1)
-    behind = clock.now() - timedelta(minutes=7)
-    await emit(agent, {**question(), "timestamp": behind.isoformat()})
-    await until(lambda: box.got)
-    assert box.got[0].live
-    assert 420 <= hub.status()["planner"]["offset_seconds"] < 425
-    assert timedelta(0) <= clock.now() - hub.sent_at(box.got[0]) < timedelta(seconds=5)
-    await hub.stop(())
+    async with Party(planner(agent.url), clock=clock) as party:
+        await until(lambda: party.state()["connected"])
+        loop = asyncio.get_running_loop()
+        opened = loop.time()
+        await until(lambda: loop.time() - opened > 1.1)
+        behind = clock.now() - timedelta(minutes=7)
+        await emit(agent, {**question(), "timestamp": behind.isoformat()})
+        await until(lambda: party.box.got)
+        (incoming,) = party.box.got
+        assert incoming.live
+        assert 420 <= party.state()["offset_seconds"] < 425
+        assert timedelta(0) <= clock.now() - incoming.at < timedelta(seconds=5)
+        assert incoming.expires_at == incoming.at + timedelta(seconds=600)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

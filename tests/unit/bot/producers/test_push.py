@@ -15,9 +15,8 @@ from structlog.testing import capture_logs
 
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.ports import Accepted, Refused, TryAgain
-from bot.producers.push import MOST_READERS, Reader
-from bot.producers.pushing import Broken, NotTaken, Taken, TooManyReaders
+from bot.producers.client import Accepted, Refused, TryAgain
+from bot.producers.push import MOST_READERS, Broken, NotTaken, Reader, Taken, TooManyReaders
 from tests.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
 
@@ -387,8 +386,10 @@ async def test_old_replies_are_forgotten_in_the_end(bot: Life, clock: ManualCloc
 
 async def test_status_tells_readers_and_who_was_heard_of(bot: Life, clock: ManualClock) -> None:
     assert (bot.status()["connected"], bot.status()["dialect"]) == (False, "push")
+    connected = asyncio.ensure_future(bot.hub.connected("planner"))
+    await asyncio.sleep(0)
     reader = await bot.push().open(None)
-    assert bot.connected == ["planner"]
+    await connected
     await clock.advance(3600)
     assert bot.status()["connected"]
     assert bot.status()["since"] == clock.now() - timedelta(hours=1)

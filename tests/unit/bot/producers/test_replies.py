@@ -7,9 +7,17 @@ import httpx
 import pytest
 
 from bot.http import Answer, open_client, words
-from bot.ports import Accepted, Refused, ReplyOutcome, TryAgain
+from bot.producers.client import (
+    Accepted,
+    Refused,
+    ReplyOutcome,
+    TryAgain,
+    classify,
+    send_reply,
+    subscription_gone,
+    unsent,
+)
 from bot.producers.dialects import Spoken, minimal
-from bot.producers.replies import classify, send_reply, subscription_gone, unsent
 from tests.unit.bot.producers.parties import NOW, RawServer, Writer, reply
 from tests.unit.bot.producers.parties import answer as send_answer
 from tests.unit.bot.producers.test_dialects import answer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.producers.skim import droppable, may_be_critical
+from bot.producers.sse import droppable, may_be_critical
 from core.aaep import IGNORED_TYPES, NotAnEvent, parse_event
 from tests.unit.bot.producers.parties import NOW, event, question
 

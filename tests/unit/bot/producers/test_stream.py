@@ -9,7 +9,7 @@ from httpx_sse import EventSource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.producers.stream import MAX_EVENT, MAX_FRAME, Frame, FrameReader, Oversize, head_field
+from bot.producers.sse import MAX_EVENT, MAX_FRAME, Frame, FrameReader, Oversize, head_field
 from tests.unit.bot.producers.parties import event, frame, question
 
 STREAMING = json.dumps(event("agent.output.streaming", chunk="Hello", position=0, complete=False))

@@ -8,7 +8,7 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from bot.ports import Accepted
+from bot.producers.client import Accepted
 from bot.producers.subscriber import SILENCE
 from tests.unit.bot.producers.parties import (
     Party,
@@ -44,7 +44,7 @@ async def test_subscriber_reads_with_its_token_and_without_a_query() -> None:
         async with Party(planner(server.url + "/", "auto", "secret")) as party:
             await party.until_got(FIRST)
             assert party.state()["dialect"] == "minimal"
-            assert party.connected == ["planner"]
+            assert party.state()["connections"] == 1
         head = server.heads("GET /events")[0].lower()
         assert "authorization: bearer secret" in head
         assert "accept: text/event-stream" in head
@@ -148,7 +148,7 @@ async def test_subscriber_drops_a_torn_frame_and_takes_a_whole_one_without_its_e
     async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.until_got("evt_0000000000000003")
         assert party.box.ids() == [FIRST, "evt_0000000000000003"]
-        assert party.box.cursors == {}
+        assert await party.box.cursor("planner") is None
         assert [trouble.key for trouble in party.troubles] == ["unreadable:sess_2c91a7b4d23f1e88"]
 
 
@@ -264,10 +264,7 @@ def standard_producer(*parts: bytes, **honoured: object) -> Serve:
 )
 async def test_subscriber_resumes_after_any_cursor(cursor: str | None, header: str | None) -> None:
     async with RawServer(standard_producer(frame(event()))) as server:
-        party = Party(planner(server.url, "standard"))
-        if cursor is not None:
-            party.box.cursors["planner"] = cursor
-        async with party:
+        async with Party(planner(server.url, "standard"), cursor=cursor) as party:
             await party.until_got(FIRST)
         lines = [
             line for line in server.heads("GET")[0].split("\r\n") if line.lower().startswith("last-event-id")
@@ -277,13 +274,14 @@ async def test_subscriber_resumes_after_any_cursor(cursor: str | None, header: s
 
 
 async def test_subscriber_waits_with_resuming_until_the_storage_is_back() -> None:
-    async with RawServer(standard_producer(frame(event()))) as server:
-        party = Party(planner(server.url, "standard"))
+    async with (
+        RawServer(standard_producer(frame(event()))) as server,
+        Party(planner(server.url, "standard")) as party,
+    ):
         party.box.unavailable = 2
-        async with party:
-            await party.hub.first_contact(5)
-            assert "where to resume cannot be read" in party.state()["last_error"]
-            await party.until_got(FIRST)
+        await party.hub.first_contact(5)
+        assert "where to resume cannot be read" in party.state()["last_error"]
+        await party.until_got(FIRST)
 
 
 async def test_subscriber_resumes_only_once_what_it_read_is_stored() -> None:
@@ -294,17 +292,15 @@ async def test_subscriber_resumes_only_once_what_it_read_is_stored() -> None:
         else:
             await stream(writer, frame(event(), sse_id="evt_1"), hold=len(server.heads("GET")) > 1)
 
-    async with RawServer(serve) as server:
-        party = Party(planner(server.url, "standard"))
+    async with RawServer(serve) as server, Party(planner(server.url, "standard")) as party:
         party.box.gate.clear()
-        async with party:
-            await until(lambda: party.state()["last_error"])
-            resuming = len(party.clock.slept)
-            await until(lambda: len(party.clock.slept) > resuming, lambda: party.clock.advance(0.5))
-            assert len(server.heads("GET")) == 1
-            party.box.gate.set()
-            await until(lambda: len(server.heads("GET")) == 2)
-            assert "Last-Event-ID: evt_1" in server.heads("GET")[1]
+        await until(lambda: party.state()["last_error"])
+        resuming = len(party.clock.slept)
+        await until(lambda: len(party.clock.slept) > resuming, lambda: party.clock.advance(0.5))
+        assert len(server.heads("GET")) == 1
+        party.box.gate.set()
+        await until(lambda: len(server.heads("GET")) == 2)
+        assert "Last-Event-ID: evt_1" in server.heads("GET")[1]
 
 
 async def test_subscriber_says_what_the_producer_does_not_honour() -> None:

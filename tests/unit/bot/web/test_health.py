@@ -17,9 +17,9 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from bot.delivery.inbox import SqliteInbox
 from bot.delivery.store import Store
 from bot.delivery.vitals import Vitals
+from bot.producers.inbox import Inbox
 from bot.telemetry import Telemetry
 from bot.web.callers import Callers
 from bot.web.health import Check, Sources, health_routes, metrics_routes, producer_checks
@@ -192,7 +192,7 @@ class World:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self.index, self.telemetry = Index(), Telemetry(clock)
-        self.inbox = SqliteInbox(store)
+        self.inbox = Inbox(store)
         self.producers: dict[str, dict[str, Any]] = {}
         self.slack = True
 
@@ -281,7 +281,7 @@ async def test_what_happened_is_counted(world: World) -> None:
 
 
 async def test_lags_and_queues_say_how_far_behind_it_is(world: World) -> None:
-    await world.inbox.put(incoming(), START, None)
+    await world.inbox.put(incoming())
     await world.clock.advance(12.0)
     world.slack = False
     figures = await world.figures()

@@ -15,7 +15,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from bot.ports import Accepted, TryAgain
+from bot.producers.client import Accepted, TryAgain
 from bot.web.callers import Callers
 from bot.web.push import HEARTBEAT, push_routes
 from bot.web.server import HttpServer, build_app

@@ -1,18 +1,109 @@
-"""Hands one reply to a producer, and says what its answer means."""
+"""Replies to producers that we connect to: the message, its delivery, and what the answer means."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, Answer, clean, json_body, post, retry_after, words
-from bot.ports import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.dialects import Spoken, Subscription, redirected
-from core.aaep import clarification_reply, confirmation_reply
+from bot.producers.subscriber import Subscriber
+from core.aaep import Response, clarification_reply, confirmation_reply
+from core.clock import Clock
+
+_REMEMBERED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What goes to a producer for one token; the same on every try, but for the subscription. `reply_message`
+    makes the message of it.
+
+    `confirms`: it decides on a confirmation; `response` is then "accept" or "reject", and `rationale` why, if said.
+    """
+
+    reply_token: str
+    response: Response
+    answered_at: datetime
+    decided_by: str
+    correlation_id: str | None
+    confirms: bool = False
+    rationale: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """2xx. `proof` tells whether that says the reply was taken (standard dialect), or only received."""
+
+    word: ClassVar[str] = "accepted"
+    proof: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The producer will never take it; `reason` is for people, short, without secrets."""
+
+    word: ClassVar[str] = "refused"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Not now. `may_have_arrived`: the outcome is unknown, the token may be consumed.
+
+    `retry_after` in seconds where the producer said. `blocked`: waiting alone does not help, somebody has to mend
+    something: a token that is refused, an address where something else answers.
+    """
+
+    word: ClassVar[str] = "try_again"
+    reason: str
+    may_have_arrived: bool
+    retry_after: float | None = None
+    blocked: bool = False
+
+
+ReplyOutcome = Accepted | Refused | TryAgain
+
+
+class ReplyClient:
+    """Hands replies to one producer that we connect to, on its current subscription."""
+
+    def __init__(self, http: httpx.AsyncClient, subscriber: Subscriber, clock: Clock) -> None:
+        self._http = http
+        self._subscriber = subscriber
+        self._clock = clock
+        self._gone_for: dict[str, str] = {}  # by reply token, the subscription on which it was not found
+
+    async def send(self, reply: Reply) -> ReplyOutcome:
+        """One try. Never raises for what the network does."""
+        subscriber = self._subscriber
+        if (subscription := subscriber.subscription) is None or self._http.is_closed:
+            refused = subscriber.last_error if subscriber.unauthorized else None
+            return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
+        outcome, gone = await send_reply(
+            self._http, subscription, reply, connected=subscriber.connected, now=self._clock.now()
+        )
+        if not gone:
+            self._gone_for.pop(reply.reply_token, None)
+            return outcome
+        return self._gone(reply.reply_token, subscription.id, outcome)
+
+    def _gone(self, token: str, subscription_id: str, outcome: ReplyOutcome) -> ReplyOutcome:
+        """A new subscription for the reply; but one that is not found on two of them is what is unknown."""
+        if self._gone_for.setdefault(token, subscription_id) != subscription_id:
+            del self._gone_for[token]
+            return Refused("it does not know this question, on a new subscription neither")
+        if len(self._gone_for) > _REMEMBERED:
+            self._gone_for.pop(next(iter(self._gone_for)))
+        current = self._subscriber.subscription
+        if current is not None and current.id == subscription_id:
+            self._subscriber.renew()
+        return outcome
 
 
 async def send_reply(

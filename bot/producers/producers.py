@@ -1,0 +1,164 @@
+"""All producers: their subscriptions, their replies, what they told of their clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import structlog
+from pydantic import SecretStr
+
+from bot.delivery.store import Store
+from bot.errors import TaskDiedError
+from bot.http import open_client
+from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
+from bot.producers.inbox import Inbox, Receiver, TellTrouble
+from bot.producers.push import Push, PushedReplies
+from bot.producers.subscriber import Subscriber
+from bot.settings import ProducerSettings
+from bot.telemetry import Telemetry
+from core.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+
+class Producers:
+    """Any number of producers; one's trouble never touches another's."""
+
+    def __init__(
+        self,
+        configured: Iterable[ProducerSettings],
+        *,
+        token_of: Callable[[ProducerSettings], SecretStr | None],
+        inbox: Inbox,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        tell_trouble: TellTrouble,
+        telemetry: Telemetry,
+    ) -> None:
+        """`tell_trouble` gets what a human has to know. Opens nothing yet."""
+        self._telemetry = telemetry
+        self._parties: dict[str, Subscriber | Push] = {}
+        self._clients: dict[str, ReplyClient | Push] = {}
+        self._opened: dict[str, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: asyncio.Future[None] | None = None
+        self._stopping = False
+        kept = PushedReplies(store)
+        for each in configured:
+            receiver = Receiver(
+                each.speaker,
+                inbox=inbox,
+                clock=clock,
+                rng=rng,
+                tell_trouble=tell_trouble,
+                waits=not each.pushes,
+            )
+            if each.url is None:
+                push = Push(
+                    each.name, receiver, kept=kept, clock=clock, rng=rng, on_connected=self._note_connected
+                )
+                self._parties[each.name] = self._clients[each.name] = push
+                continue
+            secret = token_of(each)
+            http = open_client(secret.get_secret_value() if secret else None)
+            subscriber = Subscriber(
+                each,
+                each.url,
+                http=http,
+                receiver=receiver,
+                inbox=inbox,
+                clock=clock,
+                rng=rng,
+                on_connected=self._note_connected,
+            )
+            self._parties[each.name] = subscriber
+            self._clients[each.name] = ReplyClient(http, subscriber, clock)
+
+    @property
+    def _subscribers(self) -> dict[str, Subscriber]:
+        return {name: party for name, party in self._parties.items() if isinstance(party, Subscriber)}
+
+    async def start(self) -> None:
+        """Starts connecting; returns at once."""
+        self._failure = asyncio.get_running_loop().create_future()
+        for subscriber in self._subscribers.values():
+            for task in subscriber.start():
+                self._tasks.add(task)
+                task.add_done_callback(self._ended)
+
+    async def failed(self) -> None:
+        """Waits until a background task dies that must not.
+
+        Raises:
+            TaskDiedError: it did; all other connections were ended.
+        """
+        if self._failure is None:
+            raise RuntimeError("Producers.failed() before start()")
+        await asyncio.shield(self._failure)
+
+    async def first_contact(self, timeout: float) -> None:
+        """Returns once every producer failed once or was caught up with, after `timeout` seconds at the latest.
+
+        Caught up with: what it replayed on connecting is in the inbox, so that new answers may be taken.
+        """
+        waits = [asyncio.ensure_future(each.caught_up()) for each in self._subscribers.values()]
+        if not waits:
+            return
+        _, pending = await asyncio.wait(waits, timeout=timeout)
+        for wait in pending:
+            wait.cancel()
+
+    async def stop(self, open_on: Collection[str]) -> None:
+        """Ends all connections, stores what was read, and closes subscriptions.
+
+        `open_on`: producers that wait for an answer; theirs stay open, since a producer takes a closed
+        subscription as a timeout.
+        """
+        self._stopping = True
+        subscribers = self._subscribers.items()
+        await asyncio.gather(*(each.stop(close=name not in open_on) for name, each in subscribers))
+        if self._failure is not None and self._failure.done():
+            self._failure.exception()  # seen: nobody is left to wait for it
+
+    async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
+        """One try to hand a reply to a producer. Never raises for what the network does."""
+        client = self._clients.get(producer)
+        outcome: ReplyOutcome = (
+            await client.send(reply)
+            if client is not None
+            else TryAgain("it is not in the configuration any more", may_have_arrived=False)
+        )
+        self._telemetry.delivered("reply", outcome.word)
+        return outcome
+
+    async def connected(self, producer: str) -> None:
+        """Returns when a producer connects the next time, or somebody begins to read its replies."""
+        await self._opened.setdefault(producer, asyncio.Event()).wait()
+
+    def pushing(self, producer: str) -> Push | None:
+        """A producer that pushes; None for any other."""
+        party = self._parties.get(producer)
+        return party if isinstance(party, Push) else None
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Per producer: connected, dialect, since, last_error, last_heard (that pushes), offset_seconds, backlog, and its counters."""
+        return {name: party.status() for name, party in self._parties.items()}
+
+    def _note_connected(self, producer: str) -> None:
+        self._opened.pop(producer, asyncio.Event()).set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._stopping or self._failure is None or self._failure.done():
+            return
+        error = None if task.cancelled() else task.exception()
+        log.error("background task died", task=task.get_name(), exc_info=error)
+        died = TaskDiedError(f"The background task {task.get_name()!r} ended, which it must not.")
+        died.__cause__ = error
+        self._failure.set_exception(died)
+        for other in self._tasks:
+            other.cancel()

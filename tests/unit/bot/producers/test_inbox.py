@@ -1,0 +1,473 @@
+"""What producers told us: read, taken in once, with the cursor, under the right ledger's number."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from bot.producers.inbox import (
+    FIRST_RESERVED_ISSUE,
+    Arrival,
+    Arrived,
+    Inbox,
+    Receiver,
+    Trouble,
+    declared_issue,
+)
+from bot.producers.sse import Frame, Oversize
+from core.aaep import parse_event
+from core.workflow import Speaker
+from tests.clocks import START
+from tests.unit.bot.delivery.events import incoming, other, raw
+from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded, until
+from tests.unit.bot.producers.parties import ManualClock as Clock
+
+EXPIRES = START + timedelta(minutes=5)
+
+
+@pytest.fixture
+def inbox(store: Store) -> Inbox:
+    return Inbox(store)
+
+
+async def came(inbox: Inbox, event: dict[str, Any] | None = None, **how: Any) -> Arrived:
+    (arrived,) = await inbox.put(incoming(event, **how))
+    return arrived
+
+
+async def put(inbox: Inbox, event: dict[str, Any] | None = None, **how: Any) -> bool:
+    """Whether it is new."""
+    return await came(inbox, event, **how) == "new"
+
+
+async def issues(inbox: Inbox) -> list[int | None]:
+    return [item.issue for item in await inbox.waiting(0)]
+
+
+async def test_put_keeps_all_of_an_event(inbox: Inbox) -> None:
+    event = raw(context="We migrate.", extensions={"x": [1, None]}, question="Wäre 👍?")
+    assert await put(inbox, event, live=False)
+    (item,) = await inbox.waiting(0)
+    assert item.event == parse_event(event, START)
+    assert (item.producer, item.at, item.received_at, item.expires_at, item.live) == (
+        "planner", START, START, EXPIRES, False,
+    )  # fmt: skip
+    assert await inbox.waiting(item.id) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "producer", "fresh"),
+    [
+        ({}, "planner", False),
+        ({"event_id": "evt_2"}, "planner", False),  # same token, same words
+        ({"event_id": "evt_2", "reply_token": "rpl_2"}, "planner", True),
+        ({"event_id": "evt_2", "question": "Deploy to staging?"}, "planner", True),  # a token used again
+        ({"event_id": "evt_2", "session_id": "sess_2"}, "planner", True),  # likewise, in a later session
+        (
+            {"timestamp": "2026-11-21T10:00:00Z", "sequence_number": 9},
+            "planner",
+            False,
+        ),  # made anew, says the same
+        ({"reply_token": "rpl_2"}, "planner", True),  # an id used again
+        ({"question": "Deploy to staging?"}, "planner", True),
+        ({"session_id": "sess_2"}, "planner", True),
+        ({"choices": [{"value": "a", "label": "A"}]}, "planner", True),
+        ({}, "writer", True),
+    ],
+)
+async def test_put_deduplicates_by_what_events_say(
+    inbox: Inbox, second: dict[str, str], producer: str, fresh: bool
+) -> None:
+    assert await put(inbox)
+    assert await put(inbox, raw(**second), producer=producer) is fresh
+    assert len(await inbox.waiting(0)) == 1 + fresh
+
+
+@pytest.mark.parametrize(
+    ("second", "arrived"),
+    [
+        ({}, "duplicate"),
+        ({"timestamp": "2026-11-21T10:00:00Z", "sequence_number": 9}, "duplicate"),
+        ({"event_id": "evt_2"}, "duplicate"),
+        ({"reply_token": "rpl_2"}, "event_id used"),
+        ({"question": "Deploy to staging?"}, "event_id used"),
+        ({"event_id": "evt_2", "question": "Deploy to staging?"}, "reply_token used"),
+        ({"event_id": "evt_2", "session_id": "sess_2"}, "reply_token used"),
+        ({"event_id": "evt_2", "reply_token": "rpl_2"}, "new"),
+    ],
+)
+async def test_producer_that_is_told_is_told_of_ids_and_tokens_that_are_used(
+    inbox: Inbox, second: dict[str, str], arrived: Arrived
+) -> None:
+    assert await came(inbox, told=True) == "new"
+    assert await came(inbox, raw(**second), told=True) == arrived
+    assert len(await inbox.waiting(0)) == 1 + (arrived == "new")
+
+
+async def test_events_under_one_id_are_told_apart_and_known_when_they_come_again(inbox: Inbox) -> None:
+    others = [raw(reply_token=f"rpl_{number}", question=f"Deploy {number}?") for number in range(3)]
+    assert [await came(inbox, each) for each in others] == ["new"] * 3
+    assert [await came(inbox, each) for each in others] == ["duplicate"] * 3
+    found = await inbox.waiting(0)
+    assert [item.event.question.text for item in found if item.event.question] == [
+        "Deploy 0?",
+        "Deploy 1?",
+        "Deploy 2?",
+    ]
+    names = [item.event.event_id for item in found]
+    assert names[0] == "evt_1"
+    assert len(set(names)) == 3
+    assert all(name.startswith("evt_1#") for name in names[1:])
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
+    inbox: Inbox, store: Store, told: bool
+) -> None:
+    """Forgotten, or taken in by a release that kept no digest."""
+    await came(inbox, told=told)
+    await store.execute("update inbox set contents = null, words = null")
+    assert await came(inbox, raw(question="Deploy to staging?"), told=told) == "duplicate"
+    assert await came(inbox, raw(event_id="evt_2", question="Deploy to staging?"), told=told) == "new"
+
+
+@pytest.mark.parametrize(
+    ("words", "arrived"), [({}, "duplicate"), ({"question": "Else?"}, "reply_token used")]
+)
+async def test_token_of_an_earlier_release_is_known_by_its_words(
+    inbox: Inbox, store: Store, words: dict[str, str], arrived: Arrived
+) -> None:
+    await came(inbox, told=True)
+    await store.execute("update inbox set contents = null")
+    assert await came(inbox, raw(event_id="evt_2", **words), told=True) == arrived
+
+
+async def test_put_at_once_twice_takes_one(inbox: Inbox) -> None:
+    assert sorted(await asyncio.gather(*(put(inbox) for _ in range(10)))) == [False] * 9 + [True]
+
+
+async def test_duplicates_are_known_after_they_are_done_and_content_is_forgotten(
+    inbox: Inbox, store: Store
+) -> None:
+    await put(inbox)
+    await inbox.done([1])
+    assert await inbox.waiting(0) == []
+    assert not await put(inbox)
+    assert [row["body"] for row in await store.read("select body from inbox")] == [None]
+
+
+async def test_failed_keeps_its_content_and_does_not_come_again(inbox: Inbox, store: Store) -> None:
+    await put(inbox)
+    await inbox.failed([1])
+    assert await inbox.waiting(0) == []
+    row = await store.read_one("select body from inbox")
+    assert row is not None
+    assert json.loads(row["body"])["event_id"] == "evt_1"
+
+
+async def test_cursor_moves_with_the_event_also_for_duplicates(inbox: Inbox) -> None:
+    assert await inbox.cursor("planner") is None
+    await put(inbox, cursor="1")
+    assert await inbox.cursor("planner") == "1"
+    assert not await put(inbox, cursor="2")
+    assert (await inbox.cursor("planner"), await inbox.cursor("writer")) == ("2", None)
+    await put(inbox, raw(event_id="evt_2"), cursor=None)
+    assert await inbox.cursor("planner") == "2"
+
+
+async def test_cursor_stays_when_the_event_was_not_stored(inbox: Inbox, store: Store) -> None:
+    await put(inbox, cursor="1")
+    await store._writer.execute_fetchall("pragma query_only = on")
+    with pytest.raises(StorageUnavailable):
+        await put(inbox, raw(event_id="evt_2", reply_token="rpl_2"), cursor="2")
+    await store._writer.execute_fetchall("pragma query_only = off")
+    assert await inbox.cursor("planner") == "1"
+    assert len(await inbox.waiting(0)) == 1
+
+
+async def test_sessions_without_an_issue_get_reserved_ones(inbox: Inbox) -> None:
+    await put(inbox)
+    await put(inbox, raw(event_id="e2", reply_token="r2"))
+    await put(inbox, raw(event_id="e3", reply_token="r3", session_id="sess_2"))
+    await put(inbox, raw(event_id="e4", reply_token="r4"), producer="writer")
+    first = FIRST_RESERVED_ISSUE
+    assert await issues(inbox) == [first, first, first + 1, first + 2]
+
+
+async def test_declared_issue_is_the_sessions(inbox: Inbox) -> None:
+    await put(inbox, other("session.started", extensions={"agentx": {"issue": 42}}))
+    await put(inbox)
+    await put(inbox, raw(event_id="e2", reply_token="r2", extensions={"agentx": {"issue": 43}}))
+    await put(inbox, raw(event_id="e3", reply_token="r3"))
+    assert await issues(inbox) == [42, 42, 43, 42]
+
+
+async def test_number_that_nobody_can_go_on_from_is_left(inbox: Inbox, store: Store) -> None:
+    await store.execute("insert into counters values ('issue', 999999999999999)")
+    assert await inbox.last_issue() == 0
+    await inbox.reserve_above(100_007)
+    await put(inbox)
+    assert await issues(inbox) == [100_008]
+    assert await inbox.last_issue() == 100_008
+
+
+async def test_event_without_a_question_takes_no_number(inbox: Inbox) -> None:
+    await put(inbox, other("tool.completed"))
+    await put(inbox)
+    assert await issues(inbox) == [None, FIRST_RESERVED_ISSUE]
+
+
+@pytest.mark.parametrize(
+    ("highest", "given"), [(0, 100_001), (42, 100_001), (100_000, 100_001), (100_007, 100_008)]
+)
+async def test_reserved_numbers_start_above_existing_ledgers(inbox: Inbox, highest: int, given: int) -> None:
+    await inbox.reserve_above(highest)
+    await put(inbox)
+    assert await issues(inbox) == [given]
+    await inbox.reserve_above(highest)
+    await put(inbox, raw(event_id="e2", reply_token="r2", session_id="sess_2"))
+    assert await issues(inbox) == [given, given + 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "issue"),
+    [(42, 42), ("42", 42), (100_000, 100_000), (100_001, None), (0, None), (-1, None), (True, None), (4.0, None),
+     ("x", None), ("", None), ("1" * 5000, None), (None, None), ([42], None), ("٤٢", 42)],
+)  # fmt: skip
+def test_declared_issue_table(value: object, issue: int | None) -> None:
+    event = parse_event(raw(extensions={"agentx": {"issue": value}}), START)
+    assert declared_issue(event) == issue
+
+
+async def test_numbers_survive_a_restart(tmp_path: Path) -> None:
+    for number in range(2):
+        store = await Store.open(tmp_path / "again.db")
+        inbox = Inbox(store)
+        await put(
+            inbox,
+            raw(event_id=f"e{number}", reply_token=f"r{number}", session_id=f"s{number}"),
+            cursor=str(number),
+        )
+        found = await issues(inbox)
+        await store.close()
+    assert found == [FIRST_RESERVED_ISSUE, FIRST_RESERVED_ISSUE + 1]
+
+
+async def test_event_nested_to_the_limit_is_kept_in_what_matters(inbox: Inbox) -> None:
+    nest: list[Any] = []
+    for _ in range(5000):
+        nest = [nest]
+    assert await put(inbox, raw(deep=nest))
+    (item,) = await inbox.waiting(0)
+    assert item.event.question is not None
+    assert item.event.question.text == "Deploy to production?"
+
+
+SECRET = "Deploy to production?"
+
+
+class Desk:
+    """A receiver with what it writes to."""
+
+    def __init__(self, store: Store) -> None:
+        self.box, self.clock = Box(store), Clock()
+        self.troubles: list[Trouble] = []
+        self.receiver = Receiver(
+            Speaker("planner"),
+            inbox=self.box,
+            clock=self.clock,
+            rng=seeded(1),
+            tell_trouble=self.tell,
+        )
+        self.counters, self.offset = self.receiver.counters, self.receiver.offset
+
+    async def tell(self, trouble: Trouble) -> None:
+        self.troubles.append(trouble)
+
+    async def take(self, data: object, **fields: Any) -> None:
+        await self.receiver.take(arrival(data, **fields))
+
+
+@pytest.fixture
+def desk(store: Store) -> Desk:
+    return Desk(store)
+
+
+def arrival(
+    data: object, *, live: bool = False, resumable: bool = False, filtered: bool = False, **fields: Any
+) -> Arrival:
+    text = data if isinstance(data, str) else json.dumps(data)
+    values: dict[str, Any] = {"id": "evt_9", "size": len(text), "skimmed": 0, **fields}
+    return Arrival(Frame(text, **values), NOW + timedelta(seconds=3), 3.0, live, filtered, resumable)
+
+
+def read(data: object) -> Frame:
+    text = json.dumps(data)
+    return Frame(text, None, len(text), 0)
+
+
+async def test_receiver_stores_an_event_with_its_cursor(desk: Desk) -> None:
+    await desk.take(question(question=SECRET), live=True)
+    [incoming] = desk.box.got
+    assert (incoming.producer, incoming.cursor, incoming.live) == ("planner", "evt_9", True)
+    assert incoming.event.question is not None
+    assert incoming.event.question.text == SECRET
+    assert incoming.received_at == NOW + timedelta(seconds=3)
+    assert desk.offset.offset == timedelta(seconds=3)
+
+
+async def test_receiver_drops_what_the_skim_could_not_prove(desk: Desk) -> None:
+    await desk.take(event("agent.output.streaming", chunk="critical", type_="x"))
+    await desk.take(event("agent.progress.updated", urgency="critical"))
+    assert desk.counters.skimmed == 1
+    assert [one.event.type for one in desk.box.got] == ["agent.progress.updated"]
+
+
+@pytest.mark.parametrize(
+    ("data", "paged"),
+    [
+        ("ping", False),
+        ("[1, 2]", False),
+        ("{}", False),
+        ('{"type": 5}', False),
+        ("[" * 100_000, False),
+        (
+            '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_1", "producer": {"agent_id": "a"',
+            True,
+        ),
+        ('[{"type": "aaep:agent.handoff.requested"}]', True),
+        ('{"urgency": "critical"}', True),
+    ],
+)
+async def test_receiver_survives_what_is_no_event(desk: Desk, data: str, paged: bool) -> None:
+    with capture_logs() as logs:
+        await desk.take(data)
+        await desk.take(event(n=2))
+    assert desk.counters.unreadable == 1
+    assert len(desk.troubles) == paged
+    assert desk.box.ids() == ["evt_0000000000000002"]
+    assert not any(data in str(line) for line in logs if len(data) > 4)
+
+
+async def test_receiver_pages_with_what_could_be_read(desk: Desk) -> None:
+    await desk.take(
+        '{"type": "aaep:agent.awaiting.clarification", "session_id": "sess_1", "agent_id": "a", "question": "Q'
+    )
+    await desk.receiver.take(
+        Arrival(Oversize('{"type": "x:y", "session_id": "sess_2", "question": "Q', 0), NOW, 0.0, live=False)
+    )
+    first, second = desk.troubles
+    assert (first.key, first.session_id, first.agent_id) == ("unreadable:sess_1", "sess_1", "a")
+    assert (second.key, second.session_id, second.agent_id) == ("oversize:sess_2", "sess_2", None)
+    assert "x:y" in second.summary
+    assert desk.counters.oversize == 1
+
+
+@pytest.mark.parametrize(("resumable", "pages"), [(True, 0), (False, 1)])
+async def test_receiver_pages_for_a_torn_question_only_where_it_is_lost(
+    desk: Desk, resumable: bool, pages: int
+) -> None:
+    await desk.take(json.dumps(question())[:-9], torn=True, id=None, resumable=resumable)
+    assert len(desk.troubles) == pages
+
+
+async def test_receiver_waits_with_the_storage_and_loses_nothing(desk: Desk) -> None:
+    desk.box.unavailable = 4
+    asked = [arrival(question(n), id=f"evt_{n}") for n in (1, 2, 3)]
+    taking = asyncio.create_task(desk.receiver.take(*asked))
+    await until(taking.done, lambda: desk.clock.advance(1))
+    assert [one.cursor for one in desk.box.got] == ["evt_1", "evt_2", "evt_3"]
+    assert len(desk.clock.slept) == 4
+
+
+async def test_receiver_pages_for_one_event_that_cannot_be_stored_and_goes_on(desk: Desk) -> None:
+    desk.box.chokes_on = "evt_0000000000000001"
+    with capture_logs() as logs:
+        await desk.take(question(1))
+        await desk.take(question(2))
+    assert desk.box.ids() == ["evt_0000000000000002"]
+    assert [one.key for one in desk.troubles] == ["failed:sess_2c91a7b4d23f1e88"]
+    assert SECRET not in str(logs)
+    assert "KeyError" in str(logs)
+
+
+async def test_receiver_stores_what_waits_together_but_for_what_cannot_be_stored(desk: Desk) -> None:
+    desk.box.chokes_on = "evt_0000000000000002"
+    await desk.receiver.take(*(arrival(question(n)) for n in (1, 2, 3)))
+    assert desk.box.ids() == ["evt_0000000000000001", "evt_0000000000000003"]
+    assert len(desk.troubles) == 1
+
+
+async def test_receiver_notes_what_was_not_utf8(desk: Desk) -> None:
+    await desk.take(question(question="caf\ufffd"), replaced=True)
+    assert desk.box.got[0].event.problems == ("not UTF-8",)
+    assert desk.counters.not_utf8 == 1
+
+
+async def test_receiver_counts_gaps_and_not_where_events_are_filtered(desk: Desk) -> None:
+    for number in (0, 1, 5):
+        await desk.take(event(n=number, sequence_number=number))
+        await desk.take(event(n=number, session_id="sess_b", sequence_number=number), filtered=True)
+    assert desk.counters.missing == 3
+
+
+async def test_receiver_warns_of_each_kind_of_problem_once(desk: Desk) -> None:
+    with capture_logs() as logs:
+        for n in range(5):
+            await desk.take({**event(n=n), "timestamp": "yesterday"})
+            await desk.take("ping")
+    assert [line["log_level"] for line in logs].count("warning") == 2
+    assert desk.offset.offset == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "live", "behind", "expires"),
+    [
+        ("2026-05-24T14:22:11Z", True, 0, 300),
+        ("2026-05-24T14:21:11Z", False, 0, 240),
+        ("2026-05-24T14:20:11Z", True, 120, 300),
+        ("2020-01-01T00:00:00Z", True, 0, 300),  # no clock is this wrong: it was sent when it came
+        ("2999-01-01T00:00:00Z", True, 0, 300),
+        ("nonsense", True, 0, 300),
+    ],
+)
+async def test_receiver_puts_the_end_of_a_question_on_our_clock(
+    desk: Desk, sent: str, live: bool, behind: float, expires: float
+) -> None:
+    desk.offset.observe(NOW - timedelta(seconds=behind), NOW, 0.0, live=True)
+    asked = question(timestamp=sent, timeout_seconds=300)
+    await desk.receiver.take(Arrival(read(asked), NOW, 0.0, live=live))
+    (item,) = await desk.box.waiting(0)
+    assert item.expires_at == NOW + timedelta(seconds=expires)
+
+
+@pytest.mark.parametrize("sent", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+async def test_receiver_takes_events_from_the_ends_of_time_in(desk: Desk, sent: str) -> None:
+    desk.offset.observe(NOW - timedelta(hours=1), NOW, 0.0, live=True)
+    await desk.take(question(timestamp=sent))
+    assert len(await desk.box.waiting(0)) == 1
+
+
+async def test_receiver_knows_questions_that_never_expire(desk: Desk) -> None:
+    await desk.take(question(timeout_seconds="whenever"))
+    (item,) = await desk.box.waiting(0)
+    assert item.expires_at is None
+
+
+async def test_inbox_tells_of_what_came_and_of_news(store: Store) -> None:
+    told: list[int] = []
+    inbox = Inbox(store, on_put=lambda incoming: told.append(len(incoming)))
+    await put(inbox)
+    assert inbox.news.is_set()
+    inbox.news.clear()
+    await put(inbox)
+    assert told == [1, 1]
+    assert not inbox.news.is_set()
