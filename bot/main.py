@@ -281,13 +281,14 @@ class Bot(Assembly):
         await self.home.run()
 
     async def _listen(self) -> HttpServer | None:
+        """The HTTP server at its address; None where that is taken and nobody counts on it."""
         from bot.web.server import Limits, listen, raise_descriptor_limit
 
         limits = Limits.within(raise_descriptor_limit())
         return await listen(self.http_app(limits), self.settings, limits)
 
     def http_app(self, limits: Limits) -> FastAPI:
-        """All routes of the HTTP server."""
+        """The app of the HTTP server, with all routes of this bot."""
         from bot.web import clarifications, health, push, slack
         from bot.web.callers import Callers
         from bot.web.server import build_app
@@ -320,7 +321,7 @@ class Bot(Assembly):
         return build_app(routers, callers)
 
     def _checks(self) -> tuple[list[Check], list[Check]]:
-        """What `/readyz` answers 503 for: without these nobody is asked anything. And what it lists as degraded."""
+        """What `/readyz` answers 503 for, since without it nobody is asked anything; and what it lists as degraded."""
         from bot.web.health import Check, producer_checks
 
         needed = [

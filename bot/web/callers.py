@@ -50,16 +50,8 @@ class Callers:
         self._bare = tuple(name for name, token in tokens.items() if token is None)
 
     def speaker(self, request: Request) -> Speaker:
-        """The producer that calls, with the agents that it may speak for.
-
-        Raises:
-            HTTPException: see `producer`.
-        """
-        name = self.producer(request)
-        return self._speakers.get(name, Speaker(name))
-
-    def producer(self, request: Request) -> str:
-        """The name of the producer that calls; "local" for a process of this machine if no producer may call.
+        """The producer that calls, with the agents that it may speak for; "local" for a process of this machine if no
+        producer may call.
 
         Raises:
             HTTPException: 400 it has to say which one it is; 401 no token, or a wrong one; 403 not from
@@ -68,14 +60,15 @@ class Callers:
         if not self._tokens and not self._bare and "authorization" not in request.headers:
             self._check_local(request, _LOCAL)
             _check_json(request)
-            return _LOCAL
-        return self.pushing(request)
+            return Speaker(_LOCAL)
+        name = self.pushing(request)
+        return self._speakers.get(name, Speaker(name))
 
     def pushing(self, request: Request) -> str:
         """The name of the configured producer that calls.
 
         Raises:
-            HTTPException: see `producer`.
+            HTTPException: see `speaker`.
         """
         if not self._tokens and not self._bare:
             raise problem(

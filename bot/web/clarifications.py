@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
-from bot.web.guard import problem, stopping_of
+from bot.web.guard import hung_up, problem, stopping_of
 from core import hub as asking
 from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, Clarification, Status, agent_key, parse_id
@@ -218,7 +218,7 @@ def clarification_routes(*, hub: Hub, ledger: FileLedger, callers: Callers, most
             raise problem(503, "BUSY", "Too many wait already; ask again.", headers={"Retry-After": "5"})
         async with places:
             news = hub.until(clarification_id, is_news)
-            await _until_any(query.wait, news, stopping_of(request).wait(), _gone(request))
+            await _until_any(query.wait, news, stopping_of(request).wait(), hung_up(request.receive))
         return _shown(await find(clarification_id, who))
 
     @router.get("")
@@ -273,12 +273,6 @@ async def _until_any(seconds: float, news: Awaitable[Any], *ends: Awaitable[Any]
         await asyncio.gather(*waits, return_exceptions=True)
     if not waits[0].cancelled():
         waits[0].result()
-
-
-async def _gone(request: Request) -> None:
-    """Returns when the caller hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _check_asker(role: str, who: Speaker) -> None:

@@ -127,7 +127,7 @@ def page(document: Document, key: str = "") -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title><style>{_STYLE}</style></head><body data-key='{escape(key)}'><main>",
             f"<h1>{title}</h1>",
-            prose(info.get("description", "")),
+            _prose(info.get("description", "")),
             '<p>For programs: <a href="/openapi.json">/openapi.json</a>.</p>',
             *_schemes(document),
             _TOOLS,
@@ -144,7 +144,7 @@ done. What is asked is put to people.</p>
 <label>Producer, where several have no token <input id="producer" autocomplete="off"></label></div>"""
 
 
-def prose(text: str) -> str:
+def _prose(text: str) -> str:
     """Paragraphs; what stands between backticks is code."""
     found = [escape(" ".join(part.split())) for part in text.split("\n\n") if part.strip()]
     return "".join(f"<p>{_QUOTED.sub(_AS_CODE, part)}</p>" for part in found)
@@ -174,7 +174,7 @@ def _operations(document: Document) -> Iterator[str]:
 def _operation(method: str, path: str, operation: Document) -> str:
     parts = [
         f"<h3><b>{method.upper()}</b> <code>{escape(path)}</code></h3>",
-        prose(f"{operation.get('summary', '')}\n\n{operation.get('description', '')}"),
+        _prose(f"{operation.get('summary', '')}\n\n{operation.get('description', '')}"),
     ]
     if parameters := operation.get("parameters"):
         rows = [(_named(each), each["in"], _type(each["schema"]), _about(each)) for each in parameters]
@@ -238,7 +238,7 @@ def _schemas(document: Document) -> Iterator[str]:
     if schemas:
         yield "<h2>Bodies</h2>"
     for name, schema in schemas.items():
-        yield f'<h3 id="schema-{escape(name)}">{escape(name)}</h3>{prose(schema.get("description", ""))}'
+        yield f'<h3 id="schema-{escape(name)}">{escape(name)}</h3>{_prose(schema.get("description", ""))}'
         required = schema.get("required", [])
         rows = [
             (_named({"name": field, "required": field in required}), _type(inner), _about(inner))
@@ -280,7 +280,7 @@ def _type(schema: Document) -> str:
 
 
 def _about(described: Document) -> str:
-    return prose(str(described.get("description", ""))).removeprefix("<p>").removesuffix("</p>")
+    return _prose(str(described.get("description", ""))).removeprefix("<p>").removesuffix("</p>")
 
 
 def _table(caption: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bot.errors import StorageUnavailable
+from bot.errors import StorageError
 from core.clarification import MaxRoundsExceeded, NotOpen
 from core.errors import (
     AgentError,
@@ -95,19 +95,19 @@ def problem(
     field: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HTTPException:
-    """An exception for a route to raise: answered as `ErrorBody`."""
+    """An exception for a route to raise; the caller gets it as `ErrorBody`."""
     detail = {"error": code, "message": message}
     return HTTPException(status, detail | ({"field": field} if field else {}), dict(headers or {}))
 
 
 def answer_to(error: Exception) -> Response:
-    """The answer to a request that ended in `error`. What nobody expected is a 500 that says nothing more."""
+    """The answer to a request that ended in `error`; an unexpected one is a 500 without details."""
     match error:
         case StarletteHTTPException():
             return _refusal(error)
         case RequestValidationError():
             return _invalid(error.errors())
-        case StorageUnavailable():
+        case StorageError():
             return _body(503, "STORAGE_UNAVAILABLE", str(error), headers=_RETRY_AFTER)
         case ClarifyError():
             status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
@@ -121,7 +121,7 @@ def answer_errors(app: FastAPI) -> None:
     async def answered(_request: Request, error: Exception) -> Response:
         return answer_to(error)
 
-    for kind in (StarletteHTTPException, RequestValidationError, StorageUnavailable, ClarifyError):
+    for kind in (StarletteHTTPException, RequestValidationError, StorageError, ClarifyError):
         app.add_exception_handler(kind, answered)
 
 
@@ -168,6 +168,12 @@ def stopping_of(request: Request) -> asyncio.Event:
     return event
 
 
+async def hung_up(receive: Receive) -> None:
+    """Returns when the caller hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 class Guard:
     """ASGI middleware around `app`. `stopping` is set when the server is to end."""
 
@@ -199,7 +205,7 @@ class Guard:
 
 
 class _Answer:
-    """Passes an answer on, with the headers that all have; knows its status."""
+    """Passes an answer on, adds the headers that all have, and knows its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -141,7 +141,7 @@ async def _alive() -> Response:
 
 
 async def _why(check: Check) -> str | None:
-    """What is wrong, None if nothing is. Others' words may be in it: errors of the network quote addresses."""
+    """What is wrong, None if nothing is; without secrets, since errors of the network quote addresses."""
     try:
         why = check.look()
         if inspect.isawaitable(why):

@@ -7,8 +7,8 @@ connection, and a reply counts as written no sooner than it was handed to the co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
 import structlog
 from fastapi import APIRouter, Header, Security
@@ -23,8 +23,8 @@ from bot.producers.inbox import NotItsAgent
 from bot.producers.producers import Producers
 from bot.producers.push import Broken, NoSuchSubscription, NotTaken, Push, Reader, Taken, TooManyReaders
 from bot.web.callers import BEARER, Callers
-from bot.web.guard import ErrorBody, TooLarge, problem, stopping_of
-from core.clock import Clock
+from bot.web.guard import ErrorBody, TooLarge, hung_up, problem, stopping_of
+from core.clock import Clock, event_or_time
 
 BASE = "/aaep/v1"
 HEARTBEAT = 15.0  # seconds
@@ -40,7 +40,6 @@ _STREAM_HEADERS = [
     ),  # a proxy that collects an answer before it passes it on holds replies back
 ]
 _log = structlog.get_logger("clarify.http")
-_T = TypeVar("_T")
 _TAKEN = """An AAEP event is taken in once it is durable. The same event again changes nothing: 202, with the status
 `duplicate`. A question, or another critical event, that breaks its schema is refused, and so is an `event_id` or a
 `reply_token` that came with something else before."""
@@ -148,14 +147,14 @@ def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIR
 
     async def take(request: Request) -> Response:
         push = caller(request)
-        return _answer(await _or_unavailable(_taken(push, request)))
+        return _answer(await _taken(push, request))
 
     async def read(
         request: Request, last_event_id: Annotated[str | None, Header(description="Where to resume")] = None
     ) -> Response:
         push = caller(request)
         try:
-            reader = await _or_unavailable(push.open(last_event_id))
+            reader = await push.open(last_event_id)
         except TooManyReaders as error:
             raise problem(429, "TOO_MANY_READERS", str(error), headers={"Retry-After": "5"}) from None
         return _Replies(reader, stopping=stopping_of(request), clock=clock)
@@ -220,13 +219,6 @@ def _answer(taken: Taken | Mapping[str, Any] | None) -> Response:
     return JSONResponse(dict(taken), 201, {"Location": where})
 
 
-async def _or_unavailable(work: Awaitable[_T]) -> _T:
-    try:
-        return await work
-    except StorageError as error:
-        raise problem(503, "STORAGE_UNAVAILABLE", str(error), headers={"Retry-After": "1"}) from error
-
-
 class _Replies(Response):
     """Streams replies until the reader leaves, the server stops, or the storage fails (the reader comes again)."""
 
@@ -237,49 +229,38 @@ class _Replies(Response):
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
-        left = asyncio.ensure_future(_left(receive))
+        left = asyncio.ensure_future(hung_up(receive))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        for end in (left, stopping):
+            end.add_done_callback(lambda _: self._reader.more.set())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
             await send(_part(_OPENING))
             await self._stream(send, left)
-            if not left.done() or left.exception():  # the latter: too large a body, where none belongs
-                await send({"type": "http.response.body", "body": b""})
         except StorageError as error:
             _log.warning("a stream of replies ends", reason=str(error))
-            await send({"type": "http.response.body", "body": b""})
         finally:
             left.cancel()
+            stopping.cancel()
+            await asyncio.gather(
+                left, stopping, return_exceptions=True
+            )  # too large a body, where none belongs
             self._reader.close()
+        await send({"type": "http.response.body", "body": b""})
 
     async def _stream(self, send: Send, left: asyncio.Future[None]) -> None:
+        reader = self._reader
         while not (left.done() or self._stopping.is_set()):
-            frames = await self._reader.next()
+            frames = await reader.next()
             if frames:
                 await send(_part(frames))
                 await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
                 if not left.done():
-                    await self._reader.wrote()
-            elif await self._quiet(left):
+                    await reader.wrote()
+                continue
+            await event_or_time(self._clock, reader.more, HEARTBEAT)
+            if not reader.more.is_set():
                 await send(_part(_BEAT))
-
-    async def _quiet(self, left: asyncio.Future[None]) -> bool:
-        """Waits for something to happen; whether nothing did for so long that the reader has to be told so."""
-        beat = asyncio.ensure_future(self._clock.sleep(HEARTBEAT))
-        more = asyncio.ensure_future(self._reader.more.wait())
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        waits: set[asyncio.Future[Any]] = {left, beat, more, stopping}
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in (beat, more, stopping):
-                wait.cancel()
-        return done == {beat}
-
-
-async def _left(receive: Receive) -> None:
-    """Returns once the reader is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _part(data: bytes) -> dict[str, Any]:

@@ -49,7 +49,7 @@ where one is at fault. A body may have 1 MiB.
 """
 _DESCRIPTORS = 4096
 _MOST = 2048  # connections
-_TOLD = 64  # connections beyond the limit, which are only told so
+_MOST_TOLD = 64  # connections beyond the limit, which are told so
 _LINGER = 5.0  # seconds that a connection may take to end
 _LOG_EVERY = 60.0
 
@@ -263,7 +263,7 @@ class Limits:
 
 
 def raise_descriptor_limit() -> int:
-    """Have more descriptors if the system allows them. How many there may be now."""
+    """Raise the limit of file descriptors as far as is useful and allowed; returns how many there may be now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= allowed:
@@ -273,7 +273,7 @@ def raise_descriptor_limit() -> int:
 
 
 class Connections(ServerState):
-    """Who is connected. `admit` and `release` each connection once; `waits` says that we wait for a request of it."""
+    """Who is connected, and who gives way when there are too many."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ class Connections(ServerState):
         self._logged = float("-inf")
 
     def admit(self, new: Connection) -> bool:
-        """Whether it is served; otherwise it may only be told that it is not."""
+        """Count a new connection; returns whether it is served. If not, it is told so and ends."""
         self._held.add(new)
         self._of[new.address] += 1
         crowded = not is_loopback_address(new.address) and self._of[new.address] > self.limits.per_address
@@ -296,12 +296,12 @@ class Connections(ServerState):
                 self.release(other)
                 other.abort()
                 return True
-        if len(self._held) > self.limits.connections + _TOLD:
+        if len(self._held) > self.limits.connections + _MOST_TOLD:
             new.abort()
         return False
 
     def release(self, connection: Connection) -> None:
-        """It ends; nothing if that is known."""
+        """Forget a connection that ends; again does nothing."""
         if connection in self._held:
             self._held.remove(connection)
             self._of[connection.address] -= 1
@@ -310,7 +310,7 @@ class Connections(ServerState):
         self._waiting.pop(connection, None)
 
     def waits(self, connection: Connection, *, since_now: bool) -> None:
-        """Whether `connection` keeps us waiting for a request from now on."""
+        """Note whether `connection` keeps us waiting from now on, for a request or for its reading of an answer."""
         self._waiting.pop(connection, None)
         if since_now and connection in self._held:
             self._waiting[connection] = None
@@ -328,13 +328,13 @@ class Connections(ServerState):
 
 
 class Connection(H11Protocol):
-    """One connection. What it owes us next decides how long it has: headers, a body, or to read what we wrote."""
+    """One connection. What we wait for decides how long it has: headers, a body, its reading of what we wrote, its end."""
 
     server_state: Connections
 
     address = ""
-    _owes: str | None = None  # "head", "body", "reading", "end", or nothing: its request runs
-    _said = False  # anything of the request that we wait for
+    _phase: str | None = None  # what we wait for: "head", "body", "reading", "end"; None: its request runs
+    _began = False  # some of the request that we wait for is here
     _served = True
     _stalled = False  # more is written than it has read
     _unread = 0  # bytes of it, when the timer began
@@ -346,7 +346,7 @@ class Connection(H11Protocol):
         self._served = self.server_state.admit(self)
         if not self._served:
             self.app = _busy
-        self._look()
+        self._note_phase()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server_state.release(self)
@@ -355,51 +355,51 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._said = True
+        self._began = True
         super().data_received(data)
-        self._look()
+        self._note_phase()
 
     def on_response_complete(self) -> None:
-        self._said = bool(self.conn.trailing_data[0])
+        self._began = bool(self.conn.trailing_data[0])
         super().on_response_complete()
-        self._look()
+        self._note_phase()
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stalled = True
-        self._look()
+        self._note_phase()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stalled = False
-        self._look()
+        self._note_phase()
 
     def abort(self) -> None:
         """End it at once, whatever is still to be sent."""
         self.transport.abort()
 
-    def _look(self) -> None:
-        """Give it the time that what it owes now may take; what it owed before does not get more."""
-        owes = self._owed()
-        if owes == self._owes:
+    def _note_phase(self) -> None:
+        """Start the timer of a phase when it begins; within one phase nothing gains time."""
+        phase = self._current_phase()
+        if phase == self._phase:
             return
-        self._owes = owes
+        self._phase = phase
         self._begin_timer()
         if self._served:
-            self.server_state.waits(self, since_now=owes is not None)
+            self.server_state.waits(self, since_now=phase is not None)
 
     def _begin_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._owes is None:
+        if self._phase is None:
             return
         self._unread = self.transport.get_write_buffer_size()
         limits = self.server_state.limits
         times = {"head": limits.head, "body": limits.body, "reading": limits.write, "end": _LINGER}
-        self._timer = self.loop.call_later(times[self._owes], self._overdue)
+        self._timer = self.loop.call_later(times[self._phase], self._overdue)
 
-    def _owed(self) -> str | None:
+    def _current_phase(self) -> str | None:
         if self.transport.is_closing():
             return "end"
         if self._stalled:
@@ -414,21 +414,21 @@ class Connection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _overdue(self) -> None:
-        if self.transport.is_closing() or self._owes in {"reading", "end"}:
+        if self.transport.is_closing() or self._phase in {"reading", "end"}:
             if 0 < self.transport.get_write_buffer_size() < self._unread:  # slowly, but it reads
                 self._begin_timer()
             else:
                 self.abort()
             return
-        _log.info("a connection took too long", client=self.address, waited_for=self._owes)
-        if self._said and self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+        _log.info("a connection took too long", client=self.address, waited_for=self._phase)
+        if self._began and self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             for event in _too_slow():
                 self.transport.write(self.conn.send(event) or b"")
         if self._runs():
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
-        self._look()
+        self._note_phase()
 
 
 def _too_slow() -> tuple[h11.Event, ...]:

@@ -46,11 +46,11 @@ def request(
 def test_callers_without_a_token_are_not_let_in_by_a_proxy_that_says_nothing() -> None:
     """nginx, unless told otherwise, names nobody, and the host that it passes on to; it speaks HTTP/1.0."""
     asked = request()
-    assert Callers({}).producer(asked) == "local"
+    assert Callers({}).speaker(asked).producer == "local"
     asked.scope["http_version"] = "1.0"
     for callers in (Callers({}), Callers(ONE_BARE)):
         with pytest.raises(HTTPException) as caught:
-            callers.producer(asked)
+            callers.speaker(asked)
         assert caught.value.status_code in {401, 403}
 
 
@@ -79,7 +79,7 @@ def test_callers_know_a_producer_by_its_token_from_anywhere(
 ) -> None:
     asked = request(client=client, authorization=header, origin="https://example.org", host="bot.example.org")
     assert Callers(TOKENS).pushing(asked) == name
-    assert Callers(TOKENS).producer(asked) == name
+    assert Callers(TOKENS).speaker(asked).producer == name
 
 
 @pytest.mark.parametrize("token", ["tökén", "tokà", "tokÅ", "tok…"])
@@ -188,7 +188,7 @@ def test_callers_refuse_strangers_and_web_pages_without_token(
     asked = request(client=client, more=headers)
     assert refused(Callers({"helper": None}), asked)[0] == 403
     with pytest.raises(HTTPException) as caught:
-        Callers({}).producer(asked)
+        Callers({}).speaker(asked)
     assert caught.value.status_code == 403
 
 
@@ -197,7 +197,7 @@ def test_callers_ask_a_stranger_for_a_token_where_there_is_one() -> None:
 
 
 def test_callers_are_local_where_no_producer_may_call() -> None:
-    assert Callers({}).producer(request()) == "local"
+    assert Callers({}).speaker(request()).producer == "local"
     assert refused(Callers({}), request()) == (403, "NO_PRODUCER")
     assert refused(Callers({}), request(authorization="Bearer x")) == (403, "NO_PRODUCER")
 
@@ -220,10 +220,10 @@ def test_callers_take_bodies_as_json_only(
     headers = {"authorization": "Bearer planner-token"} if "planner" in tokens else {}
     asked = request(method="POST", content_type=kind, more=headers)
     if taken:
-        assert Callers(tokens).producer(asked)
+        assert Callers(tokens).speaker(asked).producer
         return
     with pytest.raises(HTTPException) as caught:
-        Callers(tokens).producer(asked)
+        Callers(tokens).speaker(asked)
     assert caught.value.status_code == 415
 
 
