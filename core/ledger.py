@@ -58,7 +58,8 @@ from core.records import (
 _T = TypeVar("_T")
 _log = logging.getLogger("clarify.ledger")
 
-LOCK_TIMEOUT = 2.0
+LOCK_TIMEOUT = 2.0  # seconds
+PATIENCE = 10.0  # seconds for whole files, which are moved and rewritten by hand: a person waits at a prompt
 _NAMED = re.compile(r"issue-[0-9]+.*\.json")
 ARCHIVE = "archive"
 FIRST_RESERVED = 100_001
@@ -67,7 +68,6 @@ _LIVE = re.compile(r"issue-([0-9]+)\.json")
 _ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
 _TOLD = 1000  # names that are remembered, whatever others write
 _NOT_OURS = f"numbers from {FIRST_RESERVED} up are for sessions without an issue, and clarify-bot did not give this one out"
-PATIENCE = 10.0  # seconds for a ledger that somebody else holds: whoever waits sits at a prompt
 
 
 class Ledger(Protocol):
@@ -99,8 +99,9 @@ class FileLedger:
         signs: bool = True,
         shell_consents: bool = False,
     ) -> None:
-        """`mode`: of new ledgers; those that are there keep theirs. `expected`: ledgers were written there before, so that an empty folder cannot be the right one. `signs`:
-        whether answers written here may speak for a person; `shell_consents`: whether consent given in the shell counts.
+        """`mode`: of new ledgers; those that are there keep theirs. `expected`: ledgers were written there before, so that
+        an empty folder cannot be the right one. `signs`: whether answers written here may speak for a person;
+        `shell_consents`: whether consent given in the shell counts.
         """
         self.directory = directory
         self._mode = mode
@@ -108,10 +109,10 @@ class FileLedger:
         if not expected:
             make_folder(directory, folder_mode(mode))
             make_folder(self._locks.private)
-        self._numbers = Numbers(self._locks.private)
+        self.numbers = Numbers(self._locks.private)
         self._seals = Seals(self._locks.private, shell=shell_consents) if signs else None
-        self.shelf = Folder(directory, self._numbers)
-        self.archive = Archive(directory, self._numbers, folder_mode(mode))
+        self.shelf = Folder(directory, self.numbers)
+        self.archive = Archive(directory, self.numbers, folder_mode(mode))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -266,6 +267,62 @@ class FileLedger:
         """Have `news` tell again."""
         self._seen.pop(issue, None)
 
+    def files(self) -> dict[int, list[Path]]:
+        """All ledgers: by issue, the live file first, then what is archived of it. Blocking."""
+        found: dict[int, list[Path]] = {}
+        for issue, path in sorted(self.shelf.ledgers()):
+            found.setdefault(issue, []).append(path)
+        for issue, path in sorted(self.archive.files()):
+            found.setdefault(issue, []).append(path)
+        return found
+
+    def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
+        """Let `change` edit what each file of an issue holds, live and archived; those that it says it did are written.
+        Blocking.
+
+        Returns:
+            The files that cannot be read, and are as they were.
+
+        Raises:
+            LockTimeout: somebody else holds the ledger. LedgerUnwritable: the disk refused. Files before it are done.
+        """
+        unreadable = []
+        with self.held(issue) as check:
+            for path in self.files().get(issue, []):
+                try:
+                    raw = decode(read_regular(path), issue)
+                except ValueError:
+                    unreadable.append(path)
+                    continue
+                if change(raw):
+                    self._write(issue, path, encode(raw), check)
+        return unreadable
+
+    def put(self, issue: int, path: Path, content: bytes) -> None:
+        """Have a file of an issue, in this folder or its archive, hold `content`. Blocking.
+
+        Raises:
+            LockTimeout, LedgerUnwritable: as `rewrite`.
+        """
+        with self.held(issue) as check:
+            make_folder(path.parent, folder_mode(self._mode))
+            self._write(issue, path, content, check)
+            self.numbers.note_all(issue, content)
+
+    def move(self, issue: int, path: Path, to: Path) -> None:
+        """Move a file of an issue out of the way; `to` is on the same file system. Blocking."""
+        with self.held(issue) as check:
+            check()
+            make_folder(to.parent)
+            path.rename(to)
+            sync_folder(path.parent)
+
+    @contextmanager
+    def held(self, issue: int, timeout: float = PATIENCE) -> Iterator[Callable[[], None]]:
+        """Hold a ledger. What is yielded raises LockTimeout once it is not held any more. Blocking."""
+        with self._locks.hold(issue, timeout) as held:
+            yield partial(_check, held, issue, timeout)
+
     def path(self, issue: int) -> Path:
         return self.directory / f"issue-{issue}.json"
 
@@ -289,20 +346,20 @@ class FileLedger:
                 if before is None:
                     self.archive.drop(issue, book.raw)
                 if book.numbered:
-                    self._numbers.note(issue, book.numbered)
+                    self.numbers.note(issue, book.numbered)
             return result
 
     def _shelve(self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float) -> bool:
         live = self.path(issue)
         self._require(issue)
-        with self._locks.hold(issue, timeout) as held:
+        with self.held(issue, timeout) as check:
             if not live.exists():
                 return False
-            raw = self._open(issue, partial(_check, held, issue, timeout)).raw
+            raw = self._open(issue, check).raw
             if not is_over(_records(raw)):
                 return False
-            _check(held, issue, timeout)
-            self._numbers.note_all(issue, read_regular(live))
+            check()
+            self.numbers.note_all(issue, read_regular(live))
             try:
                 self.archive.put(issue, live, raw)
             except OSError as error:
@@ -346,7 +403,7 @@ class FileLedger:
         path = self.path(issue)
 
         def highest() -> int:
-            return self._numbers.highest(issue)
+            return self.numbers.highest(issue)
 
         try:
             content = read_regular(path)
@@ -360,7 +417,7 @@ class FileLedger:
             return Book(issue, decode(content, issue), highest, self._seals)
         except ValueError as error:
             check()  # else it may be half of what its holder is writing
-            self._numbers.note_all(issue, content)
+            self.numbers.note_all(issue, content)
             raise LedgerUnreadable(issue, path, str(error), set_aside(path)) from None
 
     def _archived(self, issue: int) -> Raw | None:
@@ -376,12 +433,19 @@ class FileLedger:
         except FileNotFoundError:
             return None
 
+    def _write(self, issue: int, path: Path, content: bytes, check: Callable[[], None]) -> None:
+        try:
+            with replacing(path, content, self._locks.private, self._mode):
+                check()
+        except OSError as error:
+            raise LedgerUnwritable(issue, reason(error)) from error
+
     def _replace(
         self, issue: int, content: bytes, before: tuple[int, int] | None, check: Callable[[], None]
     ) -> None:
         try:
             if before is None and issue >= FIRST_RESERVED:
-                self._numbers.give_out(issue)  # first: a kill must not leave a ledger that is nobody's
+                self.numbers.give_out(issue)  # first: a kill must not leave a ledger that is nobody's
             with replacing(self.path(issue), content, self._locks.private, self._mode) as draft:
                 check()  # as late as can be: writing and syncing the draft took time
                 if before in {None, self._seen.get(issue)}:
@@ -642,98 +706,3 @@ class Numbers:
         """Keep the highest number that some bytes name, if it is higher than what is known."""
         named = map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content))
         self.note(issue, max(self.highest(issue), 0, *named))
-
-
-class Upkeep:
-    """Of the ledgers in `directory`, which exists; to be closed."""
-
-    def __init__(self, directory: Path, patience: float = PATIENCE, mode: int = 0o600) -> None:
-        """`mode`: of new ledgers."""
-        self.directory = directory
-        self._mode = mode
-        self._patience = patience
-        self._locks = Locks(directory, mode)
-        make_folder(directory, folder_mode(mode))
-        make_folder(self._locks.private)
-        self.numbers = Numbers(self._locks.private)
-        self.shelf = Folder(directory, self.numbers)
-        self.archive = Archive(directory, self.numbers, folder_mode(mode))
-
-    @property
-    def private(self) -> Path:
-        """The folder beside the ledgers that is ours alone."""
-        return self._locks.private
-
-    def close(self) -> None:
-        self._locks.close()
-
-    def files(self) -> dict[int, list[Path]]:
-        """All ledgers: by issue, the live file first, then what is archived of it."""
-        found: dict[int, list[Path]] = {}
-        for issue, path in sorted(self.shelf.ledgers()):
-            found.setdefault(issue, []).append(path)
-        for issue, path in sorted(self.archive.files()):
-            found.setdefault(issue, []).append(path)
-        return found
-
-    def claim(self, highest: int) -> None:
-        """Take reserved numbers up to `highest` for given out by us."""
-        for shelf in (self.shelf, self.archive.shelf):
-            shelf.claim(highest)
-
-    def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
-        """Let `change` edit what each file of an issue holds, live and archived; those that it says it did are written.
-
-        Returns:
-            The files that cannot be read, and are as they were.
-
-        Raises:
-            LockTimeout: somebody else holds the ledger. LedgerUnwritable: the disk refused. Files before it are done.
-        """
-        unreadable = []
-        with self.held(issue) as check:
-            for path in self.files().get(issue, []):
-                try:
-                    raw = decode(read_regular(path), issue)
-                except ValueError:
-                    unreadable.append(path)
-                    continue
-                if change(raw):
-                    self._write(issue, path, encode(raw), check)
-        return unreadable
-
-    def put(self, issue: int, path: Path, content: bytes) -> None:
-        """Have a file of an issue, in this folder or its archive, hold `content`.
-
-        Raises:
-            LockTimeout, LedgerUnwritable: as `rewrite`.
-        """
-        with self.held(issue) as check:
-            make_folder(path.parent, folder_mode(self._mode))
-            self._write(issue, path, content, check)
-            self.numbers.note_all(issue, content)
-
-    def move(self, issue: int, path: Path, to: Path) -> None:
-        """Move a file of an issue out of the way; `to` is on the same file system."""
-        with self.held(issue) as check:
-            check()
-            make_folder(to.parent)
-            path.rename(to)
-            sync_folder(path.parent)
-
-    @contextmanager
-    def held(self, issue: int) -> Iterator[Callable[[], None]]:
-        """Hold a ledger. What is yielded raises LockTimeout once it is not held any more."""
-        with self._locks.hold(issue, self._patience) as held:
-            yield partial(self._check, issue, held)
-
-    def _check(self, issue: int, held: Held) -> None:
-        if not held.is_there():
-            raise LockTimeout(issue, self._patience, "somebody who took it over while this process slept")
-
-    def _write(self, issue: int, path: Path, content: bytes, check: Callable[[], None]) -> None:
-        try:
-            with replacing(path, content, self._locks.private, self._mode):
-                check()
-        except OSError as error:
-            raise LedgerUnwritable(issue, reason(error)) from error

@@ -22,14 +22,14 @@ from bot.producers.inbox import FIRST_RESERVED_ISSUE
 from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
 from core.clarification import US, Clarification
 from core.files import is_odd, make_folder, make_private, read_regular, replacing, sync_folder
-from core.ledger import ARCHIVE, HIGHEST, Upkeep, issue_in
+from core.ledger import ARCHIVE, HIGHEST, FileLedger, issue_in
 from core.records import FORGOTTEN, decode, parse
 from core.records import SEAL_KEY as KEY
 
 _BUSY_SECONDS = 10.0
 
 
-def backup(upkeep: Upkeep, database: Path, folder: Path, *, now: datetime, release: str) -> Manifest:
+def backup(upkeep: FileLedger, database: Path, folder: Path, *, now: datetime, release: str) -> Manifest:
     """Copy the ledgers and the storage into `folder`, which is not there yet, or empty.
 
     Raises:
@@ -53,7 +53,7 @@ def backup(upkeep: Upkeep, database: Path, folder: Path, *, now: datetime, relea
     return manifest
 
 
-def _copy(upkeep: Upkeep, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
+def _copy(upkeep: FileLedger, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
     version = None
     if database.exists():
         make_private(draft / DATABASE)
@@ -100,7 +100,7 @@ def _copy_storage(database: Path, to: Path) -> int:
         raise BackupError(f"{database} could not be copied: {error}.") from error
 
 
-def _copy_key(upkeep: Upkeep, to: Path) -> None:
+def _copy_key(upkeep: FileLedger, to: Path) -> None:
     """What our own answers are known by: without it, those on their way would be another writer's."""
     with suppress(FileNotFoundError), replacing(to, read_regular(upkeep.private / KEY), to.parent):
         pass
@@ -115,7 +115,7 @@ def _last_issue(database: Path) -> int:
     return int(row[0]) if row else 0
 
 
-def _copy_ledgers(upkeep: Upkeep, to: Path) -> Iterator[tuple[int, int]]:
+def _copy_ledgers(upkeep: FileLedger, to: Path) -> Iterator[tuple[int, int]]:
     """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
     number given out in each.
     """

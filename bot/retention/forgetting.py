@@ -18,7 +18,7 @@ from bot.errors import StorageUnavailable
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
 from core.files import read_regular
-from core.ledger import Upkeep
+from core.ledger import FileLedger
 from core.records import Raw, Stray, decode, forget_in, identity, is_of_session, is_unsettled, parse
 
 
@@ -50,7 +50,7 @@ class _Gathered:
     unsettled: dict[str, Clarification] = field(default_factory=dict)
 
 
-def look(upkeep: Upkeep, database: Path, name: str, producer: str | None = None) -> Found:
+def look(upkeep: FileLedger, database: Path, name: str, producer: str | None = None) -> Found:
     """What `name` means: the id of a clarification, else of a session.
 
     Raises:
@@ -81,7 +81,7 @@ def look(upkeep: Upkeep, database: Path, name: str, producer: str | None = None)
     return _found(gathered, frozenset({session}), session, tuple(unknown))
 
 
-def forget(upkeep: Upkeep, database: Path, found: Found, *, abandoned: bool = False) -> storage.Traces:
+def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> storage.Traces:
     """Forget it. Call it again where the traces tell of messages in flight, or of events that wait.
 
     Args:
@@ -116,7 +116,7 @@ def erasures(database: Path) -> Mapping[str, list[storage.Pair]]:
         return storage.erasures(db)
 
 
-def asides(upkeep: Upkeep, found: Found) -> list[Path]:
+def asides(upkeep: FileLedger, found: Found) -> list[Path]:
     """Files that were set aside since they could not be read, and may hold some of it."""
     return [
         path
@@ -125,7 +125,7 @@ def asides(upkeep: Upkeep, found: Found) -> list[Path]:
     ]
 
 
-def _one(upkeep: Upkeep, name: str, issue: int) -> Found:
+def _one(upkeep: FileLedger, name: str, issue: int) -> Found:
     gathered = _Gathered()
     for path in upkeep.files().get(issue, []):
         try:

@@ -17,7 +17,7 @@ from bot.delivery.store import newest_version
 from bot.errors import BackupError, StorageInUseError
 from bot.retention.manifest import DATABASE, LEDGERS, Manifest, verified
 from core.files import make_folder, make_private, replacing, sync_folder
-from core.ledger import Upkeep
+from core.ledger import FileLedger
 from core.records import SEAL_KEY as KEY
 
 _WITH = ("", "-wal", "-shm")
@@ -27,7 +27,7 @@ _ISSUES_LEFT_OUT, _NUMBERS_LEFT_OUT, _PAGES_LEFT_OUT = 1000, 100, 1000
 
 
 def restore(
-    folder: Path, upkeep: Upkeep, database: Path, *, now: datetime, replace: bool, copy: bool = False
+    folder: Path, upkeep: FileLedger, database: Path, *, now: datetime, replace: bool, copy: bool = False
 ) -> Manifest:
     """Verify the backup in `folder`, then have the ledgers and the storage be as they were.
 
@@ -78,7 +78,7 @@ def _parts(database: Path) -> list[Path]:
     return [path for suffix in _WITH if (path := Path(f"{database}{suffix}")).exists()]
 
 
-def _move_aside(upkeep: Upkeep, database: Path, name: str) -> None:
+def _move_aside(upkeep: FileLedger, database: Path, name: str) -> None:
     for issue, paths in upkeep.files().items():
         for path in paths:
             upkeep.move(issue, path, upkeep.directory / name / path.relative_to(upkeep.directory))
@@ -88,7 +88,7 @@ def _move_aside(upkeep: Upkeep, database: Path, name: str) -> None:
             path.rename(f"{database}.{name}{suffix}")
 
 
-def _put_ledgers(folder: Path, upkeep: Upkeep, manifest: Manifest) -> None:
+def _put_ledgers(folder: Path, upkeep: FileLedger, manifest: Manifest) -> None:
     for file in manifest.ledgers:
         source = folder / file.path
         target = upkeep.directory / Path(file.path).relative_to(LEDGERS)

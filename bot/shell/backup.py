@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from bot.retention.manifest import Manifest
     from bot.shell.desk import Shell
-    from core.ledger import Upkeep
+    from core.ledger import FileLedger
 
 
 def add_backup(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def backup(
 ) -> None:
     """Copy the ledgers, the archive and the storage, also while the bot runs. It holds no secrets, but all questions."""
 
-    def copy(shell: Shell, upkeep: Upkeep) -> Manifest:
+    def copy(shell: Shell, upkeep: FileLedger) -> Manifest:
         from importlib.metadata import version
 
         from bot.retention.backup import backup as back_up
@@ -63,7 +63,7 @@ def restore(
 ) -> None:
     """Put a backup in place. Not while a bot runs; what it then misses, producers and Slack tell it again."""
 
-    def put(shell: Shell, upkeep: Upkeep) -> Manifest:
+    def put(shell: Shell, upkeep: FileLedger) -> Manifest:
         from bot.retention.restoring import restore as put_back
 
         now = shell.clock.now()
@@ -73,18 +73,12 @@ def restore(
 
 
 def _with_ledgers(
-    work: Callable[[Shell, Upkeep], Manifest], sentence: str, config: Path | None, *, json: bool
+    work: Callable[[Shell, FileLedger], Manifest], sentence: str, config: Path | None, *, json: bool
 ) -> None:
     async def session(shell: Shell) -> None:
         import asyncio
 
-        from core.ledger import Upkeep
-
-        upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory, mode=shell.settings.ledger.mode)
-        try:
-            manifest = await asyncio.to_thread(work, shell, upkeep)
-        finally:
-            upkeep.close()
+        manifest = await asyncio.to_thread(work, shell, shell.ledger)
         _tell(shell, manifest, sentence)
 
     run(session, config, json)

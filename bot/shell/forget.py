@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bot.delivery.forgetting import Traces
     from bot.retention.forgetting import Found
     from bot.shell.desk import Shell
-    from core.ledger import Upkeep
+    from core.ledger import FileLedger
 
 _PATIENCE = 30.0  # seconds for a running bot to delete messages, for a message to arrive
 _LOOK_EVERY = 0.2
@@ -48,21 +48,13 @@ def forget(
     """Delete what was said: from the ledgers, the archive, the storage, and Slack. It cannot be undone."""
 
     async def work(shell: Shell) -> None:
-        import asyncio
-
-        from core.ledger import Upkeep
-
-        upkeep = await asyncio.to_thread(Upkeep, shell.ledger.directory, mode=shell.settings.ledger.mode)
-        try:
-            await _forget(shell, upkeep, name, producer, abandon=abandon, yes=yes)
-        finally:
-            upkeep.close()
+        await _forget(shell, shell.ledger, name, producer, abandon=abandon, yes=yes)
 
     run(work, config, json)
 
 
 async def _forget(
-    shell: Shell, upkeep: Upkeep, name: str, producer: str | None, *, abandon: bool, yes: bool
+    shell: Shell, upkeep: FileLedger, name: str, producer: str | None, *, abandon: bool, yes: bool
 ) -> None:
     import asyncio
 
@@ -101,7 +93,7 @@ def _asked(shell: Shell, found: Found) -> None:
     typer.confirm(f"Delete all that was said{of}: {what}? It cannot be undone.", abort=True, err=True)
 
 
-async def _until_it_lands(upkeep: Upkeep, database: Path, found: Found, *, abandon: bool) -> Traces:
+async def _until_it_lands(upkeep: FileLedger, database: Path, found: Found, *, abandon: bool) -> Traces:
     """Again for a while, where a message is being posted, or an event worked off, just now.
 
     Raises:
@@ -137,7 +129,11 @@ def _patience(database: Path) -> float:
 
 
 async def _tell(
-    shell: Shell, upkeep: Upkeep, found: Found, traces: Traces, before: Mapping[str, list[tuple[str, str]]]
+    shell: Shell,
+    upkeep: FileLedger,
+    found: Found,
+    traces: Traces,
+    before: Mapping[str, list[tuple[str, str]]],
 ) -> None:
     import asyncio
 

@@ -24,7 +24,7 @@ from bot.producers.push import Reader
 from bot.retention.backup import backup
 from bot.retention.restoring import restore
 from bot.workspace.seed import AGENTS, FOLAKE
-from core.ledger import Upkeep
+from core.ledger import FileLedger
 from tests.acceptance.upkeep import Said, command
 from tests.clocks import ManualClock
 from tests.scenario.harness import Scene, config, controls, said, scene
@@ -130,14 +130,14 @@ async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Sc
 
 
 @pytest.fixture
-def upkeep(tmp_path: Path) -> Iterator[Upkeep]:
+def upkeep(tmp_path: Path) -> Iterator[FileLedger]:
     (tmp_path / "ledgers").mkdir()
-    made = Upkeep(tmp_path / "ledgers")
+    made = FileLedger(tmp_path / "ledgers")
     yield made
     made.close()
 
 
-def a_ledger(upkeep: Upkeep, issue: int = 7, **more: Any) -> dict[str, Any]:
+def a_ledger(upkeep: FileLedger, issue: int = 7, **more: Any) -> dict[str, Any]:
     record = {
         "id": f"CLR-{issue}-001",
         "issueNumber": issue,
@@ -175,7 +175,7 @@ def rows(path: Path, sql: str) -> list[Any]:
 
 
 async def test_backup_knows_what_a_ledger_got_after_the_storage_was_copied(
-    tmp_path: Path, upkeep: Upkeep
+    tmp_path: Path, upkeep: FileLedger
 ) -> None:
     """Else the producer's next telling of it would be asked as another question."""
     database = await a_storage(tmp_path / "clarify.db")
@@ -190,7 +190,7 @@ async def test_backup_knows_what_a_ledger_got_after_the_storage_was_copied(
     assert rows(database, "select 1 from inbox") == []
 
 
-async def test_backup_takes_archive_and_broken_files_and_numbers(tmp_path: Path, upkeep: Upkeep) -> None:
+async def test_backup_takes_archive_and_broken_files_and_numbers(tmp_path: Path, upkeep: FileLedger) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     a_ledger(upkeep)
     upkeep.archive.folder.mkdir()
@@ -215,7 +215,7 @@ async def test_backup_takes_archive_and_broken_files_and_numbers(tmp_path: Path,
     assert rows(tmp_path / "new.db", "pragma auto_vacuum") == [(2,)]
 
 
-async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: Upkeep) -> None:
+async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: FileLedger) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     a_ledger(upkeep)
     backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
@@ -227,7 +227,9 @@ async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: Upkeep)
     assert (tmp_path / "clarify.db.before-restore-20261122T090000").exists()
 
 
-async def test_restore_gives_no_page_a_number_that_stands_in_slack(tmp_path: Path, upkeep: Upkeep) -> None:
+async def test_restore_gives_no_page_a_number_that_stands_in_slack(
+    tmp_path: Path, upkeep: FileLedger
+) -> None:
     """A press of Take on a page that was sent after the backup takes nothing else."""
     database = await a_storage(tmp_path / "clarify.db")
     backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
@@ -251,7 +253,7 @@ async def _paged(database: Path) -> tuple[int, int]:
         await store.close()
 
 
-async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path, upkeep: Upkeep) -> None:
+async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path, upkeep: FileLedger) -> None:
     """One that read on after the backup says so, by a number that is then another reply's."""
     clock, copy = ManualClock(), tmp_path / "copy"
     async with life(tmp_path, clock) as before:
@@ -309,7 +311,7 @@ def _edit(copy: Path, field: str, value: Any) -> None:
 
 @pytest.mark.parametrize("damage", [_cut, _gone, _outside, _newer, _newer_format, _none])
 async def test_restore_of_a_damaged_backup_changes_nothing(
-    tmp_path: Path, upkeep: Upkeep, damage: Any
+    tmp_path: Path, upkeep: FileLedger, damage: Any
 ) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     a_ledger(upkeep)
@@ -321,7 +323,7 @@ async def test_restore_of_a_damaged_backup_changes_nothing(
     assert not list(upkeep.directory.glob("before-restore-*"))
 
 
-async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path, upkeep: Upkeep) -> None:
+async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path, upkeep: FileLedger) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     backup(upkeep, database, tmp_path / "copy", now=NOW, release="1")
     with FileLock(f"{database}.lock"), pytest.raises(StorageInUseError):
@@ -329,7 +331,7 @@ async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path, upkeep:
 
 
 async def test_backup_that_fails_leaves_nothing(
-    tmp_path: Path, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, upkeep: FileLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_ledger(upkeep)
 

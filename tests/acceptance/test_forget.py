@@ -17,7 +17,7 @@ from bot.retention import forgetting
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
-from core.ledger import Upkeep
+from core.ledger import FileLedger
 from tests.acceptance.upkeep import Said, command, erasing, leaks
 from tests.scenario.harness import Scene, said, scene
 
@@ -155,7 +155,7 @@ async def test_message_on_its_way_to_slack_is_waited_for(stage: Scene) -> None:
 def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
     records = [_record(1, "planner"), _record(2, "reviewer")]
     (tmp_path / "issue-7.json").write_text(json.dumps({"issueNumber": 7, "clarifications": records}))
-    upkeep, database = Upkeep(tmp_path), tmp_path / "none.db"
+    upkeep, database = FileLedger(tmp_path), tmp_path / "none.db"
     try:
         with pytest.raises(BadInput, match="planner, reviewer"):
             forgetting.look(upkeep, database, "s1")

@@ -18,7 +18,7 @@ from bot.delivery.store import Store, newest_version
 from bot.errors import StorageError
 from bot.retention import forgetting
 from bot.workspace.seed import AGENTS, FOLAKE
-from core.ledger import Upkeep
+from core.ledger import FileLedger
 from tests.scenario.harness import Scene, controls, question, said, scene
 
 FIRST = Path(__file__).with_name("first_version")
@@ -103,7 +103,7 @@ async def test_first_versions_rows_are_kept_only_so_long(tmp_path: Path) -> None
 
 async def test_first_versions_session_can_be_forgotten_once_the_storage_was_opened(tmp_path: Path) -> None:
     database = laid_out(tmp_path)
-    upkeep = Upkeep(tmp_path / "ledgers")
+    upkeep = FileLedger(tmp_path / "ledgers")
     try:
         with pytest.raises(StorageError, match="start the bot once"):
             forgetting.look(upkeep, database, "sess_done")

@@ -11,7 +11,7 @@ import pytest
 
 from core.clarification import Answer, Clarification, abandoned, answered, escalated, reply_settled
 from core.index import summarize
-from core.ledger import FileLedger, Upkeep
+from core.ledger import FileLedger
 from core.matching import followed_up, is_known
 from core.records import FORGOTTEN, dump, forget_in, forgotten, is_of_session, is_over, is_unsettled, parse
 from tests.unit.core.records import ADE, NOW, SLA, ask, record
@@ -162,13 +162,13 @@ def test_of_session(item: Any, producer: str | None, expected: bool) -> None:
 
 
 @pytest.fixture
-def upkeep(tmp_path: Path) -> Iterator[Upkeep]:
-    made = Upkeep(tmp_path)
+def upkeep(tmp_path: Path) -> Iterator[FileLedger]:
+    made = FileLedger(tmp_path)
     yield made
     made.close()
 
 
-async def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, upkeep: Upkeep) -> None:
+async def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, upkeep: FileLedger) -> None:
     ledger = FileLedger(tmp_path)
     try:
         await ledger.transact(42, lambda book: book.put(course()["abandoned"]))
@@ -187,7 +187,7 @@ async def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, upkeep: U
         ledger.close()
 
 
-def test_rewrite_leaves_a_file_that_does_not_change(tmp_path: Path, upkeep: Upkeep) -> None:
+def test_rewrite_leaves_a_file_that_does_not_change(tmp_path: Path, upkeep: FileLedger) -> None:
     path = tmp_path / "issue-42.json"
     path.write_text(json.dumps({"clarifications": [forgotten(dump(record()))]}))
     before = path.stat().st_ino

@@ -17,7 +17,7 @@ from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.retention.forgetting import Found
 from bot.retention.forgetting import forget as forget_all
-from core.ledger import Upkeep
+from core.ledger import FileLedger
 
 SECRET = "tell-nobody-7f3a"
 GONE = Subject(
@@ -272,7 +272,7 @@ async def test_log_that_still_holds_it_is_told_of(
     """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
     monkeypatch.setattr(forgetting, "_BUSY_SECONDS", 0.1)
     (tmp_path / "ledgers").mkdir()
-    upkeep, found = Upkeep(tmp_path / "ledgers"), Found(GONE, frozenset())
+    upkeep, found = FileLedger(tmp_path / "ledgers"), Found(GONE, frozenset())
     try:
         with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as reader:
             reader.execute("begin")
