@@ -17,11 +17,11 @@ from starlette.requests import Request
 from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
-from core import hub as asking
 from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, Clarification, Status, agent_key, parse_id
 from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, TOPIC_LIMIT, Hub, answer_of
+from core.hub import Request as NewRequest
 from core.ledger import FileLedger
 from core.records import Raw, digest, dump, parse
 from core.router import BODY_LIMIT
@@ -185,7 +185,7 @@ def clarification_routes(*, hub: Hub, ledger: FileLedger, callers: Callers, most
     async def ask(body: Question, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
         """Ask. The answer comes later: `GET` the location that is returned, with `wait`."""
         _check_asker(body.from_, who)
-        question = asking.Request(
+        question = NewRequest(
             body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
         )
         record = await hub.request(question, _key(who.producer, key))
