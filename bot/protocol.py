@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from bot.delivery.store import Store
 from bot.github.sync import GithubSync
 from bot.lifecycle import log_lifecycle
-from bot.responders.build import responders_of
+from bot.responders import responders_of
 from bot.settings import Settings
 from core.agents import StatusFile, StatusKeeper
 from core.bus import Bus, lifecycle

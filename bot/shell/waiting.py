@@ -67,7 +67,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     if not (record.is_open and is_served_here(shell, record)):
         yield
         return
-    from bot.responders.build import responders_of  # noqa: PLC0415 - brings an HTTP client
+    from bot.responders import responders_of  # noqa: PLC0415 - brings an HTTP client
     from core.dispatch import Dispatcher  # noqa: PLC0415
 
     settings = shell.settings

@@ -8,8 +8,7 @@ from textwrap import dedent
 import pytest
 
 from bot.errors import ConfigurationError
-from bot.responders.build import responders_of
-from bot.responders.command import CommandResponder
+from bot.responders import CommandResponder, responders_of
 from bot.settings import (
     Settings,
     load_settings,

@@ -1,0 +1,505 @@
+"""Roles that answer by a command (real processes, small programs written for each case) or over HTTP (a real server)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import structlog
+from aiohttp import web
+from pydantic import SecretStr
+
+from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
+from bot.settings.responders import ResponderSettings
+from core.aaep import Kind
+from core.dispatch import Inquiry, inquiry_of
+from core.errors import AgentError
+from tests.clocks import until
+from tests.unit.core.records import record
+
+QUESTION = "Which w1re format?"
+LONG = timedelta(seconds=60)
+
+
+@pytest.fixture
+def inquiry() -> Inquiry:
+    return inquiry_of(record(to="architect", question=QUESTION, topic="formats"))
+
+
+# from configuration to responders
+
+
+SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
+
+
+def test_build_each_way_its_own() -> None:
+    built = responders_of(
+        {
+            "architect": ResponderSettings.model_validate({"command": ["./ask"]}),
+            "reviewer": ResponderSettings.model_validate(
+                {"http": "http://127.0.0.1:1/ask", "token_env": "REVIEWER_TOKEN"}
+            ),
+            "security": ResponderSettings.model_validate({"people": "C0123"}),
+        },
+        {"REVIEWER_TOKEN": SecretStr("s3cret")},
+        Path("/"),
+        {},
+    )
+    assert {role: type(responder) for role, responder in built.items()} == {
+        "architect": CommandResponder,
+        "reviewer": HttpResponder,
+    }
+
+
+async def test_build_a_command_does_not_see_our_secrets(tmp_path: Path, inquiry: Inquiry) -> None:
+    environ = {"SLACK_BOT_TOKEN": "xoxb-1", "REVIEWER_TOKEN": "s3cret", "HOME": "/home/agent"}
+    settings = {
+        "architect": ResponderSettings.model_validate({"command": [sys.executable, "-S", "-c", SHOW]})
+    }
+    built = responders_of(settings, {"REVIEWER_TOKEN": SecretStr("s3cret")}, tmp_path, environ)
+    seen = json.loads(await built["architect"].answer(inquiry))
+    assert seen["HOME"] == "/home/agent"
+    assert not seen.keys() & {"SLACK_BOT_TOKEN", "REVIEWER_TOKEN"}
+
+
+# commands
+
+
+def program(folder: Path, text: str) -> list[str]:
+    """A Python program as a command; without site, it starts quickly."""
+    path = folder / "agent.py"
+    path.write_text(textwrap.dedent(text))
+    return [sys.executable, "-S", "-E", str(path)]
+
+
+def responder(
+    folder: Path, text: str, timeout: timedelta = LONG, env: Mapping[str, str] | None = None
+) -> CommandResponder:
+    return CommandResponder(program(folder, text), timeout, folder, os.environ if env is None else env)
+
+
+def ours() -> list[psutil.Process]:
+    """Our children, zombies too."""
+    return psutil.Process().children()
+
+
+def is_gone(pid: int) -> bool:
+    """Dead, whoever has to reap it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def pid_in(path: Path) -> int:
+    with suppress(FileNotFoundError, ValueError):
+        return int(path.read_text())
+    return 0
+
+
+async def test_command_gets_json_and_its_output_is_the_answer(tmp_path: Path, inquiry: Inquiry) -> None:
+    echo = """
+        import json, os, sys
+        told = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+        print("  " + told["question"], told["clarificationId"], os.getcwd(), "süß  ")
+    """
+    # In UTF-8, whatever the surroundings say.
+    argv = [sys.executable, "-X", "utf8", *program(tmp_path, echo)[1:]]
+    answer = await CommandResponder(argv, LONG, tmp_path, {}).answer(inquiry)
+    assert answer == f"{inquiry.question} CLR-42-001 {tmp_path} süß"
+    assert not ours()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import sys; print('JSON'); sys.exit(3)", "ended with exit code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "was ended by SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 40)", "was ended by signal 40"),
+        ("print('  ')", "gave no answer: it wrote nothing on standard output"),
+        ("import sys; sys.stdout.buffer.write(b'caf\\xe9')", "gave an answer that is not UTF-8"),
+        (f"print('x' * {MOST})", "gave more than 64 KiB"),
+        ("while True: print('x' * 4096)", "gave more than 64 KiB"),
+    ],
+)
+async def test_command_failures_say_what_happened(
+    tmp_path: Path, inquiry: Inquiry, text: str, message: str
+) -> None:
+    with pytest.raises(AgentError) as failed:
+        await responder(tmp_path, text).answer(inquiry)
+    assert str(failed.value) == f"architect (command) {message}"
+    assert not ours()
+
+
+async def test_command_64_kib_are_an_answer(tmp_path: Path, inquiry: Inquiry) -> None:
+    text = f"import sys; sys.stdout.write('x' * {MOST})"
+    assert await responder(tmp_path, text).answer(inquiry) == "x" * MOST
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["./no-such-agent"], "cannot be started: ./no-such-agent: No such file or directory"),
+        (["/"], "cannot be started: /: Permission denied"),
+        (["a\0b"], "cannot be started: it has a character that no command may have"),
+    ],
+)
+async def test_command_that_is_not_there(
+    tmp_path: Path, inquiry: Inquiry, argv: list[str], message: str
+) -> None:
+    with pytest.raises(AgentError) as failed:
+        await CommandResponder(argv, LONG, tmp_path, {}).answer(inquiry)
+    assert str(failed.value) == f"architect (command) {message}"
+
+
+async def test_command_whose_folder_is_not_there(tmp_path: Path, inquiry: Inquiry) -> None:
+    folder = tmp_path / "gone"
+    with pytest.raises(AgentError) as failed:
+        await CommandResponder([sys.executable], LONG, folder, {}).answer(inquiry)
+    assert str(failed.value) == f"architect (command) cannot be started: {folder}: No such file or directory"
+
+
+async def test_command_that_reads_nothing_answers_all_the_same(tmp_path: Path, inquiry: Inquiry) -> None:
+    """Its input is more than a pipe holds; it closes it, or just ends."""
+    long = dataclasses.replace(inquiry, context="x" * 500_000)
+    for text in ("print('JSON')", "import os; os.close(0); print('JSON')"):
+        assert await responder(tmp_path, text).answer(long) == "JSON"
+
+
+async def test_command_that_reads_late_gets_all(tmp_path: Path, inquiry: Inquiry) -> None:
+    long = dataclasses.replace(inquiry, context="ü" * 300_000)
+    text = "import json, sys; print('x' * 60000); print(len(json.load(sys.stdin)['context']))"
+    assert (await responder(tmp_path, text).answer(long)).endswith("x\n300000")
+
+
+async def test_command_that_closes_its_output_is_waited_for(tmp_path: Path, inquiry: Inquiry) -> None:
+    text = "import os, sys; print('JSON', flush=True); os.close(1); sys.stdin.read(); os._exit(4)"
+    with pytest.raises(AgentError, match="exit code 4"):
+        await responder(tmp_path, text).answer(inquiry)
+
+
+STUBBORN = """
+    import os, signal, subprocess, sys, time
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    child = subprocess.Popen([sys.executable, "-S", "-E", "-c",
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"])
+    with open("child.new", "w") as file:
+        file.write(str(child.pid))
+    os.replace("child.new", "child.pid")
+    {then}
+"""
+
+
+async def test_command_over_its_time_is_killed_with_its_children(tmp_path: Path, inquiry: Inquiry) -> None:
+    """Though all of them ignore SIGTERM, and hold the pipes."""
+    agent = responder(tmp_path, STUBBORN.format(then="time.sleep(600)"), timedelta(seconds=1))
+    with pytest.raises(AgentError) as failed:
+        await agent.answer(inquiry)
+    assert str(failed.value) == "architect (command) did not end within 1 s"
+    child = pid_in(tmp_path / "child.pid")
+    if child:  # it got as far within its time
+        await until(lambda: is_gone(child))
+    assert not ours()
+
+
+async def test_command_stopped_while_it_runs_is_killed_with_its_children(
+    tmp_path: Path, inquiry: Inquiry
+) -> None:
+    work = asyncio.create_task(responder(tmp_path, STUBBORN.format(then="time.sleep(600)")).answer(inquiry))
+    await until(lambda: pid_in(tmp_path / "child.pid"))
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await until(lambda: is_gone(pid_in(tmp_path / "child.pid")))
+    assert not ours()
+
+
+async def test_command_stopped_twice_leaves_nothing_behind(tmp_path: Path, inquiry: Inquiry) -> None:
+    work = asyncio.create_task(responder(tmp_path, STUBBORN.format(then="time.sleep(600)")).answer(inquiry))
+    await until(lambda: pid_in(tmp_path / "child.pid"))
+    work.cancel()
+    await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await until(lambda: is_gone(pid_in(tmp_path / "child.pid")) and not ours())
+
+
+async def test_command_that_ends_leaves_no_children_and_waits_for_none(
+    tmp_path: Path, inquiry: Inquiry
+) -> None:
+    """They hold its output open: the answer does not wait for that."""
+    began = time.monotonic()
+    assert await responder(tmp_path, STUBBORN.format(then="print('JSON')")).answer(inquiry) == "JSON"
+    assert time.monotonic() - began < 60, "they would have slept for ten minutes"
+    await until(lambda: is_gone(pid_in(tmp_path / "child.pid")))
+    assert not ours()
+
+
+DAEMON = """
+    import os, sys, time
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            with open("child.new", "w") as file:
+                file.write(str(os.getpid()))
+            os.replace("child.new", "child.pid")
+            time.sleep(600)
+        os._exit(0)
+    while not os.path.exists("child.pid"):
+        time.sleep(0.01)
+    print("JSON", flush=True)
+"""
+
+
+async def test_command_that_leaves_a_daemon_is_not_waited_for(tmp_path: Path, inquiry: Inquiry) -> None:
+    """It left the process group, and holds the output open."""
+    assert await responder(tmp_path, DAEMON).answer(inquiry) == "JSON"
+    os.kill(pid_in(tmp_path / "child.pid"), signal.SIGKILL)
+
+
+async def test_command_many_at_once_leave_nothing_open(tmp_path: Path, inquiry: Inquiry) -> None:
+    agent = responder(tmp_path, "import sys; print(len(sys.stdin.read()) > 0)")
+    await agent.answer(inquiry)
+    before = psutil.Process().num_fds()
+    answers = await asyncio.gather(*(agent.answer(inquiry) for _ in range(8)))
+    gc.collect()
+    assert answers == ["True"] * 8
+    assert psutil.Process().num_fds() <= before  # less, where something of before was collected meanwhile
+    assert not ours()
+
+
+async def test_command_logs_an_envelope_only(tmp_path: Path, inquiry: Inquiry) -> None:
+    text = "import sys; said = sys.stdin.read(); print('s3cret'); print(said, file=sys.stderr); sys.exit(3)"
+    with structlog.testing.capture_logs() as logs, pytest.raises(AgentError):
+        await responder(tmp_path, text).answer(inquiry)
+    (line,) = logs
+    assert line.pop("seconds") >= 0
+    assert line == {
+        "event": "a command ended", "log_level": "info", "id": "CLR-42-001", "role": "architect", "code": 3,
+    }  # fmt: skip
+
+
+async def test_command_sees_the_environment_it_is_given(tmp_path: Path, inquiry: Inquiry) -> None:
+    text = "import json, os; print(json.dumps(dict(os.environ)))"
+    seen = json.loads(await responder(tmp_path, text, env={"AGENT": "1"}).answer(inquiry))
+    assert seen.pop("AGENT") == "1"
+    assert "PATH" not in seen
+
+
+# endpoints
+
+
+TOKEN = "t0p-s3cret-token"
+PLAIN, JSON = "text/plain; charset=utf-8", "application/json"
+
+
+class Endpoint:
+    """An agent's server; `then` makes the responses."""
+
+    def __init__(self) -> None:
+        self.requests: list[web.Request] = []
+        self.bodies: list[Any] = []
+        self.gone = 0
+        self.status, self.body, self.type = 200, b'{"answer": "JSON"}', JSON
+        self.headers: dict[str, str] = {}
+        self.hangs, self.dribbles = False, False
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request)
+        self.bodies.append(await request.json() if request.can_read_body else None)
+        if self.hangs:
+            await self._hang()
+        headers = {"Content-Type": self.type, **self.headers}
+        if not self.dribbles:
+            return web.Response(status=self.status, body=self.body, headers=headers)
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        await response.write(b'{"ans')
+        await self._hang()
+        return response
+
+    async def _hang(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.gone += 1
+
+    def responder(
+        self, timeout: timedelta = LONG, token: str | None = TOKEN, path: str = "/ask"
+    ) -> HttpResponder:
+        return HttpResponder(self.url + path, None if token is None else SecretStr(token), timeout)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    found = Endpoint()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", found.handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield found
+    await runner.cleanup()
+
+
+async def test_http_posts_json_with_the_token(endpoint: Endpoint, inquiry: Inquiry) -> None:
+    assert await endpoint.responder().answer(inquiry) == "JSON"
+    (request,) = endpoint.requests
+    assert (request.method, request.path) == ("POST", "/ask")
+    assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+    assert request.headers["Content-Type"] == "application/json"
+    assert endpoint.bodies == [inquiry.as_json()]
+
+
+async def test_http_without_a_token(endpoint: Endpoint, inquiry: Inquiry) -> None:
+    assert await endpoint.responder(token=None).answer(inquiry) == "JSON"
+    assert "Authorization" not in endpoint.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    ("sent", "kinds", "answer"),
+    [
+        ((JSON, b'{"answer": " JSON "}'), ("freetext",), " JSON "),
+        ((JSON + "; charset=utf-8", b'\xef\xbb\xbf{"answer": "JSON", "more": 1}'), ("freetext",), "JSON"),
+        ((JSON, b'{"answer": true}'), ("yes_no",), "yes"),
+        ((JSON, b'{"answer": false}'), ("yes_no",), "no"),
+        ((JSON, b'{"answer": 1200}'), ("numeric",), "1200"),
+        ((JSON, b'{"answer": 1.234}'), ("numeric",), "1.2340"),
+        ((JSON, b'{"answer": 1.234}'), ("freetext",), "1.234"),
+        ((PLAIN, "süß\n".encode()), ("freetext",), "süß"),
+        (("Text/Plain", b"JSON"), ("freetext",), "JSON"),
+    ],
+)
+async def test_http_answers(
+    endpoint: Endpoint, inquiry: Inquiry, sent: tuple[str, bytes], kinds: tuple[Kind, ...], answer: str
+) -> None:
+    endpoint.type, endpoint.body = sent
+    assert await endpoint.responder().answer(dataclasses.replace(inquiry, kinds=kinds)) == answer
+
+
+NO_ANSWER = 'gave JSON without "answer": a string, number or boolean'
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ((500, JSON, b'{"answer": "JSON"}'), "answered HTTP 500"),
+        ((404, PLAIN, b"not here"), "answered HTTP 404"),
+        ((401, PLAIN, b""), "refuses our token (HTTP 401)"),
+        ((204, JSON, b""), "gave no answer: the response is empty"),
+        ((200, PLAIN, b" \n"), "gave no answer: the response is empty"),
+        ((200, JSON, b'{"answer": " "}'), "gave no answer: it is empty"),
+        ((200, "text/html", b"<p>JSON</p>"), "gave an answer that is not application/json or text/plain"),
+        ((200, PLAIN, b"caf\xe9"), "gave an answer that is not UTF-8"),
+        ((200, JSON, b"{"), NO_ANSWER),
+        ((200, JSON, b"[" * 5000), NO_ANSWER),
+        ((200, JSON, b'"JSON"'), NO_ANSWER),
+        ((200, JSON, b'{"answer": null}'), NO_ANSWER),
+        ((200, JSON, b'{"answer": NaN}'), NO_ANSWER),
+        ((200, JSON, b'{"answer": 1e999}'), NO_ANSWER),
+        ((200, JSON, b'{"answer": ["JSON"]}'), NO_ANSWER),
+        ((200, PLAIN, b"x" * (MOST + 1)), "gave more than 64 KiB"),
+        ((200, PLAIN, b"x" * 20_000_000), "gave more than 64 KiB"),
+    ],
+)
+async def test_http_failures_say_what_happened(
+    endpoint: Endpoint, inquiry: Inquiry, sent: tuple[int, str, bytes], message: str
+) -> None:
+    endpoint.status, endpoint.type, endpoint.body = sent
+    with pytest.raises(AgentError) as failed:
+        await endpoint.responder().answer(inquiry)
+    assert str(failed.value) == f"architect (http) {message}"
+
+
+async def test_http_64_kib_are_an_answer(endpoint: Endpoint, inquiry: Inquiry) -> None:
+    endpoint.type, endpoint.body = PLAIN, b"x" * MOST
+    assert len(await endpoint.responder().answer(inquiry)) == MOST
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_http_redirects_are_not_followed(endpoint: Endpoint, inquiry: Inquiry, status: int) -> None:
+    endpoint.status, endpoint.headers = status, {"Location": f"{endpoint.url}/elsewhere"}
+    with pytest.raises(AgentError, match=rf"redirects \(HTTP {status}\)"):
+        await endpoint.responder().answer(inquiry)
+    assert [request.path for request in endpoint.requests] == ["/ask"]
+
+
+@pytest.mark.parametrize("fault", ["hangs", "dribbles"])
+async def test_http_an_answer_that_takes_too_long(endpoint: Endpoint, inquiry: Inquiry, fault: str) -> None:
+    setattr(endpoint, fault, True)
+    with pytest.raises(AgentError) as failed:
+        await endpoint.responder(timedelta(seconds=0.5)).answer(inquiry)
+    assert str(failed.value) == "architect (http) did not answer within 0.5 s"
+
+
+async def test_http_stopped_lets_go_of_the_connection(endpoint: Endpoint, inquiry: Inquiry) -> None:
+    endpoint.hangs = True
+    work = asyncio.create_task(endpoint.responder().answer(inquiry))
+    await until(lambda: endpoint.requests)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await until(lambda: endpoint.gone)
+
+
+async def test_http_nobody_listens(inquiry: Inquiry) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        responder = HttpResponder(f"http://127.0.0.1:{bound.getsockname()[1]}/", None, LONG)
+        with pytest.raises(AgentError) as failed:
+            await responder.answer(inquiry)
+    assert str(failed.value) == "architect (http) cannot be asked: cannot connect (Connection refused)"
+
+
+async def test_http_that_is_not_http(inquiry: Inquiry) -> None:
+    async def nonsense(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        with pytest.raises(AgentError, match="cannot be asked: the connection"):
+            await HttpResponder(url, SecretStr(TOKEN), LONG).answer(inquiry)
+
+
+@pytest.mark.parametrize(
+    ("token", "status"),
+    [(TOKEN, 200), (TOKEN, 500), (TOKEN, 302), (f"{TOKEN}\r\nX: 1", 200), (TOKEN + "ü", 200)],
+)
+async def test_http_token_and_words_are_in_no_log_and_no_message(
+    endpoint: Endpoint, inquiry: Inquiry, token: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint.status, endpoint.body = status, json.dumps({"answer": "s3cret answer"}).encode()
+    said = ""
+    with caplog.at_level(logging.DEBUG), structlog.testing.capture_logs() as logs:
+        try:
+            await endpoint.responder(token=token).answer(inquiry)
+        except AgentError as error:
+            said = f"{error!r} {error.__cause__!r}"
+    everything = f"{said} {caplog.text} {logs} {vars(endpoint.responder(token=token))}"
+    for secret in (TOKEN, "s3cret answer", inquiry.question):
+        assert secret not in everything
+    assert [line["id"] for line in logs] == (["CLR-42-001"] if token.isprintable() else [])
