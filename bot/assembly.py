@@ -35,13 +35,13 @@ from bot.paging.engine import Paging
 from bot.paging.outside import Outside
 from bot.paging.roster import Roster
 from bot.paging.targets import Targets
+from bot.people import AccessControl
 from bot.producers.inbox import Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
 from bot.retention.upkeep import Keeping
 from bot.settings import Settings
 from bot.slack.door import SlackDoor
-from bot.slack.gate import Gate
 from bot.slack.unread import PATIENCE
 from bot.slack.wiring import Ports
 from bot.slackapi import Gateway, ask
@@ -96,6 +96,7 @@ class Assembly(Foundation):
         settings, clock = self.settings, self.clock
         self.duty = Duty(self.store, clock, changed=self._on_call_changed)
         self.roster = Roster(settings, self.people, self.duty, clock)
+        self.access = AccessControl(self.people, settings, self._paged)
         outside = CountedOutside(Outside(settings.secrets.by_variable), self.telemetry)
         self.paging = Paging(
             settings=settings,
@@ -112,6 +113,7 @@ class Assembly(Foundation):
             clock=clock,
             told=self._on_call_changed,
         )
+        self.paging.admit_by(self.access)
         self.distress = Distress(
             targets=outside_targets(settings),
             outside=outside,
@@ -170,6 +172,7 @@ class Assembly(Foundation):
         policies = [policy.name for policy in self.settings.on_call]
         self.answers = Answers()
         self.home_access = KeptAccess(self.audiences.route_of, time.monotonic)
+        self.home_access.use(self.access)
         self.home = HomePublisher(
             gathering=Gathering(
                 index=self.index,
@@ -240,6 +243,7 @@ class Assembly(Foundation):
                 settings=self.settings,
                 web=self.web,
                 people=self.people,
+                access=self.access,
                 router=self.router,
                 ledger=self.ledger,
                 memory=SqliteSlackMemory(self.store, self.messages.in_flight),
@@ -268,7 +272,6 @@ class Assembly(Foundation):
                 home=self.home,
                 counted=self._counted,
                 passed=self.watchman.trigger,
-                known=self._known,
             )
         )
 
@@ -285,10 +288,13 @@ class Assembly(Foundation):
     def _slack_is_back(self) -> None:
         self.delivery.lanes.slack_is_back()
 
-    def _known(self, gate: Gate) -> None:
-        """Slack told who we are: from now on people can be told apart."""
-        self.paging.admit_by(gate)
-        self.home_access.use(gate)
+    def _paged(self, clarification: str) -> frozenset[str]:
+        """Whom the open pages of a clarification were sent to, while it is open: they may answer it.
+
+        It is escalated, or its card could not be posted: then nobody else sees the question.
+        """
+        known = self._summary_of(clarification)
+        return self.paging.paged(clarification) if known is not None and known.is_open else frozenset()
 
     def _changed(self, record: Clarification) -> None:
         """We wrote a record."""

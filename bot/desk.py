@@ -16,8 +16,8 @@ from bot import phrases
 from bot.audience import Audience, Audiences, audience_of
 from bot.codec import Press
 from bot.errors import BadPress, SlackError, StorageUnavailable
+from bot.people import PEOPLE_UNKNOWN, Person, Reaction, Refusal, explained
 from bot.ports import Place, SlackMemory
-from bot.reactions import PEOPLE_UNKNOWN, Person, Reaction, Refusal, explained
 from bot.rollup import PAGE_SIZE
 from bot.submission import SubmissionErrors, read_submission
 from core import answers

@@ -14,11 +14,11 @@ from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
 from bot.delivery.vitals import Vitals
 from bot.monitoring import Watchman
+from bot.people import People
 from bot.permalinks import Permalinks
 from bot.render import Renderer
 from bot.sessions import Sessions
 from bot.settings import Settings
-from bot.slack.people import People
 from bot.slack.unread import Unread
 from bot.slackapi import Pulse, permalink, web_client
 from bot.telemetry import Telemetry

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 from bot import phrases
 from bot.audience import Audiences
-from bot.desk import Desk, Person, Reaction, Records, explained
+from bot.desk import Desk, Records
 from bot.errors import SlackError
+from bot.people import Person, Reaction, explained
 from bot.ports import PageThreads, Place, RollupThreads, SlackMemory, Thread
 from bot.rounds import Round, round_of
 from core import answers

@@ -30,7 +30,6 @@ NETWORK_ERRORS = (SlackClientError, aiohttp.ClientError, TimeoutError, OSError)
 _LATER = frozenset({"ratelimited", "rate_limited", "service_unavailable", "message_limit_exceeded"})
 _UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})
 _DEFAULT_WAIT = 5.0
-_LONGEST_WAIT = 60.0
 
 
 class SlackBusyError(SlackUnreachableError):
@@ -71,23 +70,6 @@ async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
     """
     call = partial(web.chat_getPermalink, channel=channel, message_ts=ts)
     return str((await ask("chat.getPermalink", call))["permalink"])
-
-
-async def ask_patiently(method: str, call: Call, clock: Clock, tries: int = 5) -> AsyncSlackResponse:
-    """`ask`, again after trouble that passes: at most `tries` times, waiting as Slack says or ever longer.
-
-    Raises:
-        SlackUnreachableError, SlackRefusedError: as `ask` does.
-    """
-    for attempt in range(1, tries + 1):
-        try:
-            return await ask(method, call)
-        except SlackUnreachableError as error:
-            if attempt == tries:
-                raise
-            after = error.after if isinstance(error, SlackBusyError) else 0.5 * 2**attempt
-        await clock.sleep(min(after, _LONGEST_WAIT))
-    raise SlackUnreachableError(f"{method}: not tried")
 
 
 def retry_after(error: BaseException) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from bot.slack import haste
+from bot import people
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
@@ -42,4 +42,4 @@ def _storage_threads() -> list[threading.Thread]:
 @pytest.fixture(autouse=True)
 def _slack_tells_who_people_are_however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that does nothing for a second is no Slack that does not answer."""
-    monkeypatch.setattr(haste, "LOOK_UPS", 30.0)
+    monkeypatch.setattr(people, "LOOK_UPS", 30.0)

@@ -16,11 +16,10 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.check import findings
 from bot.check.findings import Finding, right, wrong
+from bot.people import MEMBERS, NO_GROUP, Installation, NobodyCouldAnswer, People, check_answerers
 from bot.settings import Settings
 from bot.settings.environment import SLACK_API_URL
 from bot.settings.problems import Place, dotted, line_of
-from bot.slack.access import MEMBERS, NO_GROUP, Home, NobodyCouldAnswer, check_answerers
-from bot.slack.people import People
 
 _TRIES = 3
 _LONGEST_WAIT = 30.0
@@ -45,7 +44,7 @@ async def probe(settings: Settings) -> AsyncIterator[Finding]:
     if not answer.body.get("ok"):
         yield findings.refused("SLACK_BOT_TOKEN", answer.body)
         return
-    home = Home.of(answer.body)
+    home = Installation.of(answer.body)
     where = f"{answer.body.get('team')}{', all of its workspaces' if home.is_organization else ''}"
     yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {where}")
     scopes = findings.scopes(answer.headers.get("x-oauth-scopes"), email=settings.slack.identity == "email")
@@ -80,7 +79,7 @@ def _signing_secret(settings: Settings, secret: SecretStr) -> Finding:
 
 
 async def _places_and_people(
-    settings: Settings, bot: AsyncWebClient, home: Home, *, scopes_told: bool
+    settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_told: bool
 ) -> AsyncIterator[Finding]:
     """Look at each channel, person and group; Slack is asked once per id, and what is wrong with it told once, with
     all the keys that name it. What follows from something told before, a missing scope, is not told again.

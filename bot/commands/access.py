@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bot.audience import Audience, Audiences, audience_of
 from bot.commands.ports import Doorkeeper, Paged, Roster
-from bot.desk import Person, Refusal
+from bot.people import Person, Refusal, within_budget
 from bot.settings import RouteSettings, Settings
 from core.clarification import Clarification
 from core.index import Summary
@@ -66,7 +66,7 @@ class Access:
         """
         settings = self._settings.on_call_named(policy)
         named = settings.named_users
-        if person.user in named or person.user in await self._roster.on_call(policy):
+        if person.user in named or person.user in await within_budget(self._roster.on_call(policy)):
             return None
         refused: Refusal | None = None
         for route in self._settings.routes:
@@ -86,4 +86,4 @@ class Access:
         refused = await self._gate.refusal(person, route.channel, audience)
         if refused is None or route.on_call is None:
             return refused
-        return None if person.user in await self._roster.on_call(route.on_call) else refused
+        return None if person.user in await within_budget(self._roster.on_call(route.on_call)) else refused

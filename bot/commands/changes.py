@@ -10,8 +10,8 @@ from bot.commands.access import Access
 from bot.commands.grammar import Change
 from bot.commands.lists import Lists
 from bot.commands.ports import Doorkeeper, Ledgers, Steers
-from bot.desk import Person
 from bot.listing import Listing, said
+from bot.people import Person
 from core import answers
 from core.clarification import Answer, Clarification, Decider, Holder, parse_id
 from core.clock import Clock

@@ -15,9 +15,9 @@ from bot.commands.grammar import Board, Change, Command, Digest, Help, Hint, Lis
 from bot.commands.lists import Lists
 from bot.commands.oncall import OnCallDesk
 from bot.commands.ports import Said
-from bot.desk import Person, explained
 from bot.errors import SlackError, StorageUnavailable
 from bot.listing import Listing, said
+from bot.people import Person, explained
 from bot.ports import Place
 from bot.render import Message
 from core.clarification import NotOpen

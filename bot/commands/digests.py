@@ -13,8 +13,8 @@ from bot.commands.access import Access, Circle
 from bot.commands.grammar import Digest
 from bot.commands.pictures import CANNOT, COMES, Drawing
 from bot.commands.ports import Ledgers
-from bot.desk import Person
 from bot.listing import Listing
+from bot.people import Person
 from bot.ports import Place
 from core.clarification import Clarification
 from core.clock import Clock, recent, spoken

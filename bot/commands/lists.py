@@ -14,8 +14,9 @@ from bot.audience import Audience, Audiences, audience_of
 from bot.commands.access import Access, Circle
 from bot.commands.grammar import List, One
 from bot.commands.ports import Ledgers, Links
-from bot.desk import Open, Person
+from bot.desk import Open
 from bot.listing import PAGE_SIZE, Listing, Offer, Row
+from bot.people import Person
 from bot.ports import Place
 from bot.settings import Settings
 from core.clarification import Clarification, parse_id

@@ -11,9 +11,9 @@ from bot import inert, phrases
 from bot.commands.access import Access
 from bot.commands.grammar import OnCall
 from bot.commands.ports import Announces, Doorkeeper, Duty, Roster, Turn
-from bot.desk import Person
 from bot.errors import StorageUnavailable
 from bot.listing import Listing, said
+from bot.people import Person, within_budget
 from bot.ports import Place
 from bot.settings import Settings
 from core.clock import Clock
@@ -64,7 +64,7 @@ class OnCallDesk:
         return await self._change(command, policy, person)
 
     async def _who(self, policies: Sequence[str]) -> Listing:
-        lines = [_line(policy, await self._roster.who(policy)) for policy in policies]
+        lines = [_line(policy, await within_budget(self._roster.who(policy))) for policy in policies]
         return said("\n".join(lines), heading="On call")
 
     async def _change(self, command: OnCall, policy: str, person: Person) -> Listing:
@@ -93,7 +93,7 @@ class OnCallDesk:
         now = self._clock.now()
         if command.span is not None:
             return now + command.span
-        ends = (await self._roster.who(policy)).until
+        ends = (await within_budget(self._roster.who(policy))).until
         return ends if ends is not None and ends > now else now + DEFAULT_SPAN
 
     async def _meant(self, names: Sequence[str], person: Person, place: Place) -> str | None:
@@ -103,7 +103,7 @@ class OnCallDesk:
         here = {route.on_call for route in self._settings.routes if route.channel == place.channel} - {None}
         if len(here) == 1:
             return here.pop()
-        theirs = [name for name in names if person.user in await self._roster.on_call(name)]
+        theirs = [name for name in names if person.user in await within_budget(self._roster.on_call(name))]
         return theirs[0] if len(theirs) == 1 else None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bot import charts, inert
 from bot.delivery.pictures import Picture
-from bot.desk import Person
+from bot.people import Person
 from bot.ports import Place
 from core.clock import recent, spoken
 from core.digest import Count

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bot.audience import Audience
-from bot.desk import Answering, Gatekeeper, Person, Records, Refusal
+from bot.desk import Answering, Gatekeeper, Records
+from bot.people import Person, Refusal
 from bot.ports import Place
 from bot.settings import RouteSettings
 from core.clarification import Answer, Clarification, Decider, Holder, Why
@@ -56,7 +57,7 @@ class Ledgers(Records, Protocol):
 
 
 class Doorkeeper(Gatekeeper, Protocol):
-    """`bot.slack.gate.Gate`. Raises SlackError where Slack does not tell."""
+    """`bot.people.Gate`. Raises SlackError where Slack does not tell."""
 
     async def sees(self, person: Person, audience: Audience) -> bool:
         """Whether the person is in the channel where questions of this audience are shown."""

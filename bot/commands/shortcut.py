@@ -10,9 +10,10 @@ from typing import Any
 from bot import phrases
 from bot.audience import Audiences
 from bot.commands.ports import Ledgers, Said
-from bot.desk import Desk, Person, explained
+from bot.desk import Desk
 from bot.errors import SlackError, StorageUnavailable
 from bot.listing import Listing, said
+from bot.people import Person, explained
 from bot.ports import Place, SlackMemory, Thread
 from bot.render import Message
 from bot.replies import asked_in

@@ -11,9 +11,9 @@ from typing import Protocol
 import structlog
 
 from bot.audience import Audience
-from bot.desk import Person, Refusal
 from bot.errors import SlackError
 from bot.home.facts import Admitted
+from bot.people import Person, Refusal
 from bot.settings import RouteSettings
 
 _log = structlog.get_logger("clarify.home")
@@ -22,7 +22,7 @@ _MOST_KEPT = 20_000
 
 
 class Gatekeeper(Protocol):
-    """Raises SlackError where Slack does not tell who somebody is: `bot.slack.gate.Gate`."""
+    """Raises SlackError where Slack does not tell who somebody is: `bot.people.Gate`."""
 
     async def refusal(self, person: Person, channel: str, audience: Audience) -> Refusal | None: ...
 

@@ -7,12 +7,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from bot.desk import Person
 from bot.home.facts import Viewer
 from bot.home.gathering import Offload, Questions
 from bot.home.layout import home
 from bot.home.model import Chosen, Snapshot, chosen
 from bot.home.ports import Access, Renders, View
+from bot.people import Person
 
 
 @dataclass(frozen=True, slots=True)

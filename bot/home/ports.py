@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bot.audience import Audience
-from bot.desk import Person
 from bot.home.facts import Admitted, DutyLine, Fleet, Viewer
+from bot.people import Person
 from bot.slackapi import Later, Never, Sent, Unknown
 from core.clarification import Clarification
 from core.index import Summary

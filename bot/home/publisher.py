@@ -16,7 +16,6 @@ from math import inf
 
 import structlog
 
-from bot.desk import Person
 from bot.errors import StorageUnavailable
 from bot.home.codec import HomePress
 from bot.home.facts import Viewer
@@ -36,6 +35,7 @@ from bot.home.turns import (
     judged,
     next_seat,
 )
+from bot.people import Person
 from bot.ports import Place
 from core.clock import Clock, Pace
 

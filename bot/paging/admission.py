@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from bot.audience import Audience, Audiences, audience_of
-from bot.desk import Person, Refusal
 from bot.errors import SlackUnreachableError
 from bot.paging.board import Board
 from bot.paging.model import Incident
 from bot.paging.ports import Crew, Gate, Known
+from bot.people import Person, Refusal
 from bot.settings.model import Settings
 from core.clarification import parse_id
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bot import inert, phrases
-from bot.desk import Modals, Person, Reaction, explained
+from bot.desk import Modals
 from bot.errors import SlackError, StorageUnavailable
 from bot.paging.admission import Admission
 from bot.paging.codec import HAND_BLOCK, PagePress
@@ -20,6 +20,7 @@ from bot.paging.loop import Loop
 from bot.paging.model import Incident
 from bot.paging.ports import Change, HandModal, Holding, Records
 from bot.paging.words import Announcer, many, said_handed, said_taken, taken_words
+from bot.people import Person, Reaction, explained
 from bot.ports import Place
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock

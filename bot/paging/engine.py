@@ -12,7 +12,6 @@ from bot.audience import Audiences
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn, Page
 from bot.delivery.store import Store
-from bot.desk import Person, Reaction
 from bot.paging.admission import Admission
 from bot.paging.codec import PagePress
 from bot.paging.controls import Controls
@@ -23,6 +22,7 @@ from bot.paging.policies import Policies
 from bot.paging.ports import Crew, Gate, Holding, Known, Outlet, Outside, Permalinks, Records, Targets
 from bot.paging.sheets import Sheets
 from bot.paging.words import Announcer
+from bot.people import Person, Reaction
 from bot.ports import Place
 from bot.render import Renderer
 from bot.settings.model import RouteSettings, Settings

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from bot.audience import Audience
 from bot.delivery.messages import Row
-from bot.desk import Person, Refusal
 from bot.paging.codec import PagePress
 from bot.paging.model import Incident
+from bot.people import Person, Refusal
 from bot.ports import Place, Thread
 from core.clarification import Clarification, Holder
 from core.index import Summary

@@ -16,8 +16,8 @@ from typing import Protocol
 import structlog
 
 from bot.errors import SlackError, SlackRefusedError, StorageError
+from bot.people import NO_GROUP, UNTOLD, Profile
 from bot.settings import OnCallSettings, RotationSettings, Settings
-from bot.slack.access import NO_GROUP, UNTOLD, Profile
 from core.clock import Clock
 from core.escalation import Override, in_force, turn, turn_until
 

@@ -22,8 +22,8 @@ from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackError, StorageUnavailable
+from bot.people import People, lookup_budget
 from bot.slack.connection import Envelope, Json
-from bot.slack.haste import hurried
 from bot.slack.http import Answer, Delivery, Handle
 from bot.slack.listeners import (
     actions,
@@ -39,21 +39,18 @@ from bot.slack.listeners import (
 from bot.slack.payloads import name_team
 from bot.slack.socket import Dispatch, Unacknowledged
 from bot.slack.surface import Surface
-from bot.slackapi import ask_patiently
-from core.clock import Clock
 
 _log = logging.getLogger("clarify.slack")
 
 
-async def who_am_i(web: AsyncWebClient, clock: Clock, tries: int = 8) -> AuthorizeResult:
-    """auth.test, again until it succeeds.
+async def who_am_i(people: People, web: AsyncWebClient) -> AuthorizeResult:
+    """What auth.test says of us, as Bolt wants it.
 
     Raises:
         SlackRefusedError: the token is not good.
-        SlackUnreachableError: no answer after `tries` tries.
+        SlackUnreachableError: no answer.
     """
-    response = await ask_patiently("auth.test", web.auth_test, clock, tries)
-    return AuthorizeResult.from_auth_test_response(bot_token=web.token, auth_test_response=response)
+    return AuthorizeResult.from_auth_test_response(bot_token=web.token, auth_test_response=await people.me())
 
 
 def build_app(*, web: AsyncWebClient, me: AuthorizeResult, surface: Surface) -> AsyncApp:
@@ -154,7 +151,7 @@ def handler(
 async def _respond(app: AsyncApp, request: AsyncBoltRequest) -> BoltResponse:
     if _is_event(request):  # no person waits, and Slack sends it again
         return await app.async_dispatch(request)
-    with hurried():
+    with lookup_budget():
         return await app.async_dispatch(request)
 
 

@@ -14,8 +14,9 @@ from bot import phrases
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Paged, Said
 from bot.commands.shortcut import UseAsAnswer
-from bot.desk import Open, Person, Records, explained
+from bot.desk import Open, Records
 from bot.errors import SlackError
+from bot.people import Person, explained
 from bot.ports import PageThreads, Place, SlackMemory
 from bot.replies import Words, is_by, is_talk, moment
 from bot.slack import mrkdwn

@@ -20,14 +20,12 @@ from bot.desk import Desk
 from bot.replies import ThreadReplies
 from bot.slack import mrkdwn
 from bot.slack.asides import Asides
-from bot.slack.gate import Gate
-from bot.slack.haste import HurriedRoster
 from bot.slack.intake import Intake
 from bot.slack.later import Later
 from bot.slack.responses import Responses
 from bot.slack.surface import Surface
 from bot.slack.wiring import Ports
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.clock import Clock
 
 
@@ -39,7 +37,6 @@ class Parts:
     def __init__(
         self,
         ports: Ports,
-        gate: Gate,
         later: Later,
         bot_user: str,
         team: str,
@@ -48,8 +45,8 @@ class Parts:
     ) -> None:
         self._ports = ports
         self._audiences = Audiences(ports.settings)
-        self.gate = gate
-        self.access = Access(gate, HurriedRoster(ports.roster), ports.paging, ports.settings)
+        self.gate = ports.access
+        self.access = Access(ports.access, ports.roster, ports.paging, ports.settings)
         self.desk = self._desk()
         self.commands = self._commands(later, bot_user)
         self.shortcut = UseAsAnswer(
@@ -106,7 +103,7 @@ class Parts:
             lists=lists,
             changes=self._changes(lists, clock, bot_user),
             on_call=OnCallDesk(
-                roster=HurriedRoster(ports.roster),
+                roster=ports.roster,
                 duty=ports.duty,
                 access=access,
                 gate=self.gate,
@@ -180,12 +177,3 @@ class Parts:
     def _which(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]:
         message = self._ports.renderer.which_question(records, text_id)
         return message.text, message.blocks
-
-
-def paged_now(ports: Ports, clarification_id: str) -> frozenset[str]:
-    """Whom the open pages of a clarification were sent to, while it is open: they may answer it.
-
-    It is escalated, or its card could not be posted: then nobody else sees the question.
-    """
-    known = ports.index.get(clarification_id, parse_id(clarification_id)[0])
-    return ports.paging.paged(clarification_id) if known is not None and known.is_open else frozenset()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from functools import partial
 from typing import Protocol
 
 import structlog
@@ -14,12 +13,10 @@ from slack_bolt.authorization import AuthorizeResult
 from bot import phrases
 from bot.audience import Audiences
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
-from bot.slack.access import Home
 from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, handler, who_am_i
 from bot.slack.backfill import Backfill
-from bot.slack.build import Parts, paged_now
-from bot.slack.gate import Gate
+from bot.slack.build import Parts
 from bot.slack.http import RequestUrl
 from bot.slack.later import Later
 from bot.slack.lookback import LookBack
@@ -84,7 +81,6 @@ class SlackDoor:
             else None
         )
         self._line: Line | None = None
-        self._gate: Gate | None = None
 
     @property
     def connected(self) -> bool:
@@ -125,7 +121,7 @@ class SlackDoor:
     @property
     def unusable_answerers(self) -> str | None:
         """Which entries of the lists of answerers admit nobody, and why; None if all are well."""
-        return "; ".join(self._gate.troubles()) or None if self._gate is not None else None
+        return "; ".join(self._ports.access.troubles()) or None
 
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
@@ -136,9 +132,8 @@ class SlackDoor:
         wait = _FIRST_RETRY
         while True:
             try:
-                me = await who_am_i(self._web, self._clock, tries=1)
-                gate = Gate(self._people, self._settings, Home.of(me), partial(paged_now, self._ports))
-                await gate.check()
+                me = await who_am_i(self._people, self._web)
+                await self._ports.access.check()
                 break
             except SlackUnreachableError as error:
                 _log.warning("Slack does not answer", reason=str(error))
@@ -151,13 +146,10 @@ class SlackDoor:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
-        self._gate = gate
-        self._build(me, gate)
-        self._ports.known(gate)
+        self._build(me)
 
-    def _build(self, me: AuthorizeResult, gate: Gate) -> None:
-        parts = Parts(self._ports, gate, self._later, me.bot_user_id or "", me.team_id or "", owed=self._owe)
-        self._ports.introduced(gate)
+    def _build(self, me: AuthorizeResult) -> None:
+        parts = Parts(self._ports, self._later, me.bot_user_id or "", me.team_id or "", owed=self._owe)
         app = build_app(web=self._web, me=me, surface=parts.surface)
         backfill = Backfill(
             web=self._web,

@@ -8,8 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
 from bot import phrases
-from bot.desk import Person
 from bot.errors import StorageUnavailable
+from bot.people import Person
 from bot.ports import Place, SlackMemory, Teller
 from bot.replies import Reply, ThreadReplies, Words, moment
 from bot.slack import mrkdwn

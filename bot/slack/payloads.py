@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.codec import Press
-from bot.desk import Person
 from bot.errors import BadPress
 from bot.paging.codec import PagePress
+from bot.people import Person
 from bot.ports import Place, Spot
 from bot.seal import unseal
 

@@ -15,15 +15,14 @@ from bot.commands.codec import ListPress
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Said
 from bot.commands.shortcut import UseAsAnswer
-from bot.desk import Desk, Person, Reaction, explained
+from bot.desk import Desk
 from bot.errors import SlackError, StorageUnavailable
 from bot.home.publisher import HomePublisher
+from bot.people import People, Person, Reaction, explained, without_budget
 from bot.ports import Place, Spot, Teller
-from bot.slack.haste import unhurried
 from bot.slack.intake import Intake
 from bot.slack.later import Later
 from bot.slack.payloads import Click, HandedOver, Order, Submission, Touch, opened_from
-from bot.slack.people import People
 from bot.slack.responses import Responses
 from bot.slack.wiring import Pages
 from bot.slackapi import ask
@@ -180,7 +179,7 @@ class Surface:
         work = self.commands.run(order.text, order.person, order.place)
         if self.commands.is_change(order.text):
             return await work
-        task = asyncio.create_task(unhurried(work), name="read for a command")
+        task = asyncio.create_task(without_budget(work), name="read for a command")
         done, _ = await asyncio.wait({task}, timeout=_SOON)
         if done:
             return task.result()
@@ -193,7 +192,7 @@ class Surface:
             self.answer(touch, Said(phrases.UNREADABLE_PRESS))
             return
         work = self.commands.run(press.arg, touch.person, touch.place, press.number)
-        task = asyncio.create_task(unhurried(work), name="turn a page")
+        task = asyncio.create_task(without_budget(work), name="turn a page")
         self._later.run(self._follow(touch.response_url, task, replace=True), "show a page")
 
     async def _follow(self, url: str, task: asyncio.Task[Said], *, replace: bool = False) -> None:

@@ -16,15 +16,13 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.binding import Binding
 from bot.commands.ports import Duty, Links, Roster
 from bot.delivery.memory import SqliteSlackMemory
-from bot.desk import Person, Reaction
 from bot.errors import StorageUnavailable
 from bot.home.publisher import HomePublisher
 from bot.paging.codec import PagePress
+from bot.people import AccessControl, People, Person, Reaction
 from bot.ports import PagePlace, PageThreads, Place, RollupPlace, RollupThreads, Teller
 from bot.render import Renderer
 from bot.settings import Settings
-from bot.slack.gate import Gate
-from bot.slack.people import People
 from bot.slack.unread import Unread
 from bot.slackapi import Pulse
 from core.agents import SessionFact
@@ -119,13 +117,13 @@ async def _no_sessions() -> Sequence[SessionFact]:
 class Ports:
     """All that `SlackDoor` takes.
 
-    `unread`: which questions wait for their threads to be read. `pulse`: whether Slack answers. `refresh`: a clarification's cards are to be shown again. `introduced` is told the gate once it is known who we
-    are: other parts ask it, too.
+    `unread`: which questions wait for their threads to be read. `pulse`: whether Slack answers. `refresh`: a clarification's cards are to be shown again.
     """
 
     settings: Settings
     web: AsyncWebClient
     people: People
+    access: AccessControl
     router: Router
     ledger: FileLedger
     memory: SqliteSlackMemory
@@ -147,6 +145,4 @@ class Ports:
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]] = _no_sessions
     home: HomePublisher | None = None
     counted: Callable[[int], Awaitable[object]] | None = None
-    introduced: Callable[[Gate], None] = lambda _: None
     passed: Callable[[], None] = lambda: None
-    known: Callable[[Gate], None] = lambda _: None

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.audience import Audience
-from bot.desk import Person, Refusal
 from bot.errors import PagerError, SlackUnreachableError
-from bot.slack.access import Profile
+from bot.people import Person, Profile, Refusal
 from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
@@ -175,7 +174,7 @@ class Pagers:
 
 
 class Directory:
-    """`bot.slack.people.People`, without what it remembers."""
+    """`bot.people.People`, without what it remembers."""
 
     def __init__(self, outer: Outer) -> None:
         self._outer = outer

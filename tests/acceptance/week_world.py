@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bot.desk import Person
 from bot.paging.codec import PagePress, PageVerb
+from bot.people import Person
 from bot.ports import Place
 from bot.settings import parse_settings
 from bot.settings.load import prepare_folders

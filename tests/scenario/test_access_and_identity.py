@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from bot import people
 from bot.errors import ConfigurationError
 from bot.main import Bot
-from bot.slack import haste
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
 from tests.scenario.harness import (
@@ -274,7 +274,7 @@ async def test_user_group_that_slack_does_not_tell_of_keeps_no_member_out(stage:
 async def test_expired_answer_serves_while_slack_tells_nothing_newer(
     stage: Scene, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(haste, "LOOK_UPS", 0.8)  # as in life
+    monkeypatch.setattr(people, "LOOK_UPS", 0.8)  # as in life
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
         card = await stage.ask()
         assert await bot.people.group(PLATFORM) == {ONCALL, ADE}

@@ -10,8 +10,8 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot import phrases
 from bot.codec import LINK_ACTION
-from bot.desk import Reaction
 from bot.errors import BadPress
+from bot.people import Reaction
 from bot.slack.payloads import click_of, touch_of
 from bot.slack.socket import Unacknowledged
 from bot.slack.surface import Surface

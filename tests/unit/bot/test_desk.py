@@ -7,8 +7,9 @@ import pytest
 
 from bot import phrases
 from bot.codec import Press
-from bot.desk import PEOPLE_UNKNOWN, Desk, Person, Reaction, explained
+from bot.desk import Desk
 from bot.errors import SlackUnreachableError, StorageUnavailable
+from bot.people import PEOPLE_UNKNOWN, Person, Reaction, explained
 from bot.ports import Place
 from core.clarification import (
     AlreadyAnswered,

@@ -24,7 +24,6 @@ from bot.slackapi import (
     SlackBusyError,
     Unknown,
     ask,
-    ask_patiently,
     failure,
     web_client,
 )
@@ -95,16 +94,6 @@ def test_failure_of_our_own_is_raised(error: BaseException) -> None:
         failure(error)
 
 
-class Waits:
-    """A clock that does not wait, but remembers for how long it should have."""
-
-    def __init__(self) -> None:
-        self.waited: list[float] = []
-
-    async def sleep(self, seconds: float) -> None:
-        self.waited.append(seconds)
-
-
 @pytest.fixture
 def web(ws: Workspace) -> AsyncWebClient:
     return AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
@@ -124,22 +113,6 @@ async def test_call_that_hangs_is_given_up(web: AsyncWebClient, ws: Workspace) -
     ws.faults.add("users.info", "delay:30", times=1)
     with pytest.raises(SlackUnreachableError, match="TimeoutError"):
         await ask("users.info", lambda: web.users_info(user=ADE), timeout=0.05)
-
-
-async def test_ask_patiently_waits_as_told_then_longer(web: AsyncWebClient, ws: Workspace) -> None:
-    clock = Waits()
-    ws.faults.add("users.info", "429:3", times=1)
-    ws.faults.add("users.info", "5xx:502", times=1)
-    await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock)  # type: ignore[arg-type]
-    assert clock.waited == [3.0, 2.0]
-
-
-async def test_ask_patiently_gives_up_in_the_end(web: AsyncWebClient, ws: Workspace) -> None:
-    clock = Waits()
-    ws.faults.add("users.info", "5xx:500", times=9)
-    with pytest.raises(SlackUnreachableError):
-        await ask_patiently("users.info", lambda: web.users_info(user=ADE), clock, tries=3)  # type: ignore[arg-type]
-    assert len(clock.waited) == 2
 
 
 async def test_rest_lasts_as_long_as_was_said_while_nothing_changes() -> None:

@@ -11,7 +11,7 @@ from bot.audience import Audience
 from bot.commands.access import Access
 from bot.commands.grammar import List, ListKind
 from bot.commands.lists import Lists
-from bot.desk import Person, Refusal
+from bot.people import Person, Refusal
 from bot.ports import Place
 from bot.settings import RouteSettings, Settings
 from bot.slack.wiring import NobodyOnCall, NoLinks, NoPages

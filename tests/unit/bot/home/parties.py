@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 from bot.audience import Audience
-from bot.desk import Person
 from bot.home.facts import Admitted, DutyLine, Fleet
 from bot.home.gathering import Answers, Gathering, Questions
 from bot.home.making import Maker
 from bot.home.ports import Viewers
 from bot.home.publisher import HomePublisher
+from bot.people import Person
 from bot.render import Renderer
 from bot.slackapi import Outcome, Sent
 from core.clarification import Clarification

@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 import pytest
 
 from bot.audience import Audience
-from bot.desk import Person, Refusal
 from bot.errors import SlackUnreachableError
 from bot.home.access import KeptAccess
 from bot.home.facts import Admitted
+from bot.people import Person, Refusal
 from bot.settings import RouteSettings
 
 PLANNERS = RouteSettings(agent="plan-*", channel="C1", answerers=("U0ADE",))

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from bot.desk import Person
 from bot.errors import StorageUnavailable
 from bot.home.codec import HomePress
 from bot.home.facts import DutyLine
+from bot.people import Person
 from bot.ports import Place
 from bot.slackapi import Later, Never, Unknown
 from tests.clocks import START

@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot.people import Profile
 from bot.settings import Settings, parse_settings
-from bot.slack.access import Profile
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
 
 BASE = f"""

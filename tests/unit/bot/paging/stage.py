@@ -17,9 +17,9 @@ from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
-from bot.desk import Person, Refusal
 from bot.paging.engine import Paging
 from bot.paging.model import FreshIncident, Incident
+from bot.people import Person, Refusal
 from bot.ports import Place
 from bot.render import Renderer
 from bot.settings import Settings, parse_settings

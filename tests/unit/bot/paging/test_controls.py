@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.desk import Person
 from bot.errors import SlackUnreachableError
 from bot.paging.codec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
 from bot.paging.controls import reaction
 from bot.paging.words import many
+from bot.people import Person
 from core.clarification import Clarification, Holder
 from tests.unit.bot.judges import judge_view, shown
 from tests.unit.bot.paging.stage import ADE, ANSWERER, DM_SECOND, GUEST, SECOND, STRANGE, STRANGER, World

@@ -12,7 +12,7 @@ from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.paging.duty import Duty
 from bot.paging.roster import OnDuty, Roster
-from bot.slack.people import People
+from bot.people import People
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, BOT_TOKEN, FOLAKE, GONE, ONCALL, PLATFORM
 from core.escalation import Override

@@ -20,18 +20,16 @@ from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.store import Store
+from bot.people import AccessControl, People
 from bot.permalinks import Permalinks
 from bot.ports import Place
 from bot.render import Message, Renderer
 from bot.settings import Settings, parse_settings
-from bot.slack.access import Home
 from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, who_am_i
 from bot.slack.backfill import Backfill
-from bot.slack.build import Parts, paged_now
-from bot.slack.gate import Gate
+from bot.slack.build import Parts
 from bot.slack.later import Later
-from bot.slack.people import People
 from bot.slack.socket import SlackSocket, Timing
 from bot.slack.unread import OpenThreads, Unread
 from bot.slack.wiring import Ports
@@ -160,10 +158,12 @@ class Bot:
         self.pulse = Pulse(self.clock)
         self.unread = Unread(self.clock, self._released)
         self.teller = TestTeller(self.web, self.messages)
-        ports = Ports(
+        self.access = AccessControl(self.people, configured, self._paged)
+        self.ports = ports = Ports(
             settings=configured,
             web=self.web,
             people=self.people,
+            access=self.access,
             router=self.router,
             ledger=self.ledger,
             memory=self.memory,
@@ -185,8 +185,7 @@ class Bot:
             permalinks=Permalinks(self.messages, partial(permalink, self.web)),
             **more,
         )
-        self.gate = Gate(self.people, configured, Home(TEAM), partial(paged_now, ports))
-        parts = Parts(ports, self.gate, self.later, BOT_USER, TEAM)
+        parts = Parts(ports, self.later, BOT_USER, TEAM)
         self.desk, self.intake, self.surface = parts.desk, parts.intake, parts.surface
         self.allowance = HistoryAllowance()
         self.backfill = Backfill(
@@ -208,7 +207,7 @@ class Bot:
         self.socket: SlackSocket | None = None
 
     async def start(self, on_return: Callable[[], Any] | None = None) -> None:
-        me = await who_am_i(self.web, self.clock)
+        me = await who_am_i(self.people, self.web)
         app = build_app(web=self.web, me=me, surface=self.surface)
         self.socket = SlackSocket(
             web=self.web,
@@ -279,6 +278,9 @@ class Bot:
 
     def told(self, user: str) -> list[str]:
         return [each.text for each in self.ws.ephemerals(user)]
+
+    def _paged(self, clarification: str) -> frozenset[str]:
+        return self.ports.paging.paged(clarification)
 
     def _released(self) -> None:
         self.released += 1

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bot.commands.codec import ListPress
-from bot.desk import Person
 from bot.errors import StorageUnavailable
+from bot.people import Person
 from bot.phrases import BUSY
 from bot.ports import Place, Spot
 from bot.slack.payloads import Touch
@@ -278,7 +278,7 @@ async def test_p4_change_is_not_acknowledged_before_it_is_in_the_ledger(bot: Bot
 async def test_p4_slow_look_ups_change_nothing_now_or_later(
     bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.slack.haste.LOOK_UPS", 0.8)
+    monkeypatch.setattr("bot.people.LOOK_UPS", 0.8)
     record, _ = await bot.asked()
     for method in ("users.info", "conversations.members"):
         bot.ws.faults.add(method, "delay:1.5", 5)

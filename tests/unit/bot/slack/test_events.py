@@ -13,7 +13,6 @@ from bot.slack.app import build_app, dispatcher, who_am_i
 from bot.slack.connection import Envelope
 from bot.slack.socket import Unacknowledged
 from bot.workspace.seed import ADE, AGENTS, BOT_ID, BOT_USER, FOLAKE, GIO, PLATFORM, TEAM
-from core.clock import SystemClock
 from core.errors import LedgerUnwritable
 from core.ledger import FileLedger
 from tests.unit.bot.slack.conftest import Start
@@ -23,7 +22,7 @@ from tests.unit.bot.slack.kit import ISSUE, Bot
 @pytest.fixture
 async def app(built: Start) -> AsyncApp:
     bot = await built()
-    return build_app(web=bot.web, me=await who_am_i(bot.web, bot.clock), surface=bot.surface)
+    return build_app(web=bot.web, me=await who_am_i(bot.people, bot.web), surface=bot.surface)
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:
@@ -94,7 +93,7 @@ async def test_event_that_cannot_be_stored_is_not_acknowledged(
     built: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bot = await built()
-    dispatch = dispatcher(build_app(web=bot.web, me=await who_am_i(bot.web, bot.clock), surface=bot.surface))
+    dispatch = dispatcher(build_app(web=bot.web, me=await who_am_i(bot.people, bot.web), surface=bot.surface))
     reply = event("message", channel=AGENTS, ts="2.0", thread_ts="1.0", text="a secret plan", team=TEAM)
 
     async def full(*_: object) -> bool:
@@ -225,10 +224,10 @@ async def test_click_by_configured_list(start: Start, answerers: str, user: str,
 
 async def test_email_identity_is_looked_up(start: Start) -> None:
     bot = await start(more='\n[identities]\nU0FOLAKE = "user:folake"\n')
-    configured = bot.gate._settings.model_copy(
-        update={"slack": bot.gate._settings.slack.model_copy(update={"identity": "email"})}
+    configured = bot.access._settings.model_copy(
+        update={"slack": bot.access._settings.slack.model_copy(update={"identity": "email"})}
     )
-    bot.gate._settings = configured
+    bot.access._settings = configured
     first, ts = await bot.asked()
     second, other = await bot.asked(question="Again?", session_id="sess_2")
 
@@ -237,13 +236,3 @@ async def test_email_identity_is_looked_up(start: Start) -> None:
 
     assert (await bot.find(first)).asked.decided_by == "user:ade@local.example"
     assert (await bot.find(second)).asked.decided_by == "user:folake"
-
-
-async def test_who_am_i_is_asked_until_it_is_known(built: Start) -> None:
-    bot = await built()
-    bot.ws.faults.add("auth.test", "429:0.01", times=1)
-    bot.ws.faults.add("auth.test", "5xx:502", times=1)
-
-    me = await who_am_i(bot.web, SystemClock())
-
-    assert (me.bot_user_id, me.bot_id, me.team_id) == (BOT_USER, BOT_ID, TEAM)

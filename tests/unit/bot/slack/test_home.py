@@ -47,7 +47,7 @@ class AtHome:
         self.answers = Answers()
         self.bot = Bot(ws, folder / "ledgers", configured, store)
         access = KeptAccess(Audiences(configured).route_of, time.monotonic)
-        access.use(self.bot.gate)
+        access.use(self.bot.access)
         self.home = HomePublisher(
             gathering=Gathering(
                 index=self.bot.index,

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import pytest
 
 from bot.errors import StorageUnavailable
+from bot.people import _budget
 from bot.slack.app import build_app, handler, who_am_i
-from bot.slack.haste import _current
 from bot.slack.http import Answer, RequestUrl
 from bot.slack.signature import SIGNATURE, TIMESTAMP, signed
 from bot.workspace.seed import ADE, AGENTS, TEAM
@@ -45,7 +45,7 @@ class Slack:
 @pytest.fixture
 async def slack(built: Start) -> AsyncIterator[Slack]:
     bot = await built()
-    app = build_app(web=bot.web, me=await who_am_i(bot.web, bot.clock), surface=bot.surface)
+    app = build_app(web=bot.web, me=await who_am_i(bot.people, bot.web), surface=bot.surface)
     url = RequestUrl(signing_secret=SECRET, clock=bot.clock)
     url.use(handler(app), bot.backfill.run)
     await url.start()
@@ -104,17 +104,17 @@ async def test_p4_event_that_cannot_be_kept_is_asked_for_again_and_counts_once(
     assert [entry.type for entry in (await slack.bot.find(answered)).thread].count("answer") == 1
 
 
-async def test_command_is_hurried_and_event_is_not(slack: Slack, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_is_limited_and_event_is_not(slack: Slack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slack waits three seconds; who somebody is has to be known well before."""
-    hurried: dict[str, bool] = {}
+    limited: dict[str, bool] = {}
     obey, take = slack.bot.surface.obey, slack.bot.memory.take_slack_event
 
     async def obeying(order: Any) -> Any:
-        hurried["command"] = _current.get() is not None
+        limited["command"] = _budget.get() is not None
         return await obey(order)
 
     async def taking(key: str, body: dict[str, object]) -> bool:
-        hurried["event"] = _current.get() is not None
+        limited["event"] = _budget.get() is not None
         return await take(key, body)
 
     monkeypatch.setattr(slack.bot.surface, "obey", obeying)
@@ -122,7 +122,7 @@ async def test_command_is_hurried_and_event_is_not(slack: Slack, monkeypatch: py
     _, ts = await slack.bot.asked()
     await slack.form(command="/clarify", text="help", user_id=ADE, team_id=TEAM, channel_id=AGENTS)
     await slack.event(**reply(ts))
-    assert hurried == {"command": True, "event": False}
+    assert limited == {"command": True, "event": False}
 
 
 async def test_command_is_answered_with_a_message_for_the_person_alone(slack: Slack) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bot.desk import Person, Reaction
 from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
+from bot.people import Person, Reaction
 from bot.ports import Place
 from bot.seal import seal
 from bot.slack.wiring import NoPages

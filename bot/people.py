@@ -1,0 +1,728 @@
+"""Who somebody in Slack is, whether they may answer, and under which name their answer goes to an agent.
+
+`People` asks Slack and keeps what it says for a few minutes; `may_answer` decides from such facts (pure); `AccessControl`
+joins both for the configured routes. Slack waits three seconds for an acknowledgement, so all look-ups of one
+interaction share a budget (`lookup_budget`): with what a ledger's lock needs it is below those three. Where it does not
+suffice nothing is taken, and the person is told so.
+
+`answerers` of a route: "members" are the full members of this workspace who are in the channel; U… is that
+person, whoever they are; S… are the members of that user group. Guests, external people, bots and deactivated
+users are refused unless their id, or a group that they are in, is listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from bot import inert, phrases
+from bot.audience import Audience
+from bot.errors import ConfigurationError, SlackError, SlackRefusedError, SlackUnreachableError
+from bot.settings import RouteSettings, Settings
+from bot.slackapi import ask
+from core.clarification import Clarification, NotOpen, Superseded
+from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotFound
+
+_T = TypeVar("_T")
+View = dict[str, Any]
+Reason = Literal["deactivated", "bot", "external", "guest", "not in the channel", "not listed"]
+MEMBERS = "members"
+PEOPLE_UNKNOWN = "Slack did not say who you are just now, so nothing was taken. Please try again in a moment."
+LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writing and acknowledging
+# What users.info says of those whom it does not tell about: hidden ones, some of other companies (Slack Connect).
+UNTOLD = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
+NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
+_CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
+_FACTS = UNTOLD | NO_GROUP | _CHANNEL_GONE
+_KEEP = 300.0
+_AGAIN = 10.0
+_MOST_KEPT = 20_000
+_PAGE = 1000
+# Seconds that Slack has where a fact is there that only is out of date: a click has less than one for all look-ups.
+_PATIENCE = 0.3
+_MOST_ASKED = 30
+_LONGEST_CHECK = 5.0  # seconds: people wait for the start to end
+_LONGEST_NAME = 256  # of `decided_by` (AAEP, clarification.reply)
+_WHY: Mapping[Reason, str] = {
+    "deactivated": "your account is deactivated",
+    "bot": "bots do not answer",
+    "external": "you are not a member of this workspace",
+    "guest": "you are a guest in this workspace",
+    "not in the channel": "you are not in the channel",
+    "not listed": "you are not among those who answer this agent",
+}
+_log = logging.getLogger("clarify.slack")
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody in Slack, by what does not change: the team that they are at home in, and their user id."""
+
+    team: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why somebody may not answer, and who may (as configured)."""
+
+    why: str
+    answerers: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What the surface does next.
+
+    `text` is for the person alone. `view` is shown to them; `errors` are put beside a submitted modal's fields.
+    With `recorded` false nothing was kept of what they did, and Slack must not be told that it was; with `busy`
+    telling the person is enough, once it is known that the words arrived.
+    `record` is the clarification as answered, where it was.
+    """
+
+    text: str | None = None
+    view: View | None = None
+    errors: Mapping[str, str] | None = None
+    recorded: bool = True
+    busy: bool = False
+    record: Clarification | None = None
+
+
+def explained(error: Exception, clarification_id: str) -> Reaction:
+    """What a person is told of an error (pure but for the log). Contents never reach the log."""
+    text: str
+    recorded = True
+    match error:
+        case Superseded():
+            text = phrases.STALE_CARD
+        case NotOpen():
+            text = phrases.closed(error.record)
+        case AnswerRejected() | BadInput():
+            text = inert.escape(str(error))
+        case NotFound():
+            text = phrases.unknown_clarification(clarification_id)
+        case LedgersAway():
+            text, recorded = phrases.LEDGERS_AWAY, False
+        case LockTimeout():
+            text, recorded = phrases.BUSY, False
+        case SlackError():
+            text, recorded = PEOPLE_UNKNOWN, False
+        case _:
+            text, recorded = phrases.storage_failed(), False
+    if not recorded:
+        _log.warning("nothing was recorded for %s: %s", clarification_id, error)
+    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout))
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What Slack says of a person (users.info). `team` is where they are at home, `enterprise` the organization
+    (Enterprise Grid) that this belongs to; empty if Slack does not say.
+    """
+
+    id: str
+    team: str
+    enterprise: str = ""
+    name: str = ""
+    email: str | None = None
+    is_bot: bool = False
+    is_deleted: bool = False
+    is_guest: bool = False
+    is_stranger: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Where the app is installed: a workspace (T…), in an Enterprise Grid organization (E…) if it names one; or, with
+    the organization's id in both, all of its workspaces.
+    """
+
+    team: str
+    enterprise: str = ""
+
+    @classmethod
+    def of(cls, me: Mapping[str, Any]) -> Installation:
+        """By what auth.test says. Installed for a whole organization, Slack names that in place of a workspace."""
+        team, enterprise = str(me.get("team_id") or ""), str(me.get("enterprise_id") or "")
+        return cls(team, enterprise or (team if team.startswith("E") else ""))
+
+    @property
+    def is_organization(self) -> bool:
+        return bool(self.enterprise) and self.team == self.enterprise
+
+
+@dataclass(slots=True)
+class _Budget:
+    left: float
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("budget of look-ups", default=None)
+
+
+@contextmanager
+def lookup_budget(seconds: float | None = None) -> Iterator[None]:
+    """Inside, and in what is started from inside, look-ups have `seconds` (None: LOOK_UPS) in all."""
+    token = _budget.set(_Budget(LOOK_UPS if seconds is None else seconds))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+async def without_budget(work: Coroutine[Any, Any, _T]) -> _T:
+    """`work` after the acknowledgement: no such limit. To be run as a task of its own."""
+    _budget.set(None)  # of the task that this runs in
+    return await work
+
+
+async def within_budget(look_up: Awaitable[_T]) -> _T:
+    """A look-up's result, if it comes while there is budget left.
+
+    Raises:
+        SlackUnreachableError: it did not. The look-up itself goes on where it is shared (`People`).
+    """
+    budget = _budget.get()
+    if budget is None:
+        return await look_up
+    begun = time.monotonic()
+    try:
+        async with asyncio.timeout(max(0.0, budget.left)):
+            return await look_up
+    except TimeoutError:
+        raise SlackUnreachableError("Slack did not tell in time who somebody is") from None
+    finally:
+        budget.left -= time.monotonic() - begun
+
+
+@dataclass(slots=True)
+class _Kept:
+    """`value` is a SlackRefusedError where Slack says that there is no such thing."""
+
+    value: Any
+    at: float
+
+
+class People:
+    """Asks Slack who people are, who is in a channel and in a user group, and keeps the answers for `keep` seconds.
+
+    Every method raises SlackRefusedError or SlackUnreachableError when Slack does not tell. Before somebody is refused
+    on a kept fact it is refreshed once (`fresh`), not more often than every `again` seconds per fact, since
+    `usergroups.users.list` is tier 2 (about 20 calls a minute). That there is no such person or group is a fact, too. A
+    fact that is out of date serves, but for a refusal, while Slack tells nothing newer. `seconds` is a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        web: AsyncWebClient,
+        *,
+        keep: float = _KEEP,
+        again: float = _AGAIN,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._web = web
+        self._keep = keep
+        self._again = again
+        self._seconds = seconds
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._refused: dict[tuple[str, str], str] = {}  # by what word, when it was asked last
+        self._me: AsyncSlackResponse | None = None
+
+    async def me(self) -> AsyncSlackResponse:
+        """Who we are: what auth.test says. Asked until it is known, then never again."""
+        if self._me is None:
+            self._me = await ask("auth.test", self._web.auth_test)
+        return self._me
+
+    async def installation(self) -> Installation:
+        """Where the app is installed."""
+        me = (await self.me()).data
+        return Installation.of(me if isinstance(me, dict) else {})
+
+    async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+        return await self._look_up(("user", user), lambda: self._profile(user), fresh=fresh)
+
+    async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
+        return await self._look_up(("channel", channel), lambda: self._members(channel), fresh=fresh)
+
+    async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
+        return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
+
+    async def present(self, user: str) -> bool:
+        """Whether somebody is at their screen, as of the last seconds."""
+        return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
+
+    def known_name(self, user: str) -> str | None:
+        """A person's name if it is known already; nobody is asked."""
+        kept = self._kept.get(("user", user))
+        return kept.value.name or None if kept and isinstance(kept.value, Profile) else None
+
+    def trouble_with(self, entry: str) -> str | None:
+        """What is wrong with a user (U…) or user group (S…) that the configuration names, as Slack said when it was
+        asked last; None if nothing is, or it was not asked yet.
+        """
+        key = ("group" if entry.startswith("S") else "user", entry)
+        if (code := self._refused.get(key)) is not None:
+            return f"Slack says {code}"
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if isinstance(kept.value, Profile):
+            return "deactivated" if kept.value.is_deleted else None
+        return None if kept.value else "no members"
+
+    def forget_user(self, user: str) -> None:
+        self._kept.pop(("user", user), None)
+
+    def forget_channel(self, channel: str) -> None:
+        self._kept.pop(("channel", channel), None)
+
+    def forget_group(self, group: str) -> None:
+        self._kept.pop(("group", group), None)
+
+    def ask_again(self, group: str) -> None:
+        """A user group that was asked about may have been disabled or enabled: look, and tell if it has."""
+        key = ("group", group)
+        if self._kept.pop(key, None) is not None or key in self._refused:
+            self._asked(key, lambda: self._group(group))
+
+    async def _look_up(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool) -> _T:
+        kept = self._kept.get(key)
+        if kept is not None and self._seconds() - kept.at < (self._again if fresh else self._keep):
+            if isinstance(kept.value, SlackRefusedError):
+                raise SlackRefusedError(str(kept.value), code=kept.value.code)
+            value: _T = kept.value
+            return value
+        stands_in = not fresh and kept is not None and not isinstance(kept.value, SlackRefusedError)
+        try:
+            async with asyncio.timeout(_PATIENCE if stands_in else None):
+                # Shielded: one that gives up waiting must not end it for the others.
+                found: _T = await asyncio.shield(self._asked(key, fetch))
+        except (SlackError, TimeoutError) as error:
+            if kept is None or not stands_in or getattr(error, "code", None) in _FACTS:
+                raise
+            _log.debug("as last known, since Slack does not tell: %s", key)
+            found = kept.value
+        return found
+
+    def _asked(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]]) -> asyncio.Task[_T]:
+        """The question that is under way, or a new one."""
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = asyncio.create_task(self._fetch(key, fetch), name=f"look up {key[0]} {key[1]}")
+            self._asking[key] = asking
+
+            def done(task: asyncio.Task[Any]) -> None:
+                del self._asking[key]
+                if not task.cancelled():
+                    task.exception()  # perhaps nobody waits for it any more
+
+            asking.add_done_callback(done)
+        return asking
+
+    async def _fetch(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            value = await fetch()
+        except SlackRefusedError as error:
+            if self._refused.get(key) != error.code:
+                _log.warning("Slack does not tell of the %s %s: %s", *key, error.code)
+            self._refused[key] = error.code or "no"
+            if error.code in UNTOLD | NO_GROUP:
+                self._keep_fact(key, error)
+            raise
+        if self._refused.pop(key, None) is not None:
+            _log.info("Slack tells of the %s %s again", *key)
+        self._keep_fact(key, value)
+        return value
+
+    def _keep_fact(self, key: tuple[str, str], value: object) -> None:
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = _Kept(value, self._seconds())
+
+    async def _profile(self, user: str) -> Profile:
+        response = await ask("users.info", lambda: self._web.users_info(user=user))
+        return profile_of(response["user"])
+
+    async def _present(self, user: str) -> bool:
+        response = await ask("users.getPresence", lambda: self._web.users_getPresence(user=user))
+        return bool(response["presence"] == "active")
+
+    async def _members(self, channel: str) -> frozenset[str]:
+        found: set[str] = set()
+        cursor: str | None = None
+        while True:
+            page: dict[str, Any] = {"limit": _PAGE} | ({"cursor": cursor} if cursor else {})
+            call = partial(self._web.conversations_members, channel=channel, **page)
+            response = await ask("conversations.members", call)
+            found.update(response["members"])
+            cursor = (response.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return frozenset(found)
+
+    async def _group(self, group: str) -> frozenset[str]:
+        method = "usergroups.users.list"
+        try:
+            response = await ask(method, lambda: self._web.usergroups_users_list(usergroup=group))
+            return frozenset(response["users"])
+        except SlackRefusedError as error:
+            if error.code != "missing_argument":
+                raise
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        for team in await self._look_up(("teams", ""), self._teams, fresh=False):
+            call = partial(self._web.usergroups_users_list, usergroup=group, team_id=team)
+            try:
+                return frozenset((await ask(method, call))["users"])
+            except SlackRefusedError as error:
+                if error.code not in NO_GROUP:
+                    raise
+        raise SlackRefusedError(f"{method}: no_such_subteam", code="no_such_subteam")
+
+    async def _teams(self) -> tuple[str, ...]:
+        """The workspaces of the organization that the app may work in."""
+        response = await ask("auth.teams.list", lambda: self._web.auth_teams_list(limit=_PAGE))
+        return tuple(str(team["id"]) for team in response["teams"])
+
+
+def profile_of(user: dict[str, Any]) -> Profile:
+    """A person from users.info's `user` (pure)."""
+    shown = user.get("profile") or {}
+    return Profile(
+        id=str(user["id"]),
+        team=str(user.get("team_id") or shown.get("team") or ""),
+        enterprise=str((user.get("enterprise_user") or {}).get("enterprise_id") or ""),
+        name=str(shown.get("display_name") or shown.get("real_name") or user.get("name") or ""),
+        email=shown.get("email") or None,
+        is_bot=bool(user.get("is_bot")) or user["id"] == "USLACKBOT",
+        is_deleted=bool(user.get("deleted")),
+        is_guest=bool(user.get("is_restricted") or user.get("is_ultra_restricted")),
+        is_stranger=bool(user.get("is_stranger")),
+    )
+
+
+def may_answer(
+    person: Profile,
+    answerers: Sequence[str],
+    *,
+    channel_members: AbstractSet[str],
+    groups: Mapping[str, AbstractSet[str]],
+    home: Installation,
+) -> Reason | None:
+    """Why `person` may not answer; None if they may.
+
+    Args:
+        person: as Slack describes them now.
+        answerers: the route's list.
+        channel_members: the user ids in the question's channel; needed for "members" only.
+        groups: the user ids in each listed user group.
+        home: where we are installed.
+    """
+    if person.id in answerers or any(person.id in groups.get(entry, frozenset()) for entry in answerers):
+        return None
+    if (reason := _never_a_member(person, home)) is not None:
+        return reason
+    if MEMBERS not in answerers:
+        return "not listed"
+    return None if person.id in channel_members else "not in the channel"
+
+
+def _never_a_member(person: Profile, home: Installation) -> Reason | None:
+    if person.is_deleted:
+        return "deactivated"
+    if person.is_bot:
+        return "bot"
+    colleague = bool(home.enterprise) and person.enterprise == home.enterprise
+    if not colleague and (person.team not in {home.team, ""} or person.is_stranger):
+        return "external"
+    return "guest" if person.is_guest else None
+
+
+class NobodyCouldAnswer(Exception):
+    """`problems`: one line each, why."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+async def check_answerers(
+    answerers: Sequence[str], channel: str, people: People, home: Installation
+) -> tuple[str, ...]:
+    """Whether somebody could answer; for the start. Returns what is wrong with entries that others make up for.
+
+    What Slack does not tell now counts as somebody: at a click it is asked again.
+
+    Args:
+        answerers: a route's list.
+        channel: the route's channel.
+        people: asks Slack.
+        home: where we are installed.
+
+    Raises:
+        NobodyCouldAnswer: at all.
+    """
+    problems: list[str] = []
+    somebody = False
+    for entry in answerers:
+        try:
+            somebody = await _somebody_behind(entry, channel, people, home) or somebody
+        except SlackUnreachableError as error:
+            _log.warning("%s: not known yet whether somebody is there: %s", _what(entry, channel), error)
+            somebody = True
+        except SlackRefusedError as error:
+            if entry == MEMBERS and error.code in _CHANNEL_GONE:
+                # One channel that went away must not keep all others waiting: its cards go to the fallback channel.
+                somebody = True
+            problems.append(f"{_what(entry, channel)}: Slack says {error.code or 'no'}")
+    if not somebody:
+        nobody = (
+            f"nobody could answer in {channel}; expected a full member of the workspace in the channel, "
+            "a user id (U…), or a user group (S…) with members"
+        )
+        raise NobodyCouldAnswer(problems or [nobody])
+    return tuple(problems)
+
+
+async def _somebody_behind(entry: str, channel: str, people: People, home: Installation) -> bool:
+    if entry.startswith("S"):
+        return bool(await people.group(entry))
+    if entry != MEMBERS:
+        return not (await people.profile(entry)).is_deleted
+    return await _has_full_member(channel, people, home)
+
+
+async def _has_full_member(channel: str, people: People, home: Installation) -> bool:
+    """Asks about one after the other, until one is found; a channel with very many others is believed to have one."""
+    members = sorted(await people.members(channel))
+    for user in members[:_MOST_ASKED]:
+        try:
+            if _never_a_member(await people.profile(user), home) is None:
+                return True
+        except SlackRefusedError as error:
+            if error.code not in UNTOLD:
+                raise
+    return len(members) > _MOST_ASKED
+
+
+def _what(entry: str, channel: str) -> str:
+    if entry == MEMBERS:
+        return f"the members of {channel}"
+    return f"the user group {entry}" if entry.startswith("S") else f"the user {entry}"
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known so far of somebody who wants to answer."""
+
+    profile: Profile
+    members: frozenset[str] = frozenset()
+    groups: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+class AccessControl:
+    """Checks people against the routes. Raises SlackError where Slack does not tell, or not within the budget: then
+    nobody is let in and nobody is refused.
+
+    `paged`: the users that the open page of an escalated clarification was sent to: they may answer it.
+    """
+
+    def __init__(self, people: People, settings: Settings, paged: Callable[[str], frozenset[str]]) -> None:
+        self._people = people
+        self._settings = settings
+        self._paged = paged
+
+    async def refusal(
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
+    ) -> Refusal | None:
+        """Why `person` may not answer a question of this audience in `channel`; None if they may.
+
+        A refusal on kept facts is checked once more on fresh ones.
+        """
+        if clarification is not None and person.user in self._paged(clarification):
+            return None
+        route = self._settings.route_for(*audience)
+        where = (
+            channel if channel in {route.channel, self._settings.slack.fallback_channel} else route.channel
+        )
+        return await within_budget(self._refusal(person, route, where))
+
+    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+        """Why `person` may not answer where `route` goes; None if they may."""
+        return await within_budget(self._refusal(person, route, route.channel))
+
+    async def sees(self, person: Person, audience: Audience) -> bool:
+        """Whether `person` is in the channel where questions of this audience are shown."""
+        try:
+            members = await within_budget(self._people.members(self._settings.route_for(*audience).channel))
+        except SlackRefusedError:
+            return False  # the channel is gone, or the bot is not in it
+        return person.user in members
+
+    async def full_member(self, user: str) -> bool:
+        """Whether this is an active, full member of our workspace."""
+        try:
+            profile, home = await within_budget(
+                asyncio.gather(self._people.profile(user, fresh=True), self._people.installation())
+            )
+        except SlackRefusedError:
+            return False
+        return _never_a_member(profile, home) is None
+
+    async def decided_by(self, person: Person) -> str:
+        """The name that an agent is told: stable, and not one that its owner can change at will.
+
+        The configured table first; then, by mode, `user:{e-mail}`, or `user:slack/{team}/{user}`. An e-mail address
+        that is missing or too long is replaced by the latter, which always fits.
+        """
+        if named := self._settings.identities.get(person.user):
+            return named
+        if self._settings.slack.identity == "email":
+            email = await self._email(person.user)
+            if email and len(by_email := f"user:{email}") <= _LONGEST_NAME:
+                return by_email
+        return f"user:slack/{person.team}/{person.user}"
+
+    async def _email(self, user: str) -> str | None:
+        try:
+            return (await within_budget(self._people.profile(user))).email
+        except SlackRefusedError:
+            # Somebody of whom Slack tells us nothing, such as an external person: no address.
+            return None
+
+    async def check(self) -> None:
+        """For the start: every route, and every role of people, has somebody who could answer, as far as Slack tells
+        at once.
+
+        Raises:
+            ConfigurationError: one has not.
+        """
+        problems: list[str] = []
+        home = await self._people.installation()
+        try:
+            async with asyncio.timeout(_LONGEST_CHECK):
+                for where, answerers, channel in self._lists():
+                    try:
+                        for broken in await check_answerers(answerers, channel, self._people, home):
+                            _log.warning("%s: %s", where, broken)
+                    except NobodyCouldAnswer as error:
+                        problems += [f"{where}: {each}" for each in error.problems]
+        except TimeoutError:
+            _log.warning("Slack did not tell in time whether somebody could answer everywhere")
+        if problems:
+            raise ConfigurationError(problems)
+
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong with users and user groups that the lists of answerers name, as Slack said last."""
+        found = [
+            f"{where}: {entry} ({trouble})"
+            for where, answerers, _ in self._lists()
+            for entry in answerers
+            if entry != MEMBERS and (trouble := self._people.trouble_with(entry)) is not None
+        ]
+        return tuple(found)
+
+    def _lists(self) -> list[tuple[str, tuple[str, ...], str]]:
+        """Every list of answerers: its key, what it names, the channel."""
+        lists = [
+            (f"routes[{index}].answerers", route.answerers, route.channel)
+            for index, route in enumerate(self._settings.routes)
+        ]
+        # Without a channel of its own a role names users and groups, who need none.
+        lists += [
+            (
+                f"responders.{role}.people",
+                responder.answerers,
+                responder.channel or "the channel of the agent that asks",
+            )
+            for role, responder in self._settings.responders.items()
+            if responder.kind == "people"
+        ]
+        return lists
+
+    async def _refusal(self, person: Person, route: RouteSettings, where: str) -> Refusal | None:
+        if person.user in route.answerer_users:
+            return None
+        reason = await self._decide(person, route, where, fresh=False)
+        if reason is not None:
+            reason = await self._decide(person, route, where, fresh=True)
+        return None if reason is None else Refusal(_WHY[reason], route.answerers)
+
+    async def _decide(
+        self, person: Person, route: RouteSettings, channel: str, *, fresh: bool
+    ) -> Reason | None:
+        """By the first entry that is known to admit. One that Slack does not tell of keeps nobody out whom another
+        admits.
+
+        Raises:
+            SlackError: none does, and one of them is not known.
+        """
+        home = await self._people.installation()
+        facts = _Facts(Profile(person.user, person.team))
+        tasks = [
+            asyncio.ensure_future(self._learn_group(facts, group, fresh=fresh))
+            for group in route.answerer_groups
+        ]
+        tasks.append(asyncio.ensure_future(self._learn_membership(facts, home, route, channel, fresh=fresh)))
+        unknown: SlackError | None = None
+        reason: Reason | None = "not listed"
+        try:
+            for each in asyncio.as_completed(tasks):
+                try:
+                    await each
+                except SlackError as error:
+                    unknown = error
+                reason = may_answer(
+                    facts.profile,
+                    route.answerers,
+                    channel_members=facts.members,
+                    groups=facts.groups,
+                    home=home,
+                )
+                if reason is None:
+                    return None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if unknown is not None:
+            raise unknown
+        return reason
+
+    async def _learn_group(self, facts: _Facts, group: str, *, fresh: bool) -> None:
+        try:
+            facts.groups[group] = await self._people.group(group, fresh=fresh)
+        except SlackRefusedError:
+            facts.groups[group] = frozenset()  # it admits nobody: `troubles`
+
+    async def _learn_membership(
+        self, facts: _Facts, home: Installation, route: RouteSettings, channel: str, *, fresh: bool
+    ) -> None:
+        # Slack need not tell us of people who are at home elsewhere, and only full members need the channel's list.
+        if facts.profile.team not in {home.team, ""} and not home.enterprise:
+            return
+        if MEMBERS in route.answerers:
+            facts.profile, facts.members = await asyncio.gather(
+                self._described(facts.profile, fresh=fresh), self._people.members(channel, fresh=fresh)
+            )
+        else:
+            facts.profile = await self._described(facts.profile, fresh=fresh)
+
+    async def _described(self, person: Profile, *, fresh: bool) -> Profile:
+        """As Slack describes them; somebody whom it does not tell about is a stranger."""
+        try:
+            return await self._people.profile(person.id, fresh=fresh)
+        except SlackRefusedError as error:
+            if error.code not in UNTOLD:
+                raise
+            return replace(person, is_stranger=True)

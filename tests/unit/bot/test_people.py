@@ -1,0 +1,382 @@
+"""Who somebody is, whether they may answer, under which name; and what one interaction may spend on finding out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot import people as module
+from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot.people import (
+    LOOK_UPS,
+    AccessControl,
+    Installation,
+    NobodyCouldAnswer,
+    People,
+    Person,
+    Profile,
+    Reason,
+    check_answerers,
+    lookup_budget,
+    may_answer,
+    within_budget,
+    without_budget,
+)
+from bot.workspace import Workspace
+from bot.workspace.seed import (
+    ADE,
+    AGENTS,
+    BOT_TOKEN,
+    EVA,
+    EXTERNAL_TEAM,
+    GIO,
+    GONE,
+    ONCALL,
+    OTHER_BOT_USER,
+    PLATFORM,
+    TEAM,
+)
+from core.ledger import LOCK_TIMEOUT
+from tests.unit.bot.slack.kit import settings
+
+MEMBER = Profile("U1", TEAM, "ade")
+GUEST = replace(MEMBER, is_guest=True)
+OUTSIDER = replace(MEMBER, team="T2")
+STRANGER = replace(MEMBER, is_stranger=True)
+A_BOT = replace(MEMBER, is_bot=True)
+DEACTIVATED = replace(MEMBER, is_deleted=True)
+NOT_IN: Reason = "not in the channel"
+
+
+@pytest.mark.parametrize(
+    ("person", "answerers", "in_channel", "in_group", "decision"),
+    [
+        (MEMBER, ["members"], True, False, None),
+        (MEMBER, ["members"], False, False, NOT_IN),
+        (GUEST, ["members"], True, False, "guest"),
+        (OUTSIDER, ["members"], True, False, "external"),
+        (STRANGER, ["members"], True, False, "external"),
+        (A_BOT, ["members"], True, False, "bot"),
+        (DEACTIVATED, ["members"], True, False, "deactivated"),
+        (MEMBER, ["U1"], False, False, None),
+        (GUEST, ["U1"], False, False, None),
+        (OUTSIDER, ["U1"], False, False, None),
+        (A_BOT, ["U1"], False, False, None),
+        (MEMBER, ["U2"], True, False, "not listed"),
+        (GUEST, ["U2"], True, False, "guest"),
+        (MEMBER, ["S1"], False, True, None),
+        (GUEST, ["S1"], False, True, None),
+        (MEMBER, ["S1"], True, False, "not listed"),
+        (MEMBER, ["U2", "S1", "members"], True, False, None),
+        (GUEST, ["U2", "S1", "members"], True, False, "guest"),
+        (MEMBER, [], True, True, "not listed"),
+    ],
+)
+def test_may_answer_by_who_and_list(
+    person: Profile, answerers: list[str], in_channel: bool, in_group: bool, decision: Reason | None
+) -> None:
+    members = {"U1"} if in_channel else {"U9"}
+    groups = {"S1": frozenset({"U1"} if in_group else {"U9"})}
+    assert (
+        may_answer(person, answerers, channel_members=members, groups=groups, home=Installation(TEAM))
+        == decision
+    )
+
+
+@pytest.mark.parametrize(
+    ("person", "home", "decision"),
+    [
+        (replace(OUTSIDER, enterprise="E1"), Installation(TEAM, "E1"), None),
+        (replace(OUTSIDER, enterprise="E1", is_stranger=True), Installation(TEAM, "E1"), None),
+        (replace(OUTSIDER, enterprise="E1", is_guest=True), Installation(TEAM, "E1"), "guest"),
+        (replace(OUTSIDER, enterprise="E2"), Installation(TEAM, "E1"), "external"),
+        (OUTSIDER, Installation(TEAM, "E1"), "external"),
+        (OUTSIDER, Installation(TEAM), "external"),
+        (replace(MEMBER, enterprise="E1"), Installation("E1", "E1"), None),
+    ],
+)
+def test_members_of_one_organization_are_at_home_in_all_its_workspaces(
+    person: Profile, home: Installation, decision: Reason | None
+) -> None:
+    assert may_answer(person, ["members"], channel_members={"U1"}, groups={}, home=home) == decision
+
+
+class Directory(People):
+    """U1 is a full member, U2 a guest, UB a bot; everybody else is hidden. What is in `away` is not told."""
+
+    def __init__(self, members: set[str], group: set[str], away: Sequence[str] = ()) -> None:
+        super().__init__(AsyncWebClient())
+        self._in_channel, self._in_group, self._away = frozenset(members), frozenset(group), away
+        self.asked = 0
+
+    async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+        self.asked += 1
+        if "profile" in self._away:
+            raise SlackUnreachableError("users.info: TimeoutError")
+        if user not in {"U1", "U2", "UB"}:
+            raise SlackRefusedError("users.info: user_not_found", code="user_not_found")
+        return Profile(user, TEAM, is_bot=user == "UB", is_guest=user == "U2")
+
+    async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
+        if "members" in self._away:
+            raise SlackUnreachableError("conversations.members: TimeoutError")
+        if channel != "C1":
+            raise SlackRefusedError("conversations.members: channel_not_found", code="channel_not_found")
+        return self._in_channel
+
+    async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
+        if "group" in self._away:
+            raise SlackUnreachableError("usergroups.users.list: TimeoutError")
+        if group != "S1":
+            raise SlackRefusedError("usergroups.users.list: no_such_subteam", code="no_such_subteam")
+        return self._in_group
+
+
+NO_SUCH_USER = "the user U7: Slack says user_not_found"
+NO_SUCH_GROUP = "the user group S7: Slack says no_such_subteam"
+
+
+@pytest.mark.parametrize(
+    ("answerers", "channel", "members", "problem"),
+    [
+        (["members"], "C1", {"UB", "U2"}, "nobody could answer in C1"),
+        (["members"], "C1", {"U7", "U2"}, "nobody could answer in C1"),
+        (["members"], "C1", set(), "nobody could answer in C1"),
+        (["U7"], "C1", {"U1"}, NO_SUCH_USER),
+        (["S7"], "C1", set(), NO_SUCH_GROUP),
+        (["members", "S7"], "C1", {"U2"}, NO_SUCH_GROUP),
+        ([], "C1", {"U1"}, "nobody could answer"),
+    ],
+)
+async def test_nobody_at_all_could_answer(
+    answerers: list[str], channel: str, members: set[str], problem: str
+) -> None:
+    with pytest.raises(NobodyCouldAnswer) as caught:
+        await check_answerers(answerers, channel, Directory(members, {"U1"}), Installation(TEAM))
+    assert problem in caught.value.problems[0]
+
+
+async def test_an_empty_group_is_nobody() -> None:
+    with pytest.raises(NobodyCouldAnswer, match="nobody could answer"):
+        await check_answerers(["S1"], "C1", Directory(set(), set()), Installation(TEAM))
+
+
+@pytest.mark.parametrize(
+    ("answerers", "channel", "members", "problems"),
+    [
+        (["members"], "C1", {"UB", "U1"}, ()),
+        (["members"], "C1", {"U0HIDDEN", "U1"}, ()),
+        (
+            ["members"],
+            "C2",
+            {"U1"},
+            ("the members of C2: Slack says channel_not_found",),
+        ),  # others are served
+        (["U1"], "C1", set(), ()),
+        (["S1"], "C1", set(), ()),
+        (["members", "U7"], "C1", {"U1"}, (NO_SUCH_USER,)),
+        (["S7", "members"], "C1", {"U1"}, (NO_SUCH_GROUP,)),
+        (["S7", "S1"], "C1", set(), (NO_SUCH_GROUP,)),
+    ],
+)
+async def test_what_others_make_up_for_is_told(
+    answerers: list[str], channel: str, members: set[str], problems: tuple[str, ...]
+) -> None:
+    assert (
+        await check_answerers(answerers, channel, Directory(members, {"U1"}), Installation(TEAM)) == problems
+    )
+
+
+@pytest.mark.parametrize("away", ["members", "profile", "group"])
+async def test_what_slack_does_not_tell_now_counts_as_somebody(away: str) -> None:
+    entry = "S1" if away == "group" else "members"
+    assert await check_answerers([entry], "C1", Directory({"U1"}, {"U1"}, [away]), Installation(TEAM)) == ()
+
+
+async def test_few_of_very_many_are_asked_about() -> None:
+    crowd = {f"U0{number:04}" for number in range(5000)}
+    directory = Directory({*crowd, "U1"}, set())
+    assert await check_answerers(["members"], "C1", directory, Installation(TEAM)) == ()
+    assert directory.asked < 50
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def web(ws: Workspace) -> AsyncWebClient:
+    return AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
+
+
+@pytest.fixture
+def seconds() -> Seconds:
+    return Seconds()
+
+
+@pytest.fixture
+def people(web: AsyncWebClient, seconds: Seconds) -> People:
+    return People(web, keep=300, again=10, seconds=seconds)
+
+
+def count(ws: Workspace, method: str) -> int:
+    return sum(call.method == method for call in ws.calls)
+
+
+@pytest.mark.parametrize(
+    ("user", "team", "flags"),
+    [
+        (ADE, TEAM, {}),
+        (GIO, TEAM, {"is_guest": True}),
+        (EVA, EXTERNAL_TEAM, {"is_stranger": True}),
+        (GONE, TEAM, {"is_deleted": True}),
+        (OTHER_BOT_USER, TEAM, {"is_bot": True}),
+    ],
+)
+async def test_profile_of_each_kind(people: People, user: str, team: str, flags: dict[str, bool]) -> None:
+    found = await people.profile(user)
+
+    assert (found.id, found.team) == (user, team)
+    kinds = ("is_guest", "is_stranger", "is_deleted", "is_bot")
+    assert {kind: True for kind in kinds if getattr(found, kind)} == flags
+
+
+async def test_profile_is_kept_for_a_while(people: People, seconds: Seconds, ws: Workspace) -> None:
+    first = await people.profile(ADE)
+    seconds.now = 299
+    assert await people.profile(ADE) is first
+    assert people.known_name(ADE) == "ade"
+    seconds.now = 301
+    assert await people.profile(ADE) == first
+    assert count(ws, "users.info") == 2
+
+
+async def test_fresh_is_asked_again_but_not_at_once(people: People, seconds: Seconds, ws: Workspace) -> None:
+    await people.group(PLATFORM)
+    seconds.now = 9
+    await people.group(PLATFORM, fresh=True)
+    assert count(ws, "usergroups.users.list") == 1
+    seconds.now = 11
+    await people.group(PLATFORM, fresh=True)
+    assert count(ws, "usergroups.users.list") == 2
+
+
+async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -> None:
+    await people.members(AGENTS)
+    await people.profile(ADE)
+    await people.group(PLATFORM)
+    people.forget_channel(AGENTS)
+    people.forget_user(ADE)
+    people.forget_group(PLATFORM)
+    assert ADE in await people.members(AGENTS)
+    assert (await people.profile(ADE)).id == ADE
+    assert await people.group(PLATFORM) == {ONCALL, ADE}
+    assert count(ws, "conversations.members") == count(ws, "users.info") == 2
+
+
+async def test_members_are_read_in_pages(
+    people: People, ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PAGE", 2)
+    assert await people.members(AGENTS) == set(ws.channel(AGENTS).members)
+    assert count(ws, "conversations.members") > 2
+
+
+async def test_many_at_once_ask_once(people: People, ws: Workspace) -> None:
+    found = await asyncio.gather(*(people.profile(ADE) for _ in range(20)))
+    assert len({each.id for each in found}) == 1
+    assert count(ws, "users.info") == 1
+
+
+async def test_failure_is_typed_and_not_kept(people: People, ws: Workspace) -> None:
+    ws.faults.add("users.info", "5xx:500", times=1)
+    with pytest.raises(SlackUnreachableError):
+        await people.profile(ADE)
+    assert isinstance(await people.profile(ADE), Profile)
+    with pytest.raises(SlackRefusedError) as caught:
+        await people.profile("U0NOBODY")
+    assert caught.value.code == "user_not_found"
+
+
+SLACK = f"user:slack/{TEAM}/{ADE}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "email", "table", "expected"),
+    [
+        ("slack_id", "ade@example.com", {}, SLACK),
+        ("slack_id", None, {ADE: "user:ade"}, "user:ade"),
+        ("slack_id", None, {GIO: "user:folake"}, SLACK),
+        ("email", "ade@example.com", {}, "user:ade@example.com"),
+        ("email", "ade@example.com", {ADE: "user:ade"}, "user:ade"),
+        ("email", None, {}, SLACK),
+        ("email", "", {}, SLACK),
+        ("email", "a" * 251 + "@b", {}, SLACK),
+        ("email", "a" * 249 + "@b", {}, "user:" + "a" * 249 + "@b"),
+    ],
+)
+async def test_decided_by(
+    tmp_path: Path, mode: str, email: str | None, table: dict[str, str], expected: str
+) -> None:
+    class Told(People):
+        async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+            return Profile(user, TEAM, email=email)
+
+    made = settings(tmp_path)
+    made = made.model_copy(
+        update={"slack": made.slack.model_copy(update={"identity": mode}), "identities": table}
+    )
+    access = AccessControl(Told(AsyncWebClient()), made, lambda _: frozenset())
+    found = await access.decided_by(Person(TEAM, ADE))
+    assert found == expected
+    assert len(found) <= 256
+
+
+async def soon() -> str:
+    return "known"
+
+
+async def late() -> str:
+    await asyncio.sleep(30)
+    return "too late"
+
+
+def test_look_ups_and_the_lock_leave_something_of_the_three_seconds() -> None:
+    assert LOOK_UPS + LOCK_TIMEOUT <= 2.8
+
+
+async def test_look_ups_have_no_limit_where_nobody_waits() -> None:
+    assert await within_budget(soon()) == "known"
+
+
+async def test_look_ups_of_one_interaction_share_one_budget() -> None:
+    with lookup_budget(0.05):
+        assert await within_budget(soon()) == "known"
+        with pytest.raises(SlackUnreachableError):
+            await within_budget(late())
+        with pytest.raises(SlackUnreachableError):
+            await asyncio.wait_for(within_budget(late()), 60)
+        assert await within_budget(soon()) == "known"  # what is known already costs nothing
+
+
+async def test_budget_ends_with_its_interaction() -> None:
+    with lookup_budget(0.0):
+        pass
+    assert await within_budget(asyncio.sleep(0.01, "known")) == "known"
+
+
+async def test_work_after_the_acknowledgement_has_no_budget() -> None:
+    with lookup_budget(0.0):
+        task = asyncio.create_task(without_budget(within_budget(asyncio.sleep(0.01, "known"))))
+        with pytest.raises(SlackUnreachableError):
+            await within_budget(asyncio.sleep(0.01))
+    assert await task == "known"
