@@ -110,6 +110,12 @@ def summarize(record: Clarification) -> Summary:
     )
 
 
+def is_late(seen: Summary | Clarification, now: datetime) -> bool:
+    """Whether an open one waits for too long: it is overdue, was reminded of, or is escalated."""
+    overdue = seen.stale_after is not None and seen.stale_after <= now
+    return overdue or seen.nudges > 0 or seen.status in {"stale", "escalated"}
+
+
 def _whole(text: str | None) -> str | None:
     return None if text is None else whole_characters(text)
 

@@ -22,7 +22,7 @@ from bot.settings import Settings
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound
-from core.index import Summary
+from core.index import Summary, is_late
 from core.records import parse
 
 _BREATH = 1000  # summaries looked at before others get their turn
@@ -121,7 +121,7 @@ class Lists:
             audience, held = audience_of(each), self._access.is_held_by(person.user, each)
             ranked = (_ends(each), each.created.timestamp(), number)  # numbers sort faster than moments
             if command.kind == "stale":
-                if _is_stale(each, now) and (held or circle.may_see(audience)):
+                if is_late(each, now) and (held or circle.may_see(audience)):
                     mine.append(ranked)
             elif held or (circle.may_answer(audience) and self._audiences.shows(each)):
                 mine.append(ranked)
@@ -172,11 +172,6 @@ class Lists:
         taken = record.asked.taken_by
         free = record.status == "escalated" and (taken is None or taken.user != circle.user)
         return Offer(answer=may, take=may and free, link=link)
-
-
-def _is_stale(summary: Summary, now: datetime) -> bool:
-    late = summary.stale_after is not None and summary.stale_after <= now
-    return late or summary.nudges > 0 or summary.status in {"stale", "escalated"}
 
 
 def _ends(summary: Summary) -> float:

@@ -14,17 +14,6 @@ from bot.main import Bot
 from bot.retention.upkeep import Keeping
 from bot.workspace import Workspace
 
-_COMMANDS = """
-import sys, typer
-from bot.shell.backup import add_backup
-from bot.shell.forget import add_forget
-app = typer.Typer()
-add_forget(app)
-add_backup(app)
-sys.argv[0] = "clarify"
-app()
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -37,8 +26,8 @@ async def command(config: Path, *words: str) -> Said:
     """`clarify WORDS` in a process of its own."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-c",
-        _COMMANDS,
+        "-m",
+        "bot.cli",
         *words,
         "--config",
         str(config),

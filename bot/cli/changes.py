@@ -1,0 +1,227 @@
+"""`clarify answer`, `resolve`, `escalate`, `abandon`, `request`: through the same router and locks as everybody."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import typer
+
+from bot import consent, inert
+from bot.cli.finding import by_id, one
+from bot.cli.running import Shell
+from bot.cli.waiting import answer_words, answered, is_served_here, seconds_of
+from bot.views.records import record_json
+from core import answers
+from core.aaep import whole_characters
+from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key
+from core.errors import AnswerRejected, BadInput, ConsentRefused
+from core.hub import Request
+
+_EXAMPLE = 'clarify request --from engineer --to architect --issue 42 "Which database?"'
+_LONGEST = 1 << 20  # bytes of standard input; far more than any answer may have
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A further question about what was answered; `from_`: who says that they asked it, if they say so."""
+
+    id: str
+    from_: str | None
+    question: str
+    context: str | None
+
+
+Question = Request | FollowUp
+
+
+def text_of(words: list[str] | None, command: str, example: str = "") -> str:
+    """What was said. To be read before anything else is opened, so that Ctrl-C ends it at once.
+
+    Raises:
+        BadInput: nothing, or standard input is no text.
+    """
+    if not words:
+        raise BadInput(f"What is the text? For example: clarify {command} CLR-42-001 {example}")
+    return _given(" ".join(words))
+
+
+def question_of(
+    question: str | None,
+    question_option: str | None,
+    from_: str | None,
+    to: str | None,
+    issue: int | None,
+    *,
+    topic: str | None,
+    blocking: bool,
+    context: str | None,
+    follow_up: str | None,
+) -> Question:
+    """What the options say; reads standard input where the question is `-`.
+
+    Raises:
+        BadInput: what is missing, given twice, or not as it may be.
+    """
+    if question is None and question_option is None:
+        raise BadInput(f"What is the question? For example: {_EXAMPLE}")
+    if question is not None and question_option is not None:
+        raise BadInput(f"The question was given twice; give it once. For example: {_EXAMPLE}")
+    missing = [name for name, value in (("--from", from_), ("--to", to), ("--issue", issue)) if value is None]
+    if follow_up is not None:
+        _alone(to, issue, topic)
+    elif missing:
+        raise BadInput(f"{', '.join(missing)} must be given. For example: {_EXAMPLE}")
+    text = _given(question if question is not None else question_option or "")
+    if follow_up is not None:
+        return FollowUp(follow_up, from_, text, context)
+    assert from_ is not None and to is not None and issue is not None  # noqa: S101, PT018 - `missing` is empty
+    return Request(issue, from_, to, topic or "", text, blocking, context)
+
+
+async def answer(
+    shell: Shell, name: str | None, said: str, role: str | None, seen: int | None, *, yes: bool
+) -> None:
+    """Answer a question as it stood in round `seen` (None: as it stands). `yes`: accept without being asked again."""
+    decider = shell.decider(role)
+    record = await one(shell, name)
+    if _is_consent(record, said):
+        _ask_back(shell, record, decider, yes=yes)
+        # What was read is what is decided: asked again meanwhile, it may be another action.
+        seen = record.round if seen is None else seen
+    after = await shell.router.answer(record.id, _reads(said), decider, shell.clock.now(), seen)
+    label = inert.clip(inert.line(after.asked.label or ""), 200)
+    _tell(shell, after, f"{after.id} is {after.status}: “{label}”.")
+
+
+async def resolve(shell: Shell, name: str | None, said: str, role: str | None) -> None:
+    """Close one with what was decided."""
+    decider = shell.decider(role)
+    record = await one(shell, name, is_open=False)
+    after = await shell.hub.resolve(record.id, said, decider)
+    _tell(shell, after, f"{after.id} is {after.status}.")
+
+
+async def escalate(shell: Shell, name: str | None, said: str) -> None:
+    """Pass one on to the person on call."""
+    record = await one(shell, name)
+    after = await shell.hub.escalate(record.id, shell.decider(), said)
+    was = " already" if record.status == "escalated" else ""
+    _tell(shell, after, f"{after.id} is escalated{was}.")
+
+
+async def abandon(shell: Shell, name: str | None, said: str) -> None:
+    """Close one without an answer."""
+    record = await one(shell, name)
+    after = await shell.hub.abandon(record.id, shell.decider(), said)
+    _tell(shell, after, f"{after.id} is abandoned: whoever asked gets no answer.")
+
+
+async def request(shell: Shell, question: Question, timeout: str | None, *, wait: bool) -> None:
+    """Have one agent ask another; with `wait`, wait for the answer and print it."""
+    seconds = seconds_of(timeout)
+    record = await _asked(shell, question)
+    await shell.statuses.settle()
+    if note := _prospect(shell, record, waits=wait):
+        shell.out.note(note)
+    if not wait:
+        shell.out.show(record_json(record), record.id)
+        return
+    after = await answered(shell, record, seconds)
+    shell.out.show(record_json(after), answer_words(after, record.round))
+
+
+def _given(text: str) -> str:
+    """The words meant by an argument; `-` stands for standard input, without the line end after its last line.
+
+    Raises:
+        BadInput: standard input is no text.
+    """
+    if text != "-":
+        return whole_characters(text)
+    if sys.stdin.isatty():
+        sys.stderr.write("Type the text; Ctrl-D on a line of its own ends it.\n")
+    try:
+        # Its bytes: in some locales half a character would pass as text.
+        text = sys.stdin.buffer.read(_LONGEST).decode("utf-8")
+        return whole_characters(text).removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise BadInput("Standard input is not UTF-8 text.") from None
+
+
+def _alone(to: str | None, issue: int | None, topic: str | None) -> None:
+    given_too = [
+        name for name, value in (("--to", to), ("--issue", issue), ("--topic", topic)) if value is not None
+    ]
+    if given_too:
+        raise BadInput(
+            f"{', '.join(given_too)}: not with --follow-up, which keeps whom, where and what about it was asked. "
+            'For example: clarify request --follow-up CLR-42-001 "And which version?"'
+        )
+
+
+async def _asked(shell: Shell, question: Question) -> Clarification:
+    """The record of a question, once it is written.
+
+    Raises:
+        ScopeViolation, BlockingNotAllowed, MaxRoundsExceeded, and what else `core.hub.Hub` raises.
+    """
+    if isinstance(question, Request):
+        return await shell.hub.request(question)
+    record = await by_id(shell, question.id)
+    if question.from_ is not None and agent_key(question.from_) != agent_key(record.from_):
+        raise BadInput(f"{record.id} was asked by {record.from_}: only {record.from_} asks further there.")
+    return await shell.hub.follow_up(record.id, question.question, question.context)
+
+
+def _prospect(shell: Shell, record: Clarification, *, waits: bool) -> str:
+    """Who will answer, in a line; without --wait only what stands in the way."""
+    told = f"Asked {record.to}: {record.id}, round {record.round}." if waits else ""
+    if shell.has_bot:
+        return told
+    if is_served_here(shell, record):
+        return told or f"No bot runs: {record.to} is asked when `clarify run` is started, or with --wait."
+    roles = {agent_key(role) for role in shell.settings.responders}
+    people = agent_key(record.to) in {HUMAN, *roles}
+    who = "people see it" if people else f"{record.to} has no responder: people see it"
+    return (
+        f"{told} No bot runs: {who} when `clarify run` is started. Or: clarify answer {record.id} …".strip()
+    )
+
+
+def _is_consent(record: Clarification, said: str) -> bool:
+    try:
+        return record.asked.is_confirmation and _reads(said)(record).response == "accept"
+    except AnswerRejected:
+        return False
+
+
+def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: bool) -> None:
+    """Have the person at the prompt read what they accept, and say that they mean it.
+
+    Raises:
+        ConsentRefused: it is not accepted in the shell, or not by an agent.
+        BadInput: nobody is there to ask; typer.Abort: they said no.
+    """
+    wanted = record.asked.confirmation
+    if wanted is None or not decider.may_accept:
+        raise ConsentRefused(record.id)
+    if yes:
+        return
+    if not shell.out.terminal:
+        raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
+    for line in consent.whole_words(wanted):
+        shell.out.note(line)
+    typer.confirm(consent.ASK_AGAIN, abort=True, err=True)
+
+
+def _tell(shell: Shell, after: Clarification, sentence: str) -> None:
+    """Say what became of it, and when whoever asked hears of it."""
+    shell.out.show(record_json(after), sentence)
+    if after.asked.reply == "sending" and not shell.has_bot:
+        shell.out.note("No bot runs: the agent gets its reply when `clarify run` is started.")
+
+
+def _reads(text: str) -> Callable[[Clarification], Answer]:
+    return lambda record: answers.from_text(record.asked, text)

@@ -1,0 +1,182 @@
+"""`clarify backup`, `restore`, `forget`: a copy of everything, everything from a copy, and what was said deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+
+import typer
+
+from bot.cli.running import Shell
+from bot.delivery.forgetting import Traces
+from bot.retention import forgetting
+from bot.retention.backup import backup as back_up
+from bot.retention.forgetting import Found
+from bot.retention.manifest import Manifest
+from bot.retention.restoring import restore as put_back
+from core.clock import iso
+from core.errors import BadInput
+
+_PATIENCE = 30.0  # seconds for a running bot to delete messages, for a message to arrive
+_LOOK_EVERY = 0.2
+_Places = list[tuple[str, str]]  # channel, ts
+
+
+async def backup(shell: Shell, folder: Path) -> None:
+    """Copy the ledgers, the archive and the storage."""
+
+    def copy() -> Manifest:
+        now, storage = shell.clock.now(), shell.settings.storage.path
+        return back_up(shell.ledger, storage, folder, now=now, release=version("clarify-bot"))
+
+    manifest = await asyncio.to_thread(copy)
+    _tell_copied(shell, manifest, f"Backed up to {folder}")
+
+
+async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> None:
+    """Put a backup in place."""
+
+    def put() -> Manifest:
+        now, storage = shell.clock.now(), shell.settings.storage.path
+        return put_back(folder, shell.ledger, storage, now=now, replace=replace, copy=copy)
+
+    manifest = await asyncio.to_thread(put)
+    _tell_copied(shell, manifest, f"Restored {folder}")
+
+
+async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
+    """Delete everything that was said in a session, or about one question."""
+    database = shell.settings.storage.path
+    found = await asyncio.to_thread(forgetting.look, shell.ledger, database, name, producer)
+    if found.unsettled and not abandon:
+        waiting = ", ".join(record.id for record in found.unsettled)
+        raise BadInput(
+            f"Somebody still waits for {waiting}. Answer it first, or give --abandon: then nobody gets one."
+        )
+    if not yes:
+        _ask_back(shell, found)
+    for record in found.unsettled:
+        if record.is_open:
+            await shell.router.abandon(record.id, shell.decider(), "")
+    before = await asyncio.to_thread(forgetting.erasures, database)
+    traces = await _until_it_lands(shell, found, abandon=abandon)
+    await _tell_forgotten(shell, found, traces, before)
+
+
+def _tell_copied(shell: Shell, manifest: Manifest, sentence: str) -> None:
+    size = sum(file.size for file in manifest.files)
+    storage = "and the storage" if manifest.storage_version is not None else "; there was no storage"
+    count = len(manifest.ledgers)
+    data = {
+        "made": iso(manifest.made),
+        "release": manifest.release,
+        "storageVersion": manifest.storage_version,
+        "ledgers": count,
+        "bytes": size,
+    }
+    shell.out.show(data, f"{sentence}: {count} ledgers {storage}, {size:,} bytes, made {iso(manifest.made)}.")
+
+
+def _ask_back(shell: Shell, found: Found) -> None:
+    """Have the person at the prompt say yes.
+
+    Raises:
+        BadInput: nobody is there to ask; typer.Abort: they said no.
+    """
+    if not shell.out.terminal:
+        raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
+    what = ", ".join(found.ids) or "nothing that was asked"
+    of = f" of session {found.session[1]} ({found.session[0]})" if found.session else ""
+    typer.confirm(f"Delete all that was said{of}: {what}? It cannot be undone.", abort=True, err=True)
+
+
+async def _until_it_lands(shell: Shell, found: Found, *, abandon: bool) -> Traces:
+    """Again for a while, where a message is being posted, or an event worked off, just now.
+
+    Raises:
+        BadInput: it still is.
+    """
+    database = shell.settings.storage.path
+
+    async def settled() -> Traces:
+        while True:
+            traces = await asyncio.to_thread(
+                forgetting.forget, shell.ledger, database, found, abandoned=abandon
+            )
+            if not traces.in_flight and (abandon or not traces.waiting):
+                return traces
+            await asyncio.sleep(_LOOK_EVERY)
+
+    try:
+        async with asyncio.timeout(_patience(shell)):
+            return await settled()
+    except TimeoutError:
+        raise BadInput(
+            "The ledgers are done; the storage has a message of it on its way to Slack, or an event that is not "
+            "worked off: let the bot run, and give the same command again."
+        ) from None
+
+
+def _patience(shell: Shell) -> float:
+    """Only a bot that runs brings anything on its way to its end."""
+    return _PATIENCE if shell.has_bot else _LOOK_EVERY / 2
+
+
+async def _tell_forgotten(shell: Shell, found: Found, traces: Traces, before: Mapping[str, _Places]) -> None:
+    after = await _erased(shell)
+    old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
+    new = {state: [place for place in places if place not in old] for state, places in after.items()}
+    left = await asyncio.to_thread(forgetting.asides, shell.ledger, found)
+    data = {
+        "forgotten": found.ids,
+        "session": found.session[1] if found.session else None,
+        "slack": {state: len(places) for state, places in new.items()},
+        "notDeleted": [{"channel": channel, "ts": ts} for channel, ts in new.get("failed", [])],
+        "outside": {"pagers": traces.pagers, "github": list(traces.comments)},
+        "unreadable": [path.name for path in (*left, *found.unknown)],
+    }
+    shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'what was heard of the session'}.")
+    for line in _what_remains(new, traces, [path.name for path in (*left, *found.unknown)]):
+        shell.out.note(line)
+
+
+async def _erased(shell: Shell) -> Mapping[str, _Places]:
+    """How the messages in Slack stand, once the bot that runs is through, or after a while."""
+    database = shell.settings.storage.path
+    after = await asyncio.to_thread(forgetting.erasures, database)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_patience(shell)):
+            while after.get("wanted"):
+                await asyncio.sleep(_LOOK_EVERY)
+                after = await asyncio.to_thread(forgetting.erasures, database)
+    return after
+
+
+def _what_remains(new: dict[str, _Places], traces: Traces, unreadable: list[str]) -> list[str]:
+    """What is not gone, and who can do something about it."""
+    lines = []
+    if done := len(new.get("erased", [])):
+        lines.append(f"Slack: {done} messages of the bot are deleted.")
+    if blanked := len(new.get("blanked", [])):
+        lines.append(f"Slack: {blanked} messages could not be deleted and were emptied.")
+    if wanted := len(new.get("wanted", [])):
+        lines.append(f"Slack: {wanted} messages are deleted once a bot runs and reaches Slack.")
+    for channel, ts in new.get("failed", []):
+        lines.append(f"Slack: the message {ts} in {channel} could neither be deleted nor emptied.")
+    if traces.pagers:
+        lines.append(f"{traces.pagers} pages went to pagers outside Slack, and stay there.")
+    if traces.untaken:
+        lines.append(
+            f"{traces.untaken} things that nobody took yet still page, without their words: take them."
+        )
+    if traces.comments:
+        lines.append(f"GitHub: comments stay on {', '.join(traces.comments)}.")
+    if unreadable:
+        lines.append(f"These files cannot be read and may hold some of it: {', '.join(unreadable)}.")
+    lines.append(
+        "What people wrote in the threads themselves is theirs to delete; backups keep what they hold."
+    )
+    return lines

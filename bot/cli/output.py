@@ -1,0 +1,267 @@
+"""Writes what a command has to show: rich on a terminal, plain and uncut in a pipe, JSON if asked for, or into a file.
+
+Agents' and people's words are inert in all three: no control characters, no escape sequences, no markup.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO
+from uuid import uuid4
+
+from bot import inert
+from bot.errors import ClarifyBotError
+from core.files import reason
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+_NARROWEST = 16  # characters for each column that breaks; with less, rows become blocks
+# Legal in JSON as they are, yet a terminal obeys them or cannot show them.
+_LIVE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """`text` for a terminal; `full` for a pipe where that says it more exactly (a time, the whole question).
+
+    `style`: a rich style such as "bold red".
+    """
+
+    text: str
+    full: str | None = None
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`whole`: its values are short and never broken into lines (an id, a status)."""
+
+    name: str
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of as many cells as there are columns. `empty`: what is said on a terminal where there are none."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str | Cell]]
+    empty: str = ""
+
+
+Part = Table | Cell | str
+
+
+class Output:
+    """`json`: whether the caller wants JSON. `terminal`: whether a person looks at it (None: as `stdout` says)."""
+
+    def __init__(
+        self,
+        *,
+        json: bool,
+        stdout: IO[str] | None = None,
+        stderr: IO[str] | None = None,
+        terminal: bool | None = None,
+        width: int | None = None,
+    ) -> None:
+        self.json = json
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+        self._width = width
+        self.terminal = self._stdout.isatty() if terminal is None else terminal
+
+    def show(self, data: object, *parts: Part) -> None:
+        """Print `data` with --json, else `parts`: tables, lines, or cells where a pipe gets other words."""
+        if self.json:
+            self._write_json(data, indent=2)
+        elif self.terminal:
+            console = self._console()
+            with console.capture() as drawn:
+                for part in parts:
+                    console.print(_drawn(part, console.width), soft_wrap=not isinstance(part, Table))
+            self._write(self._stdout, drawn.get(), end="")
+        else:
+            for part in parts:
+                self._plain(part)
+
+    def line(self, text: str) -> None:
+        """A line, or more, on stdout, also with --json."""
+        self._write(self._stdout, inert.plain(text))
+
+    def json_line(self, data: object) -> None:
+        """`data` as JSON on one line of stdout."""
+        self._write_json(data)
+
+    def note(self, text: str) -> None:
+        """What a person may want to know besides: on stderr."""
+        self._write(self._stderr, inert.plain(text))
+
+    def failed(self, code: str, message: str) -> None:
+        """Say what went wrong: in words on stderr, and with --json as an object on stdout too."""
+        if self.json:
+            self._write_json({"error": {"code": code, "message": message}}, indent=2)
+        self.note(f"clarify: {code}: {message}")
+
+    def _plain(self, part: Part) -> None:
+        if not isinstance(part, Table):
+            self.line(_full(part))
+            return
+        for row in part.rows:
+            self._write(self._stdout, "\t".join(inert.cleaned_line(_full(each)) for each in row))
+
+    def _console(self) -> Console:
+        from rich.console import Console  # noqa: PLC0415 - only where somebody looks
+
+        return Console(
+            file=self._stdout,
+            width=self._width,
+            markup=False,
+            emoji=False,
+            highlight=False,
+            force_terminal=self.terminal,
+        )
+
+    @staticmethod
+    def _write(stream: IO[str], text: str, end: str = "\n") -> None:
+        coding = getattr(stream, "encoding", None) or "utf-8"
+        stream.write(text.encode(coding, "replace").decode(coding) + end)
+        stream.flush()
+
+    def _write_json(self, data: object, indent: int | None = None) -> None:
+        text = to_json(data, indent)
+        try:
+            text.encode(getattr(self._stdout, "encoding", None) or "utf-8")
+        except UnicodeEncodeError:
+            text = to_json(data, indent, ascii_only=True)
+        self._write(self._stdout, text)
+
+
+def to_json(data: object, indent: int | None = None, *, ascii_only: bool = False) -> str:
+    """JSON that a terminal can show: what it would obey is escaped. A number that JSON does not know is null."""
+    try:
+        text = jsonlib.dumps(data, ensure_ascii=ascii_only, indent=indent, allow_nan=False)
+    except ValueError:
+        text = jsonlib.dumps(_finite(data), ensure_ascii=ascii_only, indent=indent)
+    return _LIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream for the new content of `path`, which takes its place when the block ends well, else all is as before.
+
+    Blocking. A new file can be read by its owner alone. The mode of a file that is there stays, and so does a link to
+    it. What is no file (a device, a pipe) is written to.
+
+    Raises:
+        ClarifyBotError: the disk refused.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                yield stream
+        else:
+            yield from _replaced(path.resolve())
+    except OSError as error:
+        raise ClarifyBotError(f"{path} cannot be written: {reason(error)}.") from error
+
+
+def _finite(data: object) -> object:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
+
+
+def _drawn(part: Part, width: int) -> RenderableType:
+    """One part as rich draws it."""
+    if not isinstance(part, Table):
+        return _text(_cell(part), inert.plain)
+    if not part.rows:
+        return _text(Cell(part.empty), inert.plain)
+    return _table(part) if _fits(part, width) else _blocks(part)
+
+
+def _table(table: Table) -> RenderableType:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(column.name, no_wrap=column.whole, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(_text(_cell(each), inert.plain) for each in row))
+    return drawn
+
+
+def _fits(table: Table, width: int) -> bool:
+    """Whether no short value has to be cut, and the others have room to be read."""
+    from rich.cells import cell_len  # noqa: PLC0415
+
+    needed = 0
+    for number, column in enumerate(table.columns):
+        longest = max(
+            [column.name, *(inert.line(_cell(row[number]).text) for row in table.rows)], key=cell_len
+        )
+        needed += cell_len(longest) if column.whole else min(_NARROWEST, cell_len(longest))
+    return needed + 2 * len(table.columns) <= width
+
+
+def _blocks(table: Table) -> RenderableType:
+    """Each row as lines of "column: value", where the terminal is too narrow for a table."""
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    def block(row: Sequence[str | Cell]) -> list[Text]:
+        named = zip(table.columns, (_cell(each) for each in row), strict=True)
+        lines = [
+            Text.assemble((f"{column.name}: ", "dim"), _text(each, inert.line))
+            for column, each in named
+            if each.text
+        ]
+        return [*lines, Text()]
+
+    return Group(*(text for row in table.rows for text in block(row)))
+
+
+def _text(shown: Cell, clean: Callable[[str], str]) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(clean(shown.text), style=shown.style, overflow="fold")
+
+
+def _cell(value: str | Cell) -> Cell:
+    return Cell(value) if isinstance(value, str) else value
+
+
+def _full(value: str | Cell) -> str:
+    """What a pipe gets."""
+    shown = _cell(value)
+    return shown.text if shown.full is None else shown.full
+
+
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    draft = path.with_name(f".{path.name[:200]}.{uuid4().hex}")
+    try:
+        with os.fdopen(
+            os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb"
+        ) as file:
+            with suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,194 @@
+"""Clarifications as the shell shows them: rows of a list, the whole thread, times, why one takes no answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from bot import consent, inert
+from bot.cli.output import Cell, Column, Part, Table
+from bot.rounds import BLANK, Round, closed_words, round_of, sentence
+from core import answers
+from core.clarification import Clarification, Entry, NotOpen, Status, Superseded
+from core.clock import iso
+
+_STYLES: dict[Status, str] = {
+    "pending": "yellow",
+    "stale": "bold yellow",
+    "escalated": "bold red",
+    "answered": "green",
+    "resolved": "dim green",
+    "abandoned": "dim",
+}
+_COLUMNS = (
+    Column("Id", whole=True),
+    Column("Status", whole=True),
+    Column("Who asks whom"),
+    Column("Asked", whole=True),
+    Column("Question"),
+)
+_DID = {"question": "asks", "answer": "answers", "resolution": "closes", "escalation": "escalates"}
+_THROUGH = {
+    "slack": "Slack",
+    "shell": "the shell",
+    "python": "Python",
+    "http": "HTTP",
+    "responder": "a responder",
+}
+_QUESTION = 200
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+_A_WHILE = timedelta(days=14)
+
+
+def table(records: Sequence[Clarification], now: datetime, empty: str) -> Table:
+    """A row for each, as in the order given."""
+    return Table(_COLUMNS, [_row(record, now) for record in records], empty=empty)
+
+
+def whole(record: Clarification, now: datetime) -> Iterator[Part]:
+    """All of one clarification: how it stands, how it can be answered, its thread."""
+    yield Cell(f"{record.id} · {record.status} · round {record.round} of {record.max_rounds}", style="bold")
+    waits = "waits for the answer" if record.blocking else "goes on meanwhile"
+    yield f"{_name(record.from_)} asks {_name(record.to)}, and {waits} · issue {record.issue_number}"
+    if record.topic:
+        yield f"Topic: {inert.line(record.topic)}"
+    yield from _times(record, now)
+    if record.asked.held_back:
+        yield Cell(f"Held back: {inert.line(record.asked.held_back)}", style="yellow")
+    yield ""
+    for entry in record.thread:
+        yield from _entry(record, entry, now)
+    if record.is_open:
+        yield from _ways(record)
+
+
+def through(record: Clarification, entry: Entry) -> str:
+    """By which way an entry came, as far as the ledger tells: "Slack", "the shell", "producer planner"; or nothing."""
+    asked = round_of(record, entry.round).asked
+    if entry.type == "answer" and asked.answered_by is not None:
+        return _THROUGH.get(asked.answered_by.surface, inert.line(asked.answered_by.surface))
+    if entry.type == "question":
+        if asked.via is not None:
+            return _THROUGH.get(asked.via, inert.line(asked.via))
+        return f"producer {inert.line(asked.producer)}" if asked.producer else ""
+    return ""
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """`just now`, `5 min ago`, `in 3 h`; the date for what is more than two weeks away."""
+    span = now - moment
+    if abs(span) > _A_WHILE:
+        return f"{moment.astimezone(UTC):%Y-%m-%d}"
+    seconds = abs(span.total_seconds())
+    for size, unit in _UNITS:
+        if seconds >= size:
+            amount = f"{int(seconds // size)} {unit}"
+            return f"{amount} ago" if span > timedelta() else f"in {amount}"
+    return "just now" if span >= timedelta() else "in less than a minute"
+
+
+def exact(moment: datetime) -> str:
+    """`2026-05-24 14:22 UTC`."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def when(moment: datetime, now: datetime) -> Cell:
+    """Relative on a terminal, RFC 3339 in a pipe."""
+    return Cell(relative(moment, now), iso(moment))
+
+
+def refusal(error: Exception, now: datetime) -> str:
+    """Why something was refused, for whoever was too late: who was first, what they said, or why it is over."""
+    if isinstance(error, Superseded):
+        record = error.record
+        return f"{record.id} was asked again: it is in round {record.round}. See it with: clarify show {record.id}"
+    if isinstance(error, NotOpen):
+        return _over(round_of(error.record), now)
+    return str(error)
+
+
+def _row(record: Clarification, now: datetime) -> list[str | Cell]:
+    question = inert.line(record.question) or BLANK
+    return [
+        record.id,
+        Cell(record.status, style=_STYLES[record.status]),
+        f"{_name(record.from_)} → {_name(record.to)}",
+        when(record.asked_last, now),
+        Cell(inert.clip(question, _QUESTION), question),
+    ]
+
+
+def _times(record: Clarification, now: datetime) -> Iterator[Part]:
+    asked = record.asked
+    parts = [f"Asked {relative(record.asked_last, now)}"]
+    if record.status == "escalated" and asked.escalated_for:
+        parts.append(f"escalated: {asked.escalated_for}")
+    elif record.is_open and record.stale_after:
+        overdue = "overdue since" if record.stale_after <= now else "stale from"
+        parts.append(f"{overdue} {exact(record.stale_after)}")
+    if record.is_open and asked.expires_at:
+        parts.append(f"runs out {exact(asked.expires_at)}")
+    if asked.closed:
+        parts.append(f"closed: {inert.line(asked.closed)}")
+    yield " · ".join(parts)
+
+
+def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]:
+    who = inert.line(_decided(record, entry)) or BLANK
+    way = f" · through {how}" if (how := through(record, entry)) else ""
+    moment = f"{relative(entry.timestamp, now)} ({exact(entry.timestamp)})"
+    head = f"Round {entry.round} · {who} {_DID[entry.type]} · "
+    yield Cell(f"{head}{moment}{way}", f"{head}{iso(entry.timestamp)}{way}", style="bold cyan")
+    yield _indented(entry.body)
+    yield ""
+
+
+def _indented(text: str) -> str:
+    """Somebody's words: no line of them looks like one of ours."""
+    return "\n".join(f"  {line}" for line in inert.plain(text).splitlines() or [BLANK])
+
+
+def _decided(record: Clarification, entry: Entry) -> str:
+    """Who it was: the ledger's thread has agents by their bare role; who decided says which way it was."""
+    asked = round_of(record, entry.round).asked
+    return asked.decided_by if entry.type == "answer" and asked.decided_by else entry.from_
+
+
+def _ways(record: Clarification) -> Iterator[Part]:
+    """How it can be answered."""
+    asked = record.asked
+    if wanted := asked.confirmation:
+        yield Cell(consent.risk_words(wanted), style="yellow")
+        if warning := consent.warning_words(wanted):
+            yield Cell(warning, style="bold red")
+        if extra := consent.extra_words(wanted):
+            yield _indented(extra)
+        yield f"{consent.silence_words(wanted)}."
+        ways = {
+            "accept": "To accept it: in Slack, on its card (here only where [shell] consent = true).",
+            "reject": f"To reject it: there, or: clarify answer {record.id} reject",
+        }
+        for decision in wanted.allowed:
+            yield Cell(ways[decision], style="dim")
+        return
+    if asked.context:
+        yield f"Context:\n{_indented(asked.context)}"
+    for number, option in enumerate(asked.choices, 1):
+        yield f"  {number}. {inert.line(option.label) or BLANK}"
+    if asked.default_response:
+        yield f"If nobody answers, the agent assumes: {_indented(answers.default_label(asked)).strip()}"
+    example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
+    yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
+
+
+def _name(agent: str) -> str:
+    return inert.line(agent) or BLANK
+
+
+def _over(shown: Round, now: datetime) -> str:
+    record = shown.record
+    if shown.stage == "answered":
+        since = f" ({relative(shown.answered_at, now)})" if shown.answered_at else ""
+        said = inert.clip(inert.line(shown.answer_label), _QUESTION)
+        return f"{record.id} was already answered by {shown.answered_by}: “{said}”{since}."
+    return sentence(f"{record.id} takes no answer any more. {closed_words(shown, _QUESTION)}")

@@ -1,0 +1,308 @@
+"""Runs a command: opens what it works with, does it, and turns expected trouble into an exit code.
+
+Trouble is one line on stderr, and with --json an object on stdout too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bot.cli.output import Output
+from bot.cli.records import refusal
+from bot.errors import ClarifyBotError, ConfigurationError
+from bot.logs import configure_logging
+from bot.scan import scan
+from bot.settings import os_identity, read_environment
+from bot.settings.shell import ShellSettings, load_shell_settings
+from core.agents import StatusFile, StatusKeeper
+from core.clarification import Clarification, Decider
+from core.clock import Clock, SystemClock
+from core.errors import BadInput, ClarifyError, LedgersAway
+from core.hub import Hub
+from core.index import Summary, summarize
+from core.ledger import FileLedger
+from core.router import Router
+from core.workflow import ROLE_LIMIT, Scopes, is_role
+
+PATIENCE = (
+    10.0  # seconds for a ledger that somebody else holds: a person waits at the prompt, no click runs out
+)
+STATUS_FILE = "agent-status.json"
+EXIT_CODES = {
+    "CONFIGURATION": 2,
+    "BAD_INPUT": 2,
+    "ANSWER_REJECTED": 2,
+    "NOT_FOUND": 3,
+    "SCOPE_VIOLATION": 4,
+    "CONSENT_REFUSED": 4,
+    "MAX_ROUNDS_EXCEEDED": 4,
+    "ALREADY_ANSWERED": 5,
+    "CLOSED": 5,
+    "NOT_OPEN": 5,
+    "SUPERSEDED": 5,
+    "ILLEGAL_TRANSITION": 5,
+    "LOCK_TIMEOUT": 6,
+    "LEDGER_UNWRITABLE": 6,
+    "AGENT_ERROR": 7,
+    "TIMEOUT": 8,
+}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class WaitedTooLong(ClarifyBotError):
+    """There was no answer in the time given with --timeout."""
+
+    code = "TIMEOUT"
+
+
+class AgentStatuses:
+    """Keeps the agent-status file up to date while a command changes records: also when no bot runs, it says who waits
+    for whom.
+    """
+
+    def __init__(self, settings: ShellSettings, ledger: FileLedger, clock: Clock) -> None:
+        self._storage = settings.storage.path
+        self._ledger = ledger
+        self._file = StatusFile(
+            settings.ledger.directory.parent / STATUS_FILE, clock, mode=settings.ledger.mode
+        )
+        people = [role for role, each in settings.responders.items() if each.kind == "people"]
+        self._keeper = StatusKeeper(self._file, people, clock)
+        self._changed = False
+        self._knows_others = False
+
+    def note(self, record: Clarification) -> None:
+        """Take in a record as it was just written."""
+        self._keeper.note(summarize(record))
+        self._changed = True
+
+    def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a dispatcher's callback
+        """Take in that a responder which this command runs has begun, or ended."""
+        self._keeper.working(summary, begun)
+
+    async def settle(self) -> None:
+        """Bring the file up to date. A bot that runs does so itself, and knows what else an agent waits for."""
+        if not self._changed:
+            return
+        if not self._knows_others and not bot_runs(self._storage):
+            await self._learn_others()
+        await self._keeper.settle()
+
+    async def run(self) -> None:
+        """Keep the file up to date until cancelled."""
+        await self._keeper.run()
+
+    def close(self) -> None:
+        self._file.close()
+
+    async def _learn_others(self) -> None:
+        """Take in what is not of this command: an agent may wait for something else as well."""
+        for summary in (await asyncio.to_thread(scan, self._ledger)).summaries:
+            self._keeper.note(summary)
+        self._knows_others = True
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What a command works with, for as long as it runs.
+
+    `me`: who decides here, unless a command says for which role. `listeners` get every record that was written.
+    """
+
+    settings: ShellSettings
+    router: Router
+    ledger: FileLedger
+    clock: Clock
+    me: str
+    out: Output
+    statuses: AgentStatuses
+    listeners: list[Callable[[Clarification], None]]
+
+    @cached_property
+    def hub(self) -> Hub:
+        """Where agents ask and wait."""
+        scopes = Scopes(self.settings.ledger.workflows)
+        return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
+
+    @property
+    def has_bot(self) -> bool:
+        """Whether a bot runs on the same storage."""
+        return bot_runs(self.settings.storage.path)
+
+    def decider(self, role: str | None = None) -> Decider:
+        """Who decides: the person at the prompt, or the agent whose role was given with `--as`.
+
+        Raises:
+            BadInput: that is no role.
+        """
+        if role is not None:
+            return Decider(f"agent:{checked_role(role)}", "shell")
+        return Decider(self.me, "shell", consent=self.settings.consent)
+
+    def tell_problems(self, problems: list[str]) -> None:
+        """Say what could not be read; then all is not well, and what was shown may lack something.
+
+        Raises:
+            typer.Exit: there are problems.
+        """
+        for problem in problems:
+            self.out.note(f"clarify: {problem}")
+        if problems:
+            raise typer.Exit(1)
+
+
+def run(work: Callable[[Shell], Awaitable[object]], config: Path | None, *, json: bool) -> None:
+    """Open the shell, do `work`, close it. Leaves with the exit code of what went wrong, 130 on Ctrl-C.
+
+    Raises:
+        typer.Exit: with any code but 0.
+    """
+    with trouble_told(json=json) as out:
+        stopped_by = asyncio.run(_supervised(work, config, out))
+    if stopped_by is not None:
+        raise typer.Exit(128 + stopped_by)
+
+
+@contextmanager
+def trouble_told(*, json: bool) -> Iterator[Output]:
+    """Say expected trouble within, and leave with its exit code.
+
+    Raises:
+        typer.Exit: with any code but 0.
+    """
+    out = Output(json=json)
+    try:
+        yield out
+    except (ClarifyError, ClarifyBotError) as error:
+        code = _code_of(error)
+        out.failed(code, refusal(error, datetime.now(UTC)))
+        raise typer.Exit(EXIT_CODES.get(code, 1)) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def bot_runs(storage: Path) -> bool:
+    """Whether a bot runs on a storage: it holds a lock for as long as it lives.
+
+    Looked at through a shared lock, so that two that look do not take each other for a bot. Creates nothing.
+    """
+    try:
+        with Path(f"{storage}.lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # never started here, or not for us to see
+    return False
+
+
+def checked_role(name: str) -> str:
+    """A role that was given with `--as`.
+
+    Raises:
+        BadInput: empty, longer than 80 characters, or with characters that cannot be seen.
+    """
+    if not is_role(name):
+        raise BadInput(
+            f"--as: expected a role, one line of 1 to {ROLE_LIMIT} printable characters, such as architect."
+        )
+    return name
+
+
+def _code_of(error: ClarifyError | ClarifyBotError) -> str:
+    """The error's stable name; those of the bot that have none are configuration, or just errors."""
+    if isinstance(error, ConfigurationError):
+        return "CONFIGURATION"
+    return str(getattr(error, "code", "ERROR"))
+
+
+async def _supervised(
+    work: Callable[[Shell], Awaitable[object]], config: Path | None, out: Output
+) -> int | None:
+    """Do the work; a signal cancels it, so that what it started is stopped too. Returns the signal's number."""
+    configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
+
+    async def session() -> None:
+        async with _open_shell(config, out) as shell:
+            await work(shell)
+
+    task: asyncio.Task[Any] = asyncio.ensure_future(session())
+    loop = asyncio.get_running_loop()
+    caught: list[int] = []
+
+    def stop(number: int) -> None:
+        caught.append(number)
+        task.cancel()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not caught:
+            raise
+    return caught[0] if caught and task.cancelled() else None
+
+
+@asynccontextmanager
+async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
+    """All that a command needs, by `config` (default: clarify.toml in this folder, if there is one).
+
+    Raises:
+        ConfigurationError: the file cannot be used, or the ledgers' folder cannot be made.
+    """
+    settings = load_shell_settings(config, read_environment())
+    clock = SystemClock()
+    ledger = await asyncio.to_thread(_ledger, settings, out.note)
+    statuses = AgentStatuses(settings, ledger, clock)
+    listeners: list[Callable[[Clarification], None]] = [statuses.note]
+
+    def changed(record: Clarification) -> None:
+        for listener in tuple(listeners):
+            listener(record)
+
+    router = Router(ledger, clock, settings.monitor.sla, changed, patience=PATIENCE)
+    try:
+        yield Shell(settings, router, ledger, clock, os_identity(), out, statuses, listeners)
+    finally:
+        try:
+            await statuses.settle()
+        finally:
+            statuses.close()
+            await asyncio.to_thread(ledger.close)
+
+
+def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
+    """The ledgers; their folder is made if it is not there, which is told: it may be the wrong place.
+
+    Raises:
+        ConfigurationError: it cannot be made; or a bot has used it, so that its disk may not be mounted.
+    """
+    folder = settings.ledger.directory
+    new, used = not folder.exists(), settings.storage.path.exists()
+    try:
+        ledger = FileLedger(folder, mode=settings.ledger.mode, expected=used, shell_consents=settings.consent)
+    except OSError as error:
+        where = settings.file or "clarify.toml"
+        raise ConfigurationError(
+            [f"{where}: ledger.directory: the folder {folder} cannot be used: {error.strerror}"]
+        ) from error
+    if not ledger.is_there():
+        where, storage = settings.file or "clarify.toml", settings.storage.path
+        raise ConfigurationError(
+            [f"{where}: ledger.directory: {LedgersAway(folder)} The bot's storage, {storage}, is there."]
+        )
+    if new:
+        note(f"There was no ledger folder at {folder}; made an empty one.")
+    return ledger

@@ -1,0 +1,137 @@
+"""Waiting for an answer: with a bot running for whatever brings it, else with the target's responder run here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from bot.cli.running import Shell, WaitedTooLong
+from bot.errors import ConfigurationError
+from bot.responders import responders_of
+from bot.settings.values import duration
+from core.clarification import Clarification, agent_key
+from core.dispatch import Dispatcher
+from core.errors import AgentError, BadInput
+from core.hub import answer_of
+from core.index import summarize
+
+
+def seconds_of(text: str | None) -> float | None:
+    """A `--timeout` in seconds; None: none was given.
+
+    Raises:
+        BadInput: it is no duration.
+    """
+    if text is None:
+        return None
+    try:
+        return duration(text).total_seconds()
+    except ValueError:
+        raise BadInput(f"--timeout {text[:40]!r}: expected a duration such as 90s, 30m or 1h30m.") from None
+
+
+async def answered(shell: Shell, record: Clarification, seconds: float | None) -> Clarification:
+    """The record once the round that it is in has an answer.
+
+    Raises:
+        Closed, Superseded: it was closed, or asked further, without an answer.
+        AgentError: the time is over; a responder had failed, and people have it now.
+        WaitedTooLong: the time is over.
+    """
+    async with _responding(shell, record):
+        try:
+            return await shell.hub.wait(record.id, timeout=seconds, round=record.round)
+        except TimeoutError:
+            now = await shell.ledger.find(record.id, record.issue_number)
+            said = failure(now)
+            if said is not None:
+                raise AgentError(
+                    f"{said} {record.id} was passed on to people, and has no answer yet."
+                ) from None
+            raise WaitedTooLong(
+                f"{record.id} has no answer after {seconds:g} s; it stays {now.status}."
+            ) from None
+
+
+def answer_words(record: Clarification, number: int) -> str:
+    """The answer to the question of a round, as it was given."""
+    entry = answer_of(record, number)
+    return entry.body if entry else ""
+
+
+def failure(record: Clarification) -> str | None:
+    """How a responder failed, where that is why people have it; None: it is not."""
+    if record.status != "escalated" or record.asked.escalated_for != "agent failed":
+        return None
+    said = next((entry.body for entry in reversed(record.thread) if entry.type == "escalation"), "")
+    return (said.splitlines() or [""])[0].removeprefix(f"{AgentError.code}: ")
+
+
+def is_served_here(shell: Shell, record: Clarification) -> bool:
+    """Whether the target has a responder that this command can run, and has to: no bot does."""
+    kinds = {agent_key(role): each.kind for role, each in shell.settings.responders.items()}
+    kind = kinds.get(agent_key(record.to))
+    return kind in {"command", "http"} and not shell.has_bot
+
+
+@asynccontextmanager
+async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None]:
+    """Meanwhile the target's responder is asked, if no bot does that; on leaving it is stopped."""
+    if not (record.is_open and is_served_here(shell, record)):
+        yield
+        return
+
+    settings = shell.settings
+    key = agent_key(record.to)
+    asked = {role: table for role, table in settings.responders.items() if agent_key(role) == key}
+    try:
+        responders = responders_of(asked, settings.by_variable, settings.folder)
+    except ConfigurationError as error:
+        shell.out.note(f"{error}; waiting for somebody else to answer.")
+        yield
+        return
+    dispatcher = Dispatcher(
+        responders=responders,
+        router=shell.router,
+        ledger=shell.ledger,
+        clock=shell.clock,
+        working=shell.statuses.working,
+    )
+
+    def heard(changed: Clarification) -> None:
+        if changed.id == record.id:
+            dispatcher.note(summarize(changed))
+            if (said := failure(changed)) is not None:
+                shell.out.note(f"{said} Passed on to people; still waiting.")
+
+    dispatcher.note(summarize(record))
+    shell.listeners.append(heard)
+    try:
+        async with _beside(dispatcher.run(), shell.statuses.run()):
+            yield
+    finally:
+        shell.listeners.remove(heard)
+
+
+@asynccontextmanager
+async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Meanwhile `work` runs; it is stopped on leaving. If any of it breaks, so does what waits for it."""
+    me = asyncio.current_task()
+    tasks = [asyncio.create_task(each) for each in work]
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if me is not None and not task.cancelled() and task.exception() is not None:
+            me.cancel()
+
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from bot.cli.boards import agent_rows, agents_table
+from bot.cli.output import Output
+from bot.delivery import peek
+from bot.delivery.store import Store
+from bot.errors import StorageUnavailable
+from core.agents import SessionFact
+from core.clock import iso
+from core.index import summarize
+from tests.unit.bot.cli.shelves import Place, foreign, ledger_of
+
+
+@asynccontextmanager
+async def _heard(root: Path, *agents: str, hours_ago: float = 1) -> AsyncIterator[Store]:
+    """A storage in which a bot heard of the agents, a second after one another."""
+    store = await Store.open(root / "clarify.db")
+    try:
+        await _hear(store, agents, (datetime.now(UTC) - timedelta(hours=hours_ago)).timestamp())
+        yield store
+    finally:
+        await store.close()
+
+
+async def _heard_and_closed(root: Path, *agents: str) -> None:
+    async with _heard(root, *agents):
+        pass
+
+
+async def _hear(store: Store, agents: Sequence[str], first: float) -> None:
+    for at, agent in enumerate(agents, round(first)):
+        await store.execute(
+            "insert into sessions (producer, session_id, agent_id) values ('p', ?, ?)", f"sess_{agent}", agent
+        )
+        await store.execute(
+            "insert into inbox (producer, event_id, session_id, received_at, at, live)"
+            " values ('p', ?, ?, ?, ?, 1)",
+            f"evt_{agent}",
+            f"sess_{agent}",
+            at,
+            at,
+        )
+
+
+def test_agents_says_who_waits_for_whom_since_when(place: Place) -> None:
+    waited = place.ask(42, "engineer", "architect")
+    place.later(hours=1)
+    place.ask(43, "qa", "engineer")
+    rows = place.json("agents")
+    assert [(row["agent"], row["status"], row["under"]) for row in rows] == [
+        ("architect", "clarifying", None),
+        ("engineer", "blocked", "architect"),
+        ("qa", "blocked", "engineer"),
+    ]
+    assert rows[0]["toAnswer"] == ["CLR-42-001"]
+    assert rows[1]["waitsFor"] == [
+        {
+            "agent": "architect",
+            "clarification": "CLR-42-001",
+            "since": iso(waited.asked_last),
+            "escalated": False,
+        }
+    ]
+    assert rows[1]["issues"] == [42]
+
+
+def test_agents_in_a_pipe_are_lines_of_which_nothing_is_cut(place: Place) -> None:
+    name = "engineer-" + "x" * 200
+    for _ in range(5):
+        place.ask(42, name, "architect", topic="")
+    place.ask(43, name, "architect")
+    done = place.run("agents")
+    assert name in done.stdout
+    assert all(f"CLR-42-{number:03d}" in done.stdout for number in range(1, 6))
+    assert "…" not in done.stdout
+
+
+def test_agents_words_are_inert_on_a_terminal_and_in_a_pipe(place: Place) -> None:
+    record = place.ask(42, "\x1b[2J[red]evil[/red]\u202e", "architect")
+    assert "\x1b" not in place.run("agents").stdout
+    assert "\x1b" not in place.run("ready").stdout
+    stream = StringIO()
+    rows = agent_rows([summarize(record)], [], {})
+    table = agents_table(rows, place.clock.now())
+    Output(json=False, stdout=stream, terminal=True, width=160).show(None, table)
+    assert "[2J[red]evil[/red]" in stream.getvalue()
+    assert "\x1b[2J" not in stream.getvalue()
+    assert "\u202e" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("said", "asks", "shown"),
+    [
+        ("working", False, "working"),
+        ("done", False, "done"),
+        ("stuck", False, "stuck"),
+        ("blocked-clarification", False, "working"),  # left behind: the ledgers know of nothing
+        ("clarifying", False, "working"),
+        ("working", True, "blocked"),
+        ("blocked-clarification", True, "blocked"),
+    ],
+)
+def test_agents_with_a_status_file(place: Place, said: str, asks: bool, shown: str) -> None:
+    place.statuses({"Engineer": {"status": said, "issue": 7, "lastActivity": "2026-05-24T14:22:00Z"}})
+    if asks:
+        place.ask(42, "engineer", "architect")
+    row = next(row for row in place.json("agents") if row["agent"].casefold() == "engineer")
+    assert (row["status"], row["lastActivity"]) == (shown, "2026-05-24T14:22:00Z")
+    assert row["issues"] == ([42] if asks else [7])
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, '"x"'])
+def test_agents_with_a_status_file_that_is_none(place: Place, content: str) -> None:
+    place.ask(42, "engineer", "architect")
+    place.statuses(content)
+    done = place.run("agents")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 2)
+    assert "agent-status.json" in done.stderr
+
+
+def test_agents_leaves_out_what_is_no_entry_of_the_status_file(place: Place) -> None:
+    place.statuses(
+        {"a": 7, "b": {"status": 1}, " ": {"status": "working"}, "c": {"status": "working", "issue": "x"}}
+    )
+    assert [row["agent"] for row in place.json("agents")] == ["c"]
+
+
+def test_ready_says_who_can_go_on_and_who_is_blocked_by_what(place: Place) -> None:
+    place.ask(42, "engineer", "architect")
+    answered = place.ask(44, "planner", "architect")
+    place.answer(answered, "yes")
+    place.statuses(
+        {
+            "planner": {"status": "working", "issue": 44},
+            "writer": {"status": "done", "issue": 9},
+            "engineer": {"status": "working"},
+        }
+    )
+    items = place.json("ready")
+    assert [(item["agent"], item["ready"], item["issue"]) for item in items] == [
+        ("planner", True, 44),
+        ("engineer", False, 42),
+    ]
+    assert items[1]["blockedBy"] == [{"clarification": "CLR-42-001", "agent": "architect"}]
+    assert (
+        place.run("ready")
+        .stdout.splitlines()[1]
+        .startswith("engineer\t42\tblocked\tCLR-42-001 (architect)\t")
+    )
+
+
+async def test_peek_sees_the_sessions_of_a_storage_that_a_bot_holds(tmp_path: Path) -> None:
+    path = tmp_path / "clarify.db"
+    since = datetime.now(UTC) - timedelta(days=1)
+    async with _heard(tmp_path, "engineer", "qa") as store:
+        seen = peek.sessions(path, since, 10)
+        assert [(fact.agent_id, fact.ended, fact.issue) for fact in seen] == [
+            ("engineer", False, 0),
+            ("qa", False, 0),
+        ]
+        assert [fact.agent_id for fact in peek.sessions(path, since, 1)] == ["qa"]
+        await store.execute("update sessions set ended = 1")  # nothing is locked by having looked
+        assert all(fact.ended for fact in peek.sessions(path, since, 10))
+
+
+async def test_peek_cannot_write(tmp_path: Path) -> None:
+    async with _heard(tmp_path, "engineer"):
+        with (
+            closing(peek._open(tmp_path / "clarify.db")) as db,
+            pytest.raises(sqlite3.OperationalError, match="readonly"),
+        ):
+            db.execute("delete from sessions")
+
+
+def test_peek_leaves_nothing_behind_where_no_bot_runs(tmp_path: Path) -> None:
+    asyncio.run(_heard_and_closed(tmp_path, "engineer"))
+    before = sorted(each.name for each in tmp_path.iterdir())
+    assert len(peek.sessions(tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1), 10)) == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == before
+
+
+async def test_peek_leaves_out_what_was_heard_long_ago(tmp_path: Path) -> None:
+    async with _heard(tmp_path, "old", hours_ago=30):
+        assert peek.sessions(tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1), 10) == []
+
+
+def test_peek_without_a_storage_makes_none(tmp_path: Path) -> None:
+    assert peek.sessions(tmp_path / "clarify.db", datetime.now(UTC), 10) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("made", ["garbage", "empty"])
+def test_boards_with_a_storage_that_cannot_be_read_say_what_the_ledgers_say(place: Place, made: str) -> None:
+    path = place.root / "clarify.db"
+    path.write_bytes(b"no database" * 100) if made == "garbage" else sqlite3.connect(path).close()
+    path.touch()
+    place.ask(42, "engineer", "architect")
+    with pytest.raises(StorageUnavailable):
+        peek.sessions(path, datetime.now(UTC), 10)
+    for command in ("agents", "ready"):
+        done = place.run(command)
+        assert (done.exit_code, "engineer" in done.stdout) == (0, True)
+        assert "the sessions are not known" in done.stderr
+
+
+def test_boards_show_the_sessions_of_a_bot(place: Place) -> None:
+    asyncio.run(_heard_and_closed(place.root, "engineer", "qa"))
+    place.ask(
+        42,
+        "engineer",
+        "human",
+        via=None,
+        producer="p",
+        session_id="sess_engineer",
+        reply_token="t",
+        event_id="e",
+    )
+    assert [
+        (item["agent"], item["ready"], item["issue"], item["session"]) for item in place.json("ready")
+    ] == [
+        ("qa", True, None, "sess_qa"),
+        ("engineer", False, 42, "sess_engineer"),
+    ]
+    assert [(row["agent"], row["status"]) for row in place.json("agents")] == [
+        ("engineer", "blocked"),
+        ("qa", "working"),
+    ]
+
+
+def test_boards_name_a_ledger_that_cannot_be_read_and_show_the_rest(place: Place) -> None:
+    place.ask(42, "engineer", "architect")
+    place.ledger.path(43).write_text("{")
+    place.ledger.path(44).write_text(
+        ledger_of(44, foreign(44, 1, status="wrong"), foreign(44, 2, status="pending"))
+    )
+    done = place.run("agents")
+    assert done.exit_code == 1
+    assert "issue-43.json" in done.stderr
+    assert "CLR-44-001" in done.stderr
+    assert {"engineer", "dev"} <= {line.split("\t")[0] for line in done.stdout.splitlines()}
+
+
+def test_agent_rows_of_a_circle_name_each_agent_once(place: Place) -> None:
+    one, two = place.ask(1, "a", "b"), place.ask(2, "b", "a")
+    fact = SessionFact("p", "s", "c", None, 0, ended=False, last_event_at=place.clock.now())
+    rows = agent_rows([summarize(one), summarize(two)], [fact], {})
+    assert [(row.agent, row.depth) for row in rows] == [("a", 0), ("b", 1), ("c", 0)]
+
+
+@pytest.mark.parametrize("heard", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00", "soon"])
+def test_boards_with_a_time_that_no_calendar_has_show_the_agent(place: Place, heard: str) -> None:
+    place.statuses({"scribe": {"status": "working", "issue": 7, "lastActivity": heard}})
+    assert [each["lastActivity"] for each in place.json("ready")] == [None]
+    assert [each["agent"] for each in place.json("agents")] == ["scribe"]
+    assert place.run("ready").exit_code == 0

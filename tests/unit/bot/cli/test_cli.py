@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bot.settings import parse_settings
+
+CLARIFY = [sys.executable, "-m", "bot.cli"]
+TOKENS = {"SLACK_BOT_TOKEN": "xoxb-very-secret", "SLACK_APP_TOKEN": "xapp-very-secret"}
+
+
+def clarify(
+    *arguments: str, cwd: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the real command in `cwd`; the environment is `env` alone."""
+    return subprocess.run(
+        [*CLARIFY, *arguments],
+        cwd=cwd,
+        env=env or {},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_cli_version(tmp_path: Path) -> None:
+    done = clarify("--version", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("clarify 0.")
+
+
+def test_cli_help_names_the_commands_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    done = clarify("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for command in ("run", "check", "demo", "workspace", "init"):
+        assert command in done.stdout
+    heavy = "slack_bolt", "slack_sdk", "aiohttp", "httpx", "jinja2", "pydantic"
+    code = f"import sys, bot.cli; print([name for name in {heavy} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nonsense"], "No such command"),
+        (["run", "--log-level", "loud"], "log-level"),
+        (
+            ["run", "--config", "missing.toml"],
+            "clarify: missing.toml: no such file; `clarify init` writes one",
+        ),
+        (["check"], "clarify: clarify.toml: no such file"),
+    ],
+)
+def test_cli_usage_and_configuration_errors_exit_2(
+    tmp_path: Path, arguments: list[str], expected: str
+) -> None:
+    done = clarify(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
+    (tmp_path / "clarify.toml").write_text('[slack]\nmod = "socket"\n[pacing]\nposts_per_second = -1\n')
+    done = clarify("run", cwd=tmp_path, env={"SLACK_BOT_TOKEN": "xoxb-very-secret"})
+    assert done.returncode == 2
+    fallback = "required, unless a route without agent is there: events of other agents need a place"
+    assert done.stderr.splitlines() == [
+        f"clarify: clarify.toml:1: slack.fallback_channel: {fallback}",
+        "clarify.toml:1: slack.mode: asks for SLACK_APP_TOKEN, which is not set in the environment",
+        'clarify.toml:2: slack.mod: unknown key; did you mean "mode"?',
+        "clarify.toml:4: pacing.posts_per_second: expected more than zero",
+    ]
+
+
+def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "clarify.toml").write_text('[slack]\nfallback_channel = "C1"\n')
+    done = clarify("check", cwd=tmp_path, env=TOKENS | {"SLACK_API_URL": "http://127.0.0.1:9/api/"})
+    assert done.returncode == 1
+    assert "✗ wrong  SLACK_BOT_TOKEN: Slack cannot be reached" in done.stdout
+    assert "→ check the network, SLACK_API_URL" in done.stdout
+    assert "very-secret" not in done.stdout + done.stderr
+
+
+def test_cli_init_writes_a_file_that_is_accepted(tmp_path: Path) -> None:
+    done = clarify("init", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    text = (tmp_path / "clarify.toml").read_text()
+    settings = parse_settings(text, file=tmp_path / "clarify.toml", environ=TOKENS)
+    assert settings.producers[0].name == "planner"
+    enabled = text.replace("# [[", "[[").replace("\n# ", "\n").replace("# }", "}")
+    assert "[[on_call]]" in enabled
+
+
+def test_cli_init_does_not_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "clarify.toml").write_text("mine")
+    done = clarify("init", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "clarify: clarify.toml already exists; left unchanged.\n")
+    assert (tmp_path / "clarify.toml").read_text() == "mine"
+
+
+def test_cli_init_names_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    done = clarify("init", "no/such/clarify.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "clarify: no/such/clarify.toml: cannot be written: No such file or directory\n"
+
+
+def test_example_in_the_repository_is_what_init_writes() -> None:
+    root = Path(__file__).parents[4]
+    assert (root / "clarify.example.toml").read_text() == (root / "bot/settings/example.toml").read_text()
+
+
+def test_example_is_accepted_with_all_that_is_commented_out() -> None:
+    text = (Path(__file__).parents[4] / "clarify.example.toml").read_text()
+    head, _, rest = text.partition("[slack]")
+    source = "[slack]" + rest.replace("\n# # rotation", "\n# #rotation").replace("\n# ", "\n")
+    others = {
+        "PLANNER_TOKEN": "a",
+        "PAGER_URL": "json://localhost",
+        "HEARTBEAT_URL": "https://localhost/beat",
+        "REVIEWER_TOKEN": "b",
+        "GITHUB_TOKEN": "c",
+        "HOOK_SECRET": "d",
+    }
+    settings = parse_settings(source, file=Path("clarify.toml"), environ=TOKENS | others)
+    assert [route.agent for route in settings.routes] == ["retirement-*", None]
+    assert settings.on_call_named("platform").steps[1].notify == ("apprise:PAGER_URL",)
+    assert settings.identities == {"U0ANN": "user:ann"}
+    assert {role: each.kind for role, each in settings.responders.items()} == {
+        "architect": "command",
+        "reviewer": "http",
+        "product-manager": "people",
+    }
+    assert settings.github is not None
+    assert [hook.events for hook in settings.webhooks] == [("clarification-escalated",)]
+    assert settings.storage.keep == timedelta(days=90)
+    assert head.startswith("#")
+
+
+@contextmanager
+def running_workspace(cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `clarify workspace`; gives the process and the address of its API."""
+    with subprocess.Popen([*CLARIFY, "workspace"], cwd=cwd, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            page = process.stdout.readline().split()[-1]
+            api = process.stdout.readline().split()[-1]
+            assert api == page + "api/"
+            yield process, api
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_cli_workspace_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    with running_workspace(tmp_path) as (process, api):
+        with urllib.request.urlopen(f"{api}auth.test", timeout=10) as response:  # noqa: S310 - our own loopback page
+            assert response.status == 200
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 0
+
+
+def test_cli_workspace_names_a_port_that_is_taken(tmp_path: Path) -> None:
+    with running_workspace(tmp_path) as (_, api):
+        port = api.split("/")[2].partition(":")[2]
+        for command in ("workspace", "demo"):
+            done = clarify(command, "--port", port, cwd=tmp_path)
+            assert done.returncode == 1
+            assert f"clarify: port {port}: cannot be used" in done.stderr
+
+
+def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
+    code = (
+        "import bot.cli, bot.settings\n"
+        "def broken(*_): raise ZeroDivisionError('xoxb-very-secret')\n"
+        "bot.settings.load_settings = broken\n"
+        "bot.cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "check"],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "unexpected error" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "very-secret" not in done.stderr

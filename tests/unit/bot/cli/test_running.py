@@ -1,0 +1,222 @@
+"""Every error code as the shell tells it: an exit code, a line, JSON."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+from filelock import FileLock
+
+from bot.cli.running import EXIT_CODES, bot_runs
+from bot.delivery import store
+from core import errors
+from tests.unit.bot.cli.prompt import WORKFLOW, Prompt, foreign
+
+
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds that a ledger may be held by somebody else."""
+    monkeypatch.setattr("bot.cli.running.PATIENCE", 0.2)
+
+
+def engineer(*more: str, to: str = "architect") -> list[str]:
+    return ["request", "--from", "engineer", "--to", to, "--issue", "42", *more]
+
+
+def answered_once(prompt: Prompt) -> None:
+    prompt.asked()
+    prompt.fine("answer", "42", "PostgreSQL", "--as", "architect")
+
+
+def twice_round(prompt: Prompt) -> None:
+    answered_once(prompt)
+    prompt.fine("request", "--follow-up", "CLR-42-001", "Which version?")
+
+
+def rounds_used_up(prompt: Prompt) -> None:
+    twice_round(prompt)
+    prompt.fine("answer", "42", "17")
+
+
+def abandoned(prompt: Prompt) -> None:
+    prompt.asked()
+    prompt.fine("abandon", "42")
+
+
+def asked(prompt: Prompt) -> None:
+    prompt.asked()
+
+
+def event(prompt: Prompt) -> None:
+    prompt.event()
+
+
+def locked(prompt: Prompt) -> None:
+    """Somebody who lives, and is no process of ours, has the ledger."""
+    prompt.asked()
+    (prompt.ledgers / "issue-42.json.lock").write_text('{"pid": 1, "agent": "other"}')
+
+
+def unwritable(prompt: Prompt) -> None:
+    (prompt.ledgers / ".clarify/issue-42.lock").mkdir(parents=True)
+
+
+def torn(prompt: Prompt) -> None:
+    (prompt.ledgers / "issue-42.json").write_text("{")
+
+
+def nothing(prompt: Prompt) -> None:
+    pass
+
+
+def misconfigured(prompt: Prompt) -> None:
+    (prompt.folder / "clarify.toml").write_text("[ledger]\nfolder = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "arguments", "code", "words"),
+    [
+        (nothing, ["show", "CLR-42-001"], "NOT_FOUND", "There is no clarification CLR-42-001."),
+        (nothing, ["show", "42"], "NOT_FOUND", "There is no clarification of issue 42."),
+        (abandoned, ["escalate", "42"], "NOT_FOUND", "no clarification of issue 42 that is open"),
+        (nothing, ["show", "CLR-x"], "BAD_INPUT", "is not a clarification id; expected the form CLR-42-001."),
+        (
+            nothing,
+            engineer("Why?", to="reviewer"),
+            "SCOPE_VIOLATION",
+            "engineer may not ask reviewer: its workflow allows architect, product-manager.",
+        ),
+        (
+            nothing,
+            ["request", "--from", "reviewer", "--to", "engineer", "--issue", "42", "Why?"],
+            "SCOPE_VIOLATION",
+            "reviewer",
+        ),
+        (
+            rounds_used_up,
+            ["request", "--follow-up", "CLR-42-001", "And?", "--wait"],
+            "MAX_ROUNDS_EXCEEDED",
+            "CLR-42-001 has used its 2 rounds; it was passed on to the person on call.",
+        ),
+        (event, ["answer", "42", "maybe"], "ANSWER_REJECTED", "Reply with yes or no."),
+        (
+            answered_once,
+            ["answer", "CLR-42-001", "MySQL"],
+            "ALREADY_ANSWERED",
+            "CLR-42-001 was already answered by agent:architect: “PostgreSQL” (just now).",
+        ),
+        (abandoned, ["answer", "CLR-42-001", "MySQL"], "CLOSED", "Closed by hand"),
+        (abandoned, ["show", "CLR-42-001", "--wait"], "CLOSED", "takes no answer any more"),
+        (
+            twice_round,
+            ["answer", "42", "MySQL", "--round", "1"],
+            "SUPERSEDED",
+            "CLR-42-001 was asked again: it is in round 2.",
+        ),
+        (
+            asked,
+            ["request", "--follow-up", "CLR-42-001", "And?"],
+            "ILLEGAL_TRANSITION",
+            "CLR-42-001 is pending: it can be asked further once it is answered.",
+        ),
+        (
+            locked,
+            ["answer", "CLR-42-001", "x"],
+            "LOCK_TIMEOUT",
+            "The ledger of issue 42 was locked for 0.2 s by",
+        ),
+        (locked, engineer("Another?"), "LOCK_TIMEOUT", "The ledger of issue 42 was locked"),
+        (unwritable, engineer("Why?"), "LEDGER_UNWRITABLE", "nothing was changed"),
+        (torn, ["show", "42"], "LEDGER_UNREADABLE", "is not a ledger"),
+        (asked, ["show", "42", "--wait", "--timeout", "0s"], "TIMEOUT", "CLR-42-001 has no answer after 0 s"),
+        (nothing, engineer("Why?", "--wait", "--timeout", "50ms"), "TIMEOUT", "it stays pending"),
+        (misconfigured, ["list"], "CONFIGURATION", "clarify.toml:2: ledger.folder"),
+        (nothing, ["list", "--config", "no.toml"], "CONFIGURATION", "no.toml: no such file"),
+    ],
+)
+def test_trouble_has_a_code_a_line_and_json(
+    prompt: Prompt, before: Callable[[Prompt], None], arguments: list[str], code: str, words: str
+) -> None:
+    before(prompt)
+    said = prompt(*arguments, "--json")
+    assert said.json["error"]["code"] == code
+    assert words in said.json["error"]["message"]
+    assert f"clarify: {code}: " in said.err
+    assert said.code == EXIT_CODES.get(code, 1)
+    assert "Traceback" not in said.err
+
+
+def test_trouble_after_the_last_round_is_told_once_and_people_have_the_question(prompt: Prompt) -> None:
+    rounds_used_up(prompt)
+    assert prompt("request", "--follow-up", "CLR-42-001", "And?").code == 4
+    record = prompt.record("CLR-42-001")
+    assert (record["status"], record["aaep"]["escalatedFor"]) == ("escalated", "rounds exhausted")
+    assert "Rounds exhausted" in record["thread"][-1]["body"]
+    assert [entry["body"] for entry in record["thread"] if entry["type"] == "question"][-1] == "And?"
+
+
+def test_trouble_of_a_failed_responder_is_told_when_the_wait_is_over(prompt: Prompt) -> None:
+    words = "AGENT_ERROR: architect (command) ended with exit code 3; asked twice.\nTopic: t"
+    entry = foreign(1)["thread"][0]
+    thread = [entry, {**entry, "type": "escalation", "from": "clarify-bot", "body": words}]
+    aaep = {"via": "shell", "escalatedFor": "agent failed", "escalatedAt": "2026-05-24T14:25:00Z"}
+    prompt.write(7, foreign(1, status="escalated", thread=thread, aaep=aaep))
+    said = prompt("show", "7", "--wait", "--timeout", "0s")
+    assert said.code == 7
+    assert said.err.startswith(
+        "clarify: AGENT_ERROR: architect (command) ended with exit code 3; asked twice."
+    )
+
+
+def test_trouble_names_a_changed_workflow_at_once(prompt: Prompt) -> None:
+    assert prompt(*engineer("Why?", to="reviewer")).code == 4
+    workflow = prompt.folder / ".agentx/workflows/feature.toml"
+    workflow.write_text(WORKFLOW.replace('"architect"', '"architect", "reviewer"'))
+    assert prompt(*engineer("Why?", to="reviewer")).code == 0
+
+
+def test_trouble_of_every_kind_that_core_knows_has_an_exit_code() -> None:
+    kinds = [errors.ClarifyError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    others = {"ERROR", "LEDGERS_AWAY", "LEDGER_UNREADABLE", "STATUS_UNAVAILABLE"}  # 1: other trouble
+    assert {kind.code for kind in kinds} - EXIT_CODES.keys() == others
+
+
+def test_presence_of_a_bot_is_its_lock(tmp_path: Path) -> None:
+    storage = tmp_path / "clarify.db"
+    assert not bot_runs(storage)
+    assert not list(tmp_path.iterdir())
+    with FileLock(f"{storage}.lock"):
+        assert bot_runs(storage)
+    assert not bot_runs(storage)
+
+
+def test_presence_of_another_that_looks_is_no_bot(tmp_path: Path) -> None:
+    storage = tmp_path / "clarify.db"
+    with Path(f"{storage}.lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not bot_runs(storage)
+
+
+async def test_presence_looked_for_does_not_keep_a_bot_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = tmp_path / "clarify.db"
+    looking: list[IO[str]] = [Path(f"{storage}.lock").open("w")]  # noqa: ASYNC230, SIM115 - closed below
+    fcntl.flock(looking[0], fcntl.LOCK_SH)
+
+    class Tried(FileLock):
+        """By the second try, whoever looked has gone."""
+
+        def _acquire(self) -> None:
+            super()._acquire()
+            while looking:
+                looking.pop().close()
+
+    monkeypatch.setattr(store, "FileLock", Tried)
+    await (await store.Store.open(storage)).close()
+    assert not looking
