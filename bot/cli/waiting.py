@@ -9,7 +9,6 @@ from typing import Any
 
 from bot.cli.running import Shell, WaitedTooLong
 from bot.errors import ConfigurationError
-from bot.responders import responders_of
 from bot.settings.values import duration
 from core.clarification import Clarification, agent_key
 from core.dispatch import Dispatcher
@@ -82,6 +81,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     if not (record.is_open and is_served_here(shell, record)):
         yield
         return
+    from bot.responders import responders_of  # noqa: PLC0415 - brings an HTTP client
 
     settings = shell.settings
     key = agent_key(record.to)
