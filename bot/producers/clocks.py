@@ -99,6 +99,11 @@ class ClockOffset:
             self._late.clear()
 
     @property
+    def is_known(self) -> bool:
+        """Whether any event told of it yet."""
+        return bool(self._samples)
+
+    @property
     def offset(self) -> timedelta:
         """The least of the last 32 samples; zero while there is none."""
         return min(self._samples) + self._set if self._samples else timedelta(0)

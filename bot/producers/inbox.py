@@ -330,12 +330,20 @@ class Receiver:
         """Whether an agent kept a posted event back while we were away.
 
         An agent posts in order: what claims to be older than what it posted before was not kept back, its clock was
-        set. Neither was what claims to be of a time when we took everything.
+        set. Neither was what claims to be of a time when we took everything. And while nothing is known of its clock,
+        a question that would arrive dead is taken for one of a slow clock: whoever posts it waits for its answer.
         """
         age = self.offset.age(event.timestamp, arrival.received_at, arrival.steady)
         sent = arrival.steady - age.total_seconds()
         agent = event.agent_id
-        if age > _LATE and self._heard.get(agent, -math.inf) <= sent < self._away_until:
+        ran_out = event.question is not None and age.total_seconds() >= (
+            event.question.timeout_seconds or math.inf
+        )
+        if (
+            age > _LATE
+            and self._heard.get(agent, -math.inf) <= sent < self._away_until
+            and not (ran_out and not self.offset.is_known)
+        ):
             return True
         self._heard.pop(agent, None)
         self._heard[agent] = arrival.steady

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
@@ -204,11 +204,27 @@ async def test_step_of_the_agents_clock_kills_no_new_question(
         assert (await planner.reads())["reply_token"] == "rpl_2"
 
 
-async def test_question_kept_back_while_we_were_away_is_as_old_as_it_says(stage: Scene, pushing: str) -> None:
-    long_ago = (stage.clock.now() - timedelta(hours=2)).isoformat()
+@pytest.mark.parametrize("back", [timedelta(hours=2), timedelta(seconds=400)])
+async def test_no_question_of_a_slow_clock_arrives_dead(stage: Scene, pushing: str, back: timedelta) -> None:
+    """Also the first ones after a start, while nothing is known of the agent's clock."""
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
-        await planner.asks("rpl_1", timestamp=long_ago)
-        card = await stage.card("Shall I go on?")
-        await stage.now_says(card, "Expired")
-        await planner.asks("rpl_2", question="And now?")
-        assert controls(await stage.card("And now?")) == ["Yes", "No"]
+        for number in range(3):
+            slow = (stage.clock.now() - back).isoformat()
+            words = f"Question {number}?"
+            await planner.asks(
+                f"rpl_{number}", session=f"sess_{number}", question=words, timestamp=slow, timeout_seconds=300
+            )
+            card = await stage.card(words)
+            assert controls(card) == ["Yes", "No"], said(card)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await planner.reads())["reply_token"] == "rpl_2"
+
+
+async def test_question_kept_back_while_we_were_away_is_as_old_as_it_says(stage: Scene, pushing: str) -> None:
+    """It has what is left of its time."""
+    async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
+        kept_back = (stage.clock.now() - timedelta(minutes=4)).isoformat()
+        await planner.asks("rpl_1", timestamp=kept_back, timeout_seconds=300)
+        await stage.card("Shall I go on?")
+        left = datetime.fromisoformat(stage.record()["aaep"]["expiresAt"]) - stage.clock.now()
+        assert left < timedelta(minutes=2)
