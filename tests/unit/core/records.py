@@ -5,12 +5,47 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from core.clarification import Ask, Clarification, Decider, opened
+from core import aaep
+from core.clarification import Answer, Ask, Clarification, Decider, answered, opened, reply_settled, resolved
+from core.matching import SessionNews
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
 SLA = timedelta(minutes=30)
+MINUTE = timedelta(minutes=1)
+MONTH = timedelta(days=30)
+LATER = NOW + timedelta(minutes=5)
+YES = Answer("yes", "Yes")
 ADE = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 BEA = Decider("user:slack/T1/U2", "slack", "T1", "U2")
+
+# As another implementation writes it.
+FOREIGN: dict[str, Any] = {
+    "id": "CLR-7-001",
+    "issueNumber": 7,
+    "from": "engineer",
+    "to": "architect",
+    "topic": "database",
+    "blocking": False,
+    "status": "pending",
+    "round": 2,
+    "maxRounds": 6,
+    "created": "2026-05-24T14:22:00.000Z",
+    "staleAfter": "2026-05-24T14:52:00.000Z",
+    "resolvedAt": None,
+    "thread": [
+        {
+            "round": 1,
+            "from": "engineer",
+            "type": "question",
+            "body": "Postgres or not?",
+            "timestamp": "2026-05-24T14:22:00.000Z",
+            "mood": "curious",
+        }
+    ],
+    "revision": 3,
+    "priority": {"level": [1, None, 2.5]},
+    "löschen": "später",
+}
 
 
 def ask(**more: Any) -> Ask:
@@ -43,3 +78,18 @@ def ask(**more: Any) -> Ask:
 def record(issue: int = 42, seq: int = 1, **more: Any) -> Clarification:
     """A pending clarification; `more` replaces fields of its question."""
     return opened(issue, seq, ask(**more), NOW, SLA)
+
+
+def closed(seq: int = 1, **more: Any) -> Clarification:
+    """An answered one, whose producer confirmed the answer."""
+    after = answered(record(seq=seq, **more), YES, ADE, NOW)
+    return resolved(reply_settled(after, "confirmed", None), NOW)
+
+
+def news(
+    type: str = aaep.TOOL_COMPLETED,  # noqa: A002 - as SessionNews has it
+    at: datetime = NOW + MINUTE,
+    sent: datetime | None = None,
+    left: bool = False,
+) -> SessionNews:
+    return SessionNews("planner", "sess_1", type, sent or at, at, left)

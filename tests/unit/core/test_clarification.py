@@ -14,25 +14,26 @@ from core.clarification import (
     Answer,
     Clarification,
     Closed,
+    Holder,
     Status,
     abandoned,
     answered,
+    escalated,
+    handed,
     has_expired,
     nudged,
     opened,
     parse_id,
     reply_settled,
     resolved,
+    taken,
     went_on,
 )
 from core.errors import BadInput, ClarifyError, IllegalTransition
-from core.index import summarize
-from core.matching import adopted, followed_up, is_known, is_same_matter, reopened
+from core.matching import followed_up
 from core.records import dump, parse
-from tests.unit.core.records import ADE, BEA, NOW, SLA, ask, record
+from tests.unit.core.records import ADE, BEA, LATER, MINUTE, NOW, SLA, YES, ask, record
 
-LATER = NOW + timedelta(minutes=5)
-YES = Answer("yes", "Yes")
 STATUSES: tuple[Status, ...] = get_args(Status)
 CHANGES: dict[str, Callable[[Clarification], Clarification]] = {
     "answer": lambda r: answered(r, YES, ADE, LATER),
@@ -206,124 +207,6 @@ def test_parse_id(text: str, parsed: tuple[int, int] | None) -> None:
         parse_id(text)
 
 
-DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)
-
-
-@pytest.mark.parametrize(
-    ("first", "again", "same"),
-    [
-        (DELIVERED, {"topic": "db", "question": "Other words"}, True),
-        (DELIVERED, {"question": "deploy  to\nPRODUCTION?"}, True),
-        (DELIVERED, {"question": "Deploy to staging?"}, False),
-        (DELIVERED, {"session_id": "sess_2"}, False),
-        (DELIVERED, {"producer": "other"}, False),
-        (reply_settled(DELIVERED, "unconfirmed", None), {}, True),
-        (reply_settled(DELIVERED, "refused", None), {}, True),
-        (answered(record(), YES, ADE, NOW), {}, False),  # its reply is still on its way
-        (record(), {}, False),
-        (resolved(DELIVERED, NOW), {}, False),
-        (abandoned(record(), "expired", NOW), {}, False),
-    ],
-)
-def test_same_matter(first: Clarification, again: dict[str, str], same: bool) -> None:
-    assert is_same_matter(first, ask(reply_token="rpl_2", **again)) is same
-
-
-@pytest.mark.parametrize(
-    ("again", "known"),
-    [
-        ({}, True),
-        ({"event_id": "evt_9"}, True),
-        ({"reply_token": "rpl_9"}, False),
-        ({"question": "Deploy to staging?"}, False),
-        ({"session_id": "sess_2"}, False),
-        ({"producer": "other"}, False),
-    ],
-)
-def test_known_question(again: dict[str, str], known: bool) -> None:
-    assert is_known(record(), ask(**again)) is known
-    later_round = followed_up(DELIVERED, ask(reply_token="rpl_2", question="And now?"), LATER, SLA)
-    assert is_known(later_round, ask(**again)) is known
-    assert is_known(later_round, ask(reply_token="rpl_2", question="And now?"))
-    # The first words under the second token, or the other way round, were never shown: no duplicate (P1).
-    assert not is_known(later_round, ask(reply_token="rpl_2"))
-    assert not is_known(later_round, ask(question="And now?"))
-
-
-def foreign_answer(
-    first: Clarification, status: Status = "answered", author: str = "architect"
-) -> Clarification:
-    """As another implementation writes an answer: status and thread, nothing else."""
-    entry = first.thread[0].model_copy(
-        update={
-            "type": "answer",
-            "from_": author,
-            "body": "Postgres",
-            "timestamp": LATER,
-            "round": first.round,
-        }
-    )
-    return first.model_copy(update={"status": status, "thread": (*first.thread, entry)})
-
-
-@pytest.mark.parametrize(
-    ("first", "adoptable"),
-    [
-        (foreign_answer(record()), True),
-        (foreign_answer(record(), "resolved"), True),
-        (foreign_answer(record(), "pending"), False),
-        (record().model_copy(update={"status": "answered"}), False),
-        (answered(record(), YES, ADE, NOW), False),
-        (DELIVERED, False),
-    ],
-)
-def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: bool) -> None:
-    assert first.is_adoptable is adoptable
-
-
-@pytest.mark.parametrize(
-    ("author", "decided_by"),
-    [
-        ("architect", "agent:architect"),
-        ("agent:architect", "agent:architect"),
-        ("user:folake", "ledger:user:folake"),
-        ("ledger:somebody", "ledger:somebody"),
-        ("folake@example.com", "ledger:folake@example.com"),
-        ("human", "ledger:human"),
-        ("a" * 300, ("agent:" + "a" * 300)[:256]),
-    ],
-)
-def test_adopted_answer_is_sent_in_its_authors_name(author: str, decided_by: str) -> None:
-    first = foreign_answer(record(), author=author)
-    entry = first.answer
-    assert entry is not None
-    after = adopted(first, Answer("Postgres", "Postgres"), entry)
-    assert (after.asked.decided_by, after.asked.answered_at, after.asked.reply) == (
-        decided_by,
-        LATER,
-        "sending",
-    )
-    assert after.status == "answered"
-
-
-def test_reopened_waits_for_another_answer() -> None:
-    after = reopened(foreign_answer(record(), "resolved"), LATER, SLA)
-    assert (after.status, after.round, after.resolved_at, after.answer) == ("pending", 2, None, None)
-    assert after.question == "Deploy to production?"
-    assert not after.is_adoptable
-    assert answered(after, YES, ADE, LATER).answer is not None
-
-
-def test_reopened_after_its_last_round_is_passed_on_to_people() -> None:
-    last = foreign_answer(record()).model_copy(update={"round": 5, "max_rounds": 5})
-    after = reopened(last, LATER, SLA)
-    assert (after.status, after.round, after.asked.escalated_for) == ("escalated", 5, "rounds exhausted")
-    assert (after.answer, after.question, after.resolved_at) == (None, "Deploy to production?", None)
-    assert not after.is_adoptable
-    assert after.revision > last.revision
-    assert answered(after, YES, ADE, LATER).status == "resolved"
-
-
 def test_reply_state_does_not_move_the_status() -> None:
     sent = went_on(answered(record(), YES, ADE, NOW), LATER)
     assert (sent.status, sent.asked.went_on_at, sent.asked.reply) == ("answered", LATER, "sending")
@@ -379,11 +262,35 @@ def test_number_that_storage_cannot_hold_makes_no_record(field: str) -> None:
     assert parse(dump(record()) | {field: 2**63}) is None
 
 
-def test_summary_holds_whole_characters_only() -> None:
-    half = {"from": "\ud83d", "to": "\ud83d", "topic": "\ud83d"}
-    asked = dump(record())["aaep"] | dict.fromkeys(("agentId", "producer", "sessionId"), "\ud83d")
-    found = parse(dump(record()) | half | {"aaep": asked})
-    assert found is not None
-    seen = summarize(found)
-    texts = (seen.from_, seen.to, seen.topic, seen.agent_id, seen.producer, seen.session_id)
-    assert texts == ("\ufffd",) * 6
+@pytest.mark.parametrize("status", ["answered", "resolved", "abandoned", "escalated"])
+def test_nudge_is_of_what_waits_for_its_answerers(status: Status) -> None:
+    with pytest.raises((AlreadyAnswered, Closed, IllegalTransition)):
+        nudged(record().model_copy(update={"status": status}), NOW, SLA)
+
+
+@pytest.mark.parametrize("status", ["answered", "resolved", "abandoned", "pending", "stale", "escalated"])
+def test_take_and_hand_are_of_open_ones_and_keep_the_status(status: Status) -> None:
+    found = record().model_copy(update={"status": status})
+    ade, bea = Holder(user="U1", team="T1", at=NOW), Holder(user="U2", team="T1", at=NOW + MINUTE)
+    if not found.is_open:
+        for change in (taken, handed):
+            with pytest.raises(Closed):
+                change(found, ade)
+        return
+    offered = handed(taken(found, ade), bea)
+    assert (offered.asked.taken_by, offered.asked.handed_to) == (None, bea)
+    accepted = taken(offered, bea)
+    assert (accepted.asked.taken_by, accepted.asked.handed_to) == (bea, None)
+    assert dump(accepted)["aaep"]["takenBy"] == {"user": "U2", "team": "T1", "at": "2026-05-24T14:23:00.000Z"}
+    assert (accepted.status, accepted.revision) == (status, found.revision + 3)
+    assert escalated(taken(record(), ade), "by hand", "words", NOW).asked.taken_by is None
+
+
+def test_escalated_says_why_when_and_by_whom() -> None:
+    after = escalated(record(), "by hand", "Too late for me", NOW + MINUTE, ADE.decided_by)
+    assert (after.asked.escalated_for, after.asked.escalated_at) == ("by hand", NOW + MINUTE)
+    assert (after.thread[-1].from_, after.thread[-1].body) == (ADE.decided_by, "Too late for me")
+    with pytest.raises(IllegalTransition):
+        escalated(after, "stale", "again", NOW)
+    with pytest.raises(IllegalTransition):
+        escalated(abandoned(record(), "expired", NOW), "stale", "words", NOW)

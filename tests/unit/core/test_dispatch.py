@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 
+from core.aaep import Choice
 from core.answers import from_text
-from core.clarification import Ask, Clarification, opened, parse_id
-from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, inquiry_of
+from core.clarification import Answer, Ask, Clarification, answered, opened, parse_id
+from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, Slots, inquiry_of
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
 from core.ledger import FileLedger
+from core.matching import followed_up
 from core.records import dump
 from core.router import Router
-from core.workflow import Scopes
+from core.workflow import Scopes, role_name
 from tests.clocks import ManualClock, until
-from tests.unit.core.records import ADE, NOW, SLA, ask
+from tests.unit.core.records import ADE, NOW, SLA, ask, record
 
 FAILED = AgentError("architect (command) ended with exit code 3")
 Said = str | Exception
@@ -553,3 +555,121 @@ async def test_dispatch_of_what_others_ask_heeds_the_workflows(tmp_path: Path, a
         record = await at.get()
     assert record.asked.held_back == "engineer may not ask architect: its workflow allows reviewer."
     assert (record.status, architect.asked) == ("pending", [])
+
+
+def test_inquiry_tells_all_of_the_round() -> None:
+    first = record(
+        question="Which format?", to="architect", topic="wire format", context="Two candidates.",
+        kinds=("multiple_choice",), choices=(Choice("json", "JSON"), Choice("yaml", "YAML")),
+    )  # fmt: skip
+    told = inquiry_of(first, attempt=2, last_error="Reply with the number of a choice (1).").as_json()
+    assert json.loads(json.dumps(told)) == {
+        "clarificationId": "CLR-42-001",
+        "issueNumber": 42,
+        "from": "retirement-planner",
+        "to": "architect",
+        "topic": "wire format",
+        "question": "Which format?",
+        "blocking": True,
+        "round": 1,
+        "maxRounds": 5,
+        "context": "Two candidates.",
+        "acceptedResponseKinds": ["multiple_choice"],
+        "choices": [{"value": "json", "label": "JSON"}, {"value": "yaml", "label": "YAML"}],
+        "thread": [
+            {
+                "round": 1,
+                "from": "retirement-planner",
+                "type": "question",
+                "body": "Which format?",
+                "timestamp": "2026-05-24T14:22:00.000Z",
+            }
+        ],
+        "answerBy": "2026-05-24T15:22:00.000Z",
+        "attempt": 2,
+        "lastError": "Reply with the number of a choice (1).",
+    }
+
+
+def test_inquiry_of_a_later_round_has_the_thread_and_the_latest_question() -> None:
+    first = answered(record(to="architect", topic="format"), Answer("JSON", "JSON"), ADE, NOW)
+    again = followed_up(
+        first, ask(question="Which version?", expires_at=None), NOW + timedelta(minutes=1), SLA
+    )
+    told = inquiry_of(again)
+    assert (told.round, told.question, told.answer_by) == (2, "Which version?", None)
+    assert [entry.body for entry in told.thread] == ["Deploy to production?", "JSON", "Which version?"]
+
+
+def test_inquiry_is_silent_about_its_words() -> None:
+    told = inquiry_of(
+        record(question="Is it s3cret?", topic="t0pic", context="c0ntext", choices=(Choice("ch0ice", "ch0ice"),)),
+        last_error="err0r",
+    )  # fmt: skip
+    assert "CLR-42-001" in repr(told)
+    assert not [word for word in ("s3cret", "t0pic", "c0ntext", "ch0ice", "err0r") if word in repr(told)]
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        ("architect", "architect"),
+        (" product \n\tmanager\x00\u202e ", "product manager"),
+        ("x" * 81, "x" * 79 + "…"),
+    ],
+)
+def test_role_name_is_one_line(role: str, name: str) -> None:
+    assert role_name(role) == name
+
+
+class Work:
+    """Work that holds its place until `end`."""
+
+    def __init__(self, slots: Slots, kind: str, log: list[str], name: str) -> None:
+        self._end = asyncio.Event()
+        self.task = asyncio.create_task(self._run(slots, kind, log, name))
+
+    async def _run(self, slots: Slots, kind: str, log: list[str], name: str) -> None:
+        async with slots.one(kind):
+            log.append(name)
+            await self._end.wait()
+
+    async def end(self) -> None:
+        self._end.set()
+        await self.task
+        await _turns()
+
+
+async def _turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_slots_the_kind_with_the_fewest_goes_first() -> None:
+    slots, log = Slots(2), list[str]()
+    works = {name: Work(slots, name[0], log, name) for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2")}
+    await _turns()
+    assert log == ["a1", "a2"]
+    order = ["a1", "a2", "b1", "a3", "c1", "b2", "a4"]
+    for name in order:
+        assert name in log, "each gets its turn"
+        await works[name].end()
+    assert log == order
+
+
+async def test_slots_cancelled_ones_lose_no_place() -> None:
+    slots, log = Slots(1), list[str]()
+    async with slots.one("a"):
+        second, third = Work(slots, "a", log, "2"), Work(slots, "a", log, "3")
+        await _turns()
+    second.task.cancel()  # it has been given the place, and has not run yet
+    await _turns()
+    assert log == ["3"]
+    fourth = Work(slots, "a", log, "4")
+    await _turns()
+    fourth.task.cancel()
+    last = Work(slots, "b", log, "5")
+    await _turns()
+    await third.end()
+    assert log == ["3", "5"]
+    await last.end()

@@ -17,40 +17,28 @@ from typing import Any
 
 import pytest
 
-from core.clarification import Clarification
-from core.errors import LedgerUnreadable, LedgerUnwritable, NotFound
+from core.clarification import (
+    AlreadyAnswered,
+    Answer,
+    Clarification,
+    abandoned,
+)
+from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.ledger import FileLedger
-from core.records import Book, digest, dump, oddity, parse
-from tests.unit.core.records import record
+from core.records import (
+    Book,
+    Raw,
+    dump,
+    forget_in,
+    forgotten,
+    is_over,
+    parse,
+)
+from core.router import Router
+from tests.clocks import ManualClock
+from tests.unit.core.records import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
 
 RIVAL = Path(__file__).with_name("rival.py")
-FOREIGN: dict[str, Any] = {
-    "id": "CLR-7-001",
-    "issueNumber": 7,
-    "from": "engineer",
-    "to": "architect",
-    "topic": "database",
-    "blocking": False,
-    "status": "pending",
-    "round": 2,
-    "maxRounds": 6,
-    "created": "2026-05-24T14:22:00.000Z",
-    "staleAfter": "2026-05-24T14:52:00.000Z",
-    "resolvedAt": None,
-    "thread": [
-        {
-            "round": 1,
-            "from": "engineer",
-            "type": "question",
-            "body": "Postgres or not?",
-            "timestamp": "2026-05-24T14:22:00.000Z",
-            "mood": "curious",
-        }
-    ],
-    "revision": 3,
-    "priority": {"level": [1, None, 2.5]},
-    "löschen": "später",
-}
 
 
 @pytest.fixture
@@ -336,13 +324,6 @@ async def test_news_are_what_others_wrote(ledger: FileLedger) -> None:
     other.close()
 
 
-def test_digest_tells_contents_apart_and_nothing_else() -> None:
-    one = dump(record(7))
-    assert digest(one) == digest(dict(reversed(one.items())))
-    assert digest(one) != digest(one | {"revision": 2})
-    assert digest(one) != digest(one | {"unknown": 1})
-
-
 FULL = """
 import resource, signal, sys, time
 from pathlib import Path
@@ -456,30 +437,193 @@ def test_kill_between_any_two_file_operations_leaves_a_ledger_that_goes_on(tmp_p
     assert 1 < written < deaths, "kills fell before and after the write"
 
 
-@pytest.mark.parametrize(
-    ("change", "name", "fields", "is_over"),
-    [
-        ({"thread": None}, "CLR-7-001", ("thread",), False),
-        ({"status": "wondering"}, "CLR-7-001", ("status",), False),
-        ({"created": "yesterday", "round": "two"}, "CLR-7-001", ("created", "round"), False),
-        ({"status": "resolved", "round": "two"}, "CLR-7-001", ("round",), True),
-        ({"status": ["resolved"]}, "CLR-7-001", ("status",), False),
-        ({"id": None}, "record 3", ("id",), False),
-        ({"id": "Q " * 100}, "Q " * 30, ("id",), False),
-        ({"aaep": {"answered by whom?": 1, "earlier": "x"}}, "CLR-7-001", ("aaep.earlier",), False),
-    ],
-)
-def test_oddity_names_fields_and_says_nothing_else(
-    change: dict[str, Any], name: str, fields: tuple[str, ...], is_over: bool
+def over(items: list[Raw]) -> bool:
+    return is_over(items, NOW + MONTH, MONTH)
+
+
+async def written(ledger: FileLedger, *records: Clarification) -> None:
+    await ledger.transact(42, lambda book: [book.put(each) for each in records])
+
+
+def ids(items: list[Raw]) -> list[str]:
+    return [str(item["id"]) for item in items]
+
+
+async def test_shelve_moves_the_whole_file_and_it_is_still_read(ledger: FileLedger) -> None:
+    await written(ledger, closed(1), closed(2, session_id="sess_2"))
+    content = ledger.path(42).read_bytes()
+
+    assert await ledger.shelve(42, over)
+
+    assert not ledger.path(42).exists()
+    assert ledger.archive.path(42).read_bytes() == content
+    assert list(ledger.issues()) == []
+    assert [issue for issue, _ in ledger.archive.files()] == [42]
+    assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
+    assert (await ledger.find("CLR-42-002", 42)).status == "resolved"
+
+
+async def test_shelve_looks_under_the_lock(ledger: FileLedger) -> None:
+    """What is decided on is what is moved: somebody who changed it since is seen."""
+    await written(ledger, closed())
+    seen: list[list[str]] = []
+
+    def look(items: list[Raw]) -> bool:
+        seen.append(ids(items))
+        assert (ledger.directory / "issue-42.json.lock").exists()
+        return False
+
+    assert not await ledger.shelve(42, look)
+    assert seen == [["CLR-42-001"]]
+    assert ledger.path(42).exists()
+    assert not await ledger.shelve(43, look)  # there is none
+
+
+async def test_shelve_waits_for_nobody_for_long(ledger: FileLedger) -> None:
+    await written(ledger, closed())
+    marker = ledger.directory / "issue-42.json.lock"
+    marker.write_text(json.dumps({"pid": 1, "timestamp": "", "agent": "somebody"}))
+    with pytest.raises(LockTimeout):
+        await ledger.shelve(42, over, timeout=0.05)
+    assert ledger.path(42).exists()
+    marker.unlink()
+
+
+async def test_archived_ledger_comes_back_before_a_new_record_is_numbered(ledger: FileLedger) -> None:
+    await written(ledger, closed(1), closed(2, session_id="sess_2"))
+    await ledger.shelve(42, over)
+    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
+
+    opened = await router.open(42, ask(session_id="sess_3", reply_token="rpl_3", question="Another thing?"))
+
+    assert opened.record.id == "CLR-42-003"
+    assert ids(json.loads(ledger.path(42).read_bytes())["clarifications"]) == [
+        "CLR-42-001",
+        "CLR-42-002",
+        "CLR-42-003",
+    ]
+    assert list(ledger.archive.files()) == []
+
+
+async def test_archived_ledger_stays_where_nothing_is_written(ledger: FileLedger) -> None:
+    await written(ledger, closed())
+    await ledger.shelve(42, over)
+    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
+
+    with pytest.raises(AlreadyAnswered):
+        await router.answer("CLR-42-001", lambda _: Answer("no", "No"), ADE, NOW)
+    assert (await router.open(42, ask())).how == "duplicate"  # the producer tells it again
+
+    assert not ledger.path(42).exists()
+    assert ledger.archive.path(42).exists()
+
+
+async def test_archived_ledger_that_is_broken_is_left_and_its_numbers_are_not_used_again(
+    ledger: FileLedger,
 ) -> None:
-    assert oddity(7, 3, FOREIGN) is None
-    found = oddity(7, 3, FOREIGN | change)
-    assert found is not None
-    assert (found.name, found.fields, found.is_over) == (name, fields, is_over)
+    await written(ledger, closed(1), closed(2, session_id="sess_2"))
+    await ledger.shelve(42, over)
+    ledger.archive.path(42).write_text("{ broken")
+
+    number = await ledger.transact(42, lambda book: book.put(record(seq=book.next_seq())).id)
+
+    assert number == "CLR-42-003"
+    assert ledger.archive.path(42).read_text() == "{ broken"
 
 
-@pytest.mark.parametrize("item", [None, 7, "junk", [], {}])
-def test_oddity_of_what_is_no_record_at_all(item: object) -> None:
-    found = oddity(7, 3, item)
-    assert found is not None
-    assert (found.name, found.agent_id, found.is_over) == ("record 3", None, False)
+async def test_shelve_a_second_time_after_a_kill_between_link_and_unlink(ledger: FileLedger) -> None:
+    await written(ledger, closed())
+    ledger.archive.folder.mkdir()
+    os.link(ledger.path(42), ledger.archive.path(42))
+
+    assert await ledger.shelve(42, over)
+
+    assert not ledger.path(42).exists()
+    assert [path.name for _, path in ledger.archive.files()] == ["issue-42.json"]
+
+
+async def test_shelve_keeps_what_others_began_anew_apart(ledger: FileLedger) -> None:
+    """Another implementation, which knows no archive, numbers from 001 again: an id then names two records."""
+    await written(ledger, closed())
+    await ledger.shelve(42, over)
+    anew = dump(closed()) | {"created": "2026-05-25T14:22:00.000Z", "topic": "another"}
+    ledger.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [anew]}))
+
+    assert await ledger.shelve(42, lambda _: True)
+
+    kept = {path.name: json.loads(path.read_bytes()) for _, path in ledger.archive.files()}
+    assert sorted(kept) == ["issue-42.2.json", "issue-42.json"]
+    assert kept["issue-42.2.json"]["clarifications"][0]["topic"] == "another"
+
+
+async def test_put_back_survives_a_kill_between_write_and_drop(
+    ledger: FileLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(ledger, closed())
+    await ledger.shelve(42, over)
+
+    def killed(issue: int, live: Raw) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger.archive, "drop", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ledger._transact(42, _add, 1e12, 2.0)
+    assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
+
+    later = [
+        abandoned(found, "expired", NOW) for item in (await ledger.read(42))[1:] if (found := parse(item))
+    ]
+    await written(ledger, *later)
+    assert await ledger.shelve(42, over)
+    assert [path.name for _, path in ledger.archive.files()] == ["issue-42.json"]
+
+
+async def test_put_back_is_done_where_the_archive_cannot_be_changed(
+    ledger: FileLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written is written: whoever answered is told no error."""
+    await written(ledger, closed())
+    assert await ledger.shelve(42, over)
+    unlink = Path.unlink
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.parent.name == "archive":
+            raise PermissionError(13, "Permission denied")
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        await ledger.transact(42, _add)
+    assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
+    await written(ledger, closed(2))
+    assert await ledger.shelve(42, over)
+    assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
+
+
+def _add(book: Book) -> Clarification:
+    return book.put(record(seq=book.next_seq(), session_id="sess_9"))
+
+
+async def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, ledger: FileLedger) -> None:
+    secret = record(question="Is patient SECRET to be told?")
+    await ledger.transact(42, lambda book: book.put(secret))
+    await ledger.shelve(42, lambda _: True)
+    ledger.path(42).write_text(json.dumps({"clarifications": [dump(secret)], "more": 1}))
+    (tmp_path / "archive" / "issue-42.2.json").write_text("{ broken")
+
+    unreadable = ledger.rewrite(42, lambda raw: forget_in(raw, range(len(raw["clarifications"]))))
+
+    assert [path.name for path in unreadable] == ["issue-42.2.json"]
+    for path in (ledger.path(42), ledger.archive.path(42)):
+        assert "SECRET" not in path.read_text()
+    assert json.loads(ledger.path(42).read_text())["more"] == 1
+    assert not (tmp_path / "issue-42.json.lock").exists()
+
+
+def test_rewrite_leaves_a_file_that_does_not_change(tmp_path: Path, ledger: FileLedger) -> None:
+    path = tmp_path / "issue-42.json"
+    path.write_text(json.dumps({"clarifications": [forgotten(dump(record()))]}))
+    before = path.stat().st_ino
+    ledger.rewrite(42, lambda raw: forget_in(raw, [0]))
+    assert path.stat().st_ino == before

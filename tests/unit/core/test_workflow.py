@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import BlockingNotAllowed, ScopeViolation
-from core.workflow import Limits, Scopes
+from core.workflow import Limits, Scopes, Speaker
 
 HALF_HOUR = timedelta(minutes=30)
 LONG_AGO = time.time() - 3600
@@ -295,3 +295,26 @@ def test_threads_share_it_while_files_change(tmp_path: Path) -> None:
             each.result()
     assert min(found) >= 10
     assert len(scopes.allowed("engineer")) == 20
+
+
+@pytest.mark.parametrize(
+    ("agents", "name", "event", "role"),
+    [
+        (None, "anybody", True, True),
+        ((), "anybody", False, False),
+        ((), "planner", True, True),  # its own name
+        ((), "Planner ", False, True),
+        (("mailer",), "planner", True, True),
+        (("mailer",), "mailer", True, True),
+        (("mailer",), "MAILER", False, True),
+        (("Mailer",), "mailer", False, True),
+        (("mailer",), "mailer-2", False, False),
+        (("mailer-*", "post"), "mailer-2", True, True),
+        (("mailer-*", "post"), "post", True, True),
+        (("mailer-*", "post"), "the mailer-2", False, False),
+        (("*",), "anybody", True, True),
+    ],
+)
+def test_speaker_may_be(agents: tuple[str, ...] | None, name: str, event: bool, role: bool) -> None:
+    speaker = Speaker("planner", agents)
+    assert (speaker.may_be(name), speaker.may_be_role(name)) == (event, role)

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from core.clarification import Answer, Clarification, abandoned, answered, escalated, reply_settled
+from core.clarification import (
+    Answer,
+    Clarification,
+    abandoned,
+    answered,
+    escalated,
+    reply_settled,
+)
 from core.index import summarize
-from core.ledger import FileLedger
 from core.matching import followed_up, is_known
-from core.records import FORGOTTEN, dump, forget_in, forgotten, is_of_session, is_over, is_unsettled, parse
-from tests.unit.core.records import ADE, NOW, SLA, ask, record
+from core.records import (
+    FORGOTTEN,
+    Raw,
+    closed_at,
+    digest,
+    dump,
+    forgotten,
+    is_of_session,
+    is_over,
+    is_unsettled,
+    oddity,
+    parse,
+)
+from tests.unit.core.records import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
 
 SECRETS: dict[str, Any] = {
     "question": "Is patient SECRET1 to be told?",
@@ -161,35 +178,72 @@ def test_of_session(item: Any, producer: str | None, expected: bool) -> None:
     assert is_of_session(item, "s", producer) is expected
 
 
-@pytest.fixture
-def upkeep(tmp_path: Path) -> Iterator[FileLedger]:
-    made = FileLedger(tmp_path)
-    yield made
-    made.close()
+def test_digest_tells_contents_apart_and_nothing_else() -> None:
+    one = dump(record(7))
+    assert digest(one) == digest(dict(reversed(one.items())))
+    assert digest(one) != digest(one | {"revision": 2})
+    assert digest(one) != digest(one | {"unknown": 1})
 
 
-async def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, upkeep: FileLedger) -> None:
-    ledger = FileLedger(tmp_path)
-    try:
-        await ledger.transact(42, lambda book: book.put(course()["abandoned"]))
-        await ledger.shelve(42, lambda _: True)
-        ledger.path(42).write_text(json.dumps({"clarifications": [dump(record(**SECRETS))], "more": 1}))
-        (tmp_path / "archive" / "issue-42.2.json").write_text("{ broken")
+@pytest.mark.parametrize(
+    ("change", "name", "fields", "is_over"),
+    [
+        ({"thread": None}, "CLR-7-001", ("thread",), False),
+        ({"status": "wondering"}, "CLR-7-001", ("status",), False),
+        ({"created": "yesterday", "round": "two"}, "CLR-7-001", ("created", "round"), False),
+        ({"status": "resolved", "round": "two"}, "CLR-7-001", ("round",), True),
+        ({"status": ["resolved"]}, "CLR-7-001", ("status",), False),
+        ({"id": None}, "record 3", ("id",), False),
+        ({"id": "Q " * 100}, "Q " * 30, ("id",), False),
+        ({"aaep": {"answered by whom?": 1, "earlier": "x"}}, "CLR-7-001", ("aaep.earlier",), False),
+    ],
+)
+def test_oddity_names_fields_and_says_nothing_else(
+    change: dict[str, Any], name: str, fields: tuple[str, ...], is_over: bool
+) -> None:
+    assert oddity(7, 3, FOREIGN) is None
+    found = oddity(7, 3, FOREIGN | change)
+    assert found is not None
+    assert (found.name, found.fields, found.is_over) == (name, fields, is_over)
 
-        unreadable = upkeep.rewrite(42, lambda raw: forget_in(raw, range(len(raw["clarifications"]))))
 
-        assert [path.name for path in unreadable] == ["issue-42.2.json"]
-        for path in (ledger.path(42), ledger.archive.path(42)):
-            assert "SECRET" not in path.read_text()
-        assert json.loads(ledger.path(42).read_text())["more"] == 1
-        assert not (tmp_path / "issue-42.json.lock").exists()
-    finally:
-        ledger.close()
+@pytest.mark.parametrize("item", [None, 7, "junk", [], {}])
+def test_oddity_of_what_is_no_record_at_all(item: object) -> None:
+    found = oddity(7, 3, item)
+    assert found is not None
+    assert (found.name, found.agent_id, found.is_over) == ("record 3", None, False)
 
 
-def test_rewrite_leaves_a_file_that_does_not_change(tmp_path: Path, upkeep: FileLedger) -> None:
-    path = tmp_path / "issue-42.json"
-    path.write_text(json.dumps({"clarifications": [forgotten(dump(record()))]}))
-    before = path.stat().st_ino
-    upkeep.rewrite(42, lambda raw: forget_in(raw, [0]))
-    assert path.stat().st_ino == before
+def over(items: list[Raw]) -> bool:
+    return is_over(items, NOW + MONTH, MONTH)
+
+
+CASES: list[tuple[str, Clarification, bool]] = [
+    ("pending", record(), False),
+    ("answered, its reply on its way", answered(record(), Answer("yes", "Yes"), ADE, NOW), False),
+    ("answered", reply_settled(answered(record(), Answer("yes", "Yes"), ADE, NOW), "delivered", None), False),
+    ("resolved, confirmed", closed(), True),
+    ("abandoned", abandoned(record(), "expired", NOW), True),
+    ("abandoned a second later", abandoned(record(), "expired", NOW + timedelta(seconds=1)), False),
+]
+
+
+@pytest.mark.parametrize(("name", "found", "expected"), CASES)
+def test_over_is_what_is_closed_for_long_enough(name: str, found: Clarification, expected: bool) -> None:
+    assert is_over([dump(found)], NOW + MONTH, MONTH) is expected, name
+
+
+def test_over_one_open_record_keeps_the_ledger() -> None:
+    assert not is_over([dump(closed()), dump(record(seq=2))], NOW + MONTH, MONTH)
+
+
+@pytest.mark.parametrize(
+    "odd", ["words", 7, {}, {"id": "CLR-42-009", "status": "resolved"}, {"status": ["x"]}]
+)
+def test_over_what_cannot_be_read_may_be_open(odd: object) -> None:
+    assert not is_over([dump(closed()), odd], NOW + MONTH, MONTH)
+
+
+def test_over_an_escalated_one_whose_reply_is_on_its_way_is_not() -> None:
+    sending = closed().model_copy(update={"aaep": closed().asked.model_copy(update={"reply": "sending"})})
+    assert closed_at(sending) is None

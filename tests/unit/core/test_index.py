@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from core.clarification import (
+    Holder,
+    escalated,
+    handed,
+    taken,
+)
+from core.index import Summary, summarize
+from core.monitor import Call, next_call
+from core.records import dump, parse
+from tests.unit.core.records import MINUTE, NOW, SLA, record
+
+
+def test_summary_tells_what_the_monitor_and_the_lists_need() -> None:
+    topic = "t" * 300
+    found = escalated(record(topic=topic, to="architect", blocking=False), "stuck", "words", NOW + MINUTE)
+    seen = summarize(handed(found, Holder(user="U2", team="T1", at=NOW)))
+    assert (seen.from_, seen.to, seen.blocking, seen.topic) == (
+        "retirement-planner",
+        "architect",
+        False,
+        topic[:200],
+    )
+    assert (seen.escalated_at, seen.escalated_for, seen.taken_by, seen.handed_to) == (
+        NOW + MINUTE,
+        "stuck",
+        None,
+        "U2",
+    )
+    assert (seen.asked_last, seen.stale_after, seen.max_rounds) == (NOW, found.stale_after, 6)
+    assert summarize(taken(found, Holder(user="U1", at=NOW))).taken_by == "U1"
+
+
+def test_summary_without_the_time_of_its_question_takes_the_records() -> None:
+    bare = Summary("CLR-1-001", 1, "pending", 1, "d", NOW, None, None, None, None, None, adoptable=False)
+    assert bare.asked_last == NOW
+    assert next_call(bare, SLA) == Call("nudge", NOW + SLA)
+
+
+def test_summary_holds_whole_characters_only() -> None:
+    half = {"from": "\ud83d", "to": "\ud83d", "topic": "\ud83d"}
+    asked = dump(record())["aaep"] | dict.fromkeys(("agentId", "producer", "sessionId"), "\ud83d")
+    found = parse(dump(record()) | half | {"aaep": asked})
+    assert found is not None
+    seen = summarize(found)
+    texts = (seen.from_, seen.to, seen.topic, seen.agent_id, seen.producer, seen.session_id)
+    assert texts == ("\ufffd",) * 6

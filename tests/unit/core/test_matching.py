@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from core import aaep
+from core.clarification import (
+    Answer,
+    Clarification,
+    ReplyState,
+    Status,
+    abandoned,
+    answered,
+    reply_settled,
+    resolved,
+    went_on,
+)
+from core.matching import SessionNews, adopted, after_event, followed_up, is_known, is_same_matter, reopened
+from tests.unit.core.records import ADE, LATER, MINUTE, NOW, SLA, YES, ask, news, record
+
+DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "same"),
+    [
+        (DELIVERED, {"topic": "db", "question": "Other words"}, True),
+        (DELIVERED, {"question": "deploy  to\nPRODUCTION?"}, True),
+        (DELIVERED, {"question": "Deploy to staging?"}, False),
+        (DELIVERED, {"session_id": "sess_2"}, False),
+        (DELIVERED, {"producer": "other"}, False),
+        (reply_settled(DELIVERED, "unconfirmed", None), {}, True),
+        (reply_settled(DELIVERED, "refused", None), {}, True),
+        (answered(record(), YES, ADE, NOW), {}, False),  # its reply is still on its way
+        (record(), {}, False),
+        (resolved(DELIVERED, NOW), {}, False),
+        (abandoned(record(), "expired", NOW), {}, False),
+    ],
+)
+def test_same_matter(first: Clarification, again: dict[str, str], same: bool) -> None:
+    assert is_same_matter(first, ask(reply_token="rpl_2", **again)) is same
+
+
+@pytest.mark.parametrize(
+    ("again", "known"),
+    [
+        ({}, True),
+        ({"event_id": "evt_9"}, True),
+        ({"reply_token": "rpl_9"}, False),
+        ({"question": "Deploy to staging?"}, False),
+        ({"session_id": "sess_2"}, False),
+        ({"producer": "other"}, False),
+    ],
+)
+def test_known_question(again: dict[str, str], known: bool) -> None:
+    assert is_known(record(), ask(**again)) is known
+    later_round = followed_up(DELIVERED, ask(reply_token="rpl_2", question="And now?"), LATER, SLA)
+    assert is_known(later_round, ask(**again)) is known
+    assert is_known(later_round, ask(reply_token="rpl_2", question="And now?"))
+    # The first words under the second token, or the other way round, were never shown: no duplicate (P1).
+    assert not is_known(later_round, ask(reply_token="rpl_2"))
+    assert not is_known(later_round, ask(question="And now?"))
+
+
+def foreign_answer(
+    first: Clarification, status: Status = "answered", author: str = "architect"
+) -> Clarification:
+    """As another implementation writes an answer: status and thread, nothing else."""
+    entry = first.thread[0].model_copy(
+        update={
+            "type": "answer",
+            "from_": author,
+            "body": "Postgres",
+            "timestamp": LATER,
+            "round": first.round,
+        }
+    )
+    return first.model_copy(update={"status": status, "thread": (*first.thread, entry)})
+
+
+@pytest.mark.parametrize(
+    ("first", "adoptable"),
+    [
+        (foreign_answer(record()), True),
+        (foreign_answer(record(), "resolved"), True),
+        (foreign_answer(record(), "pending"), False),
+        (record().model_copy(update={"status": "answered"}), False),
+        (answered(record(), YES, ADE, NOW), False),
+        (DELIVERED, False),
+    ],
+)
+def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: bool) -> None:
+    assert first.is_adoptable is adoptable
+
+
+@pytest.mark.parametrize(
+    ("author", "decided_by"),
+    [
+        ("architect", "agent:architect"),
+        ("agent:architect", "agent:architect"),
+        ("user:folake", "ledger:user:folake"),
+        ("ledger:somebody", "ledger:somebody"),
+        ("folake@example.com", "ledger:folake@example.com"),
+        ("human", "ledger:human"),
+        ("a" * 300, ("agent:" + "a" * 300)[:256]),
+    ],
+)
+def test_adopted_answer_is_sent_in_its_authors_name(author: str, decided_by: str) -> None:
+    first = foreign_answer(record(), author=author)
+    entry = first.answer
+    assert entry is not None
+    after = adopted(first, Answer("Postgres", "Postgres"), entry)
+    assert (after.asked.decided_by, after.asked.answered_at, after.asked.reply) == (
+        decided_by,
+        LATER,
+        "sending",
+    )
+    assert after.status == "answered"
+
+
+def test_reopened_waits_for_another_answer() -> None:
+    after = reopened(foreign_answer(record(), "resolved"), LATER, SLA)
+    assert (after.status, after.round, after.resolved_at, after.answer) == ("pending", 2, None, None)
+    assert after.question == "Deploy to production?"
+    assert not after.is_adoptable
+    assert answered(after, YES, ADE, LATER).answer is not None
+
+
+def test_reopened_after_its_last_round_is_passed_on_to_people() -> None:
+    last = foreign_answer(record()).model_copy(update={"round": 5, "max_rounds": 5})
+    after = reopened(last, LATER, SLA)
+    assert (after.status, after.round, after.asked.escalated_for) == ("escalated", 5, "rounds exhausted")
+    assert (after.answer, after.question, after.resolved_at) == (None, "Deploy to production?", None)
+    assert not after.is_adoptable
+    assert after.revision > last.revision
+    assert answered(after, YES, ADE, LATER).status == "resolved"
+
+
+def open_one(seq: int = 1, asked_at: datetime = NOW) -> Clarification:
+    return record(seq=seq, asked_at=asked_at)
+
+
+def sent_one(state: ReplyState, seq: int = 1, answered_at: datetime = NOW) -> Clarification:
+    one = answered(record(seq=seq), YES, ADE, answered_at)
+    return one if state == "sending" else reply_settled(one, state, "note")
+
+
+LEFT = news(aaep.STATE_CHANGED, left=True)
+
+
+EARLY = NOW - MINUTE
+
+
+@pytest.mark.parametrize(
+    ("records", "event", "expected"),
+    [
+        # what follows an answer confirms it
+        ([sent_one("delivered")], news(), {1: ("resolved", "confirmed")}),
+        ([sent_one("unconfirmed")], news(), {1: ("resolved", "confirmed")}),
+        ([sent_one("delivered")], LEFT, {1: ("resolved", "confirmed")}),
+        ([sent_one("delivered")], news(aaep.COMPLETED), {1: ("resolved", "confirmed")}),
+        ([sent_one("delivered")], news(aaep.ERRORED), {1: ("resolved", "confirmed")}),
+        ([sent_one("sending")], news(), {1: ("answered", "sending")}),
+        ([sent_one("refused")], news(), {}),
+        ([sent_one("too_late")], news(), {}),
+        ([sent_one("confirmed")], news(), {}),
+        # a late or replayed one says nothing
+        ([sent_one("delivered")], news(at=EARLY), {}),
+        ([went_on(sent_one("sending"), NOW)], news(), {}),
+        # leaving awaiting_input voids the one open question, and none of several
+        ([open_one()], LEFT, {1: ("abandoned", "requester moved on")}),
+        ([open_one(), open_one(2)], LEFT, {}),
+        ([open_one(), sent_one("delivered", 2)], LEFT, {2: ("resolved", "confirmed")}),  # explained by the answer
+        ([open_one(), sent_one("confirmed", 2)], LEFT, {1: ("abandoned", "requester moved on")}),
+        ([open_one()], news(aaep.STATE_CHANGED, left=True, at=EARLY), {}),
+        ([open_one(asked_at=NOW + 2 * MINUTE)], LEFT, {}),
+        ([open_one(), open_one(2, NOW + 2 * MINUTE)], LEFT, {1: ("abandoned", "requester moved on")}),
+        ([open_one()], news(aaep.STATE_CHANGED), {}),
+        ([open_one()], news(), {}),
+        # the session's end voids all
+        ([open_one(), open_one(2)], news(aaep.COMPLETED),
+         {1: ("abandoned", "session ended"), 2: ("abandoned", "session ended")}),
+        ([open_one()], news(aaep.ERRORED), {1: ("abandoned", "session ended")}),
+        ([open_one()], news(aaep.CANCELLED), {1: ("abandoned", "cancelled")}),
+        ([open_one()], news(aaep.CANCELLED, at=EARLY), {}),
+        ([open_one().model_copy(update={"status": "escalated"})], news(aaep.CANCELLED), {1: ("abandoned", "cancelled")}),
+        ([abandoned(open_one(), "expired", NOW)], news(aaep.COMPLETED), {}),
+    ],
+)  # fmt: skip
+def test_after_event_table(
+    records: list[Clarification], event: SessionNews, expected: dict[int, tuple[str, str]]
+) -> None:
+    changed = after_event(records, event, NOW + 2 * MINUTE)
+    assert {
+        int(one.id[-3:]): (one.status, one.asked.closed or one.asked.reply) for one in changed
+    } == expected
