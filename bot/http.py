@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import aiohttp
 import httpx
+from yarl import URL
 
 CONNECT_TIMEOUT = 5.0  # less than the whole, so that a timeout tells whether anything was sent
 ANSWER_TIMEOUT = 10.0
 MAX_BODY = 64 * 1024
 _KEEPALIVE_EXPIRY = 30.0
+_MOST_CONNECTIONS = 20
 # All that the network may do to a request; an OSError that httpx did not translate included.
 NETWORK = (httpx.HTTPError, httpx.InvalidURL, OSError)
 # Nothing of the request left this machine.
@@ -34,8 +39,97 @@ class Answer:
     """A whole HTTP answer; `body` is cut at MAX_BODY."""
 
     status: int
-    headers: httpx.Headers = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)  # of any case
     body: bytes = field(repr=False)
+
+
+class Poster:
+    """Posts JSON to one party again and again, over connections that are held open.
+
+    With aiohttp: one request takes a tenth of the time that it does with httpx's pool, and that was most of a reply.
+    Failures are httpx's all the same, so that they have one set of names.
+    """
+
+    def __init__(self, token: str | None) -> None:
+        self._headers = {
+            "User-Agent": "clarify-bot",
+            "Accept": "*/*",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+        }
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._session: aiohttp.ClientSession | None = None
+        self.is_closed = False
+
+    async def post(self, url: httpx.URL, body: bytes) -> Answer:
+        """POST JSON and read the answer, whatever its size; redirects are not followed, for the token must not travel.
+
+        Raises:
+            httpx.HTTPError, httpx.InvalidURL, TimeoutError: as `words` puts them.
+        """
+        if self._session is None:
+            self._session = self._open()
+        try:
+            async with (
+                asyncio.timeout(ANSWER_TIMEOUT),
+                self._session.post(URL(str(url), encoded=True), data=body, allow_redirects=False) as response,
+            ):
+                return Answer(response.status, response.headers, await _beginning(response.content))
+        except (aiohttp.ClientError, ValueError) as error:
+            raise _as_httpx(error) from error
+
+    async def close(self) -> None:
+        self.is_closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=_MOST_CONNECTIONS,
+            keepalive_timeout=_KEEPALIVE_EXPIRY,
+            socket_factory=_kept_alive,
+            ssl=httpx.create_ssl_context(trust_env=False),
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+
+
+async def _beginning(content: aiohttp.StreamReader) -> bytes:
+    """At most MAX_BODY of a body, as sent."""
+    body = bytearray()
+    while len(body) < MAX_BODY and (chunk := await content.readany()):
+        body += chunk
+    return bytes(body[:MAX_BODY])
+
+
+def _as_httpx(error: aiohttp.ClientError | ValueError) -> Exception:
+    """The failure of httpx that says the same. The message is left out: it may quote the token."""
+    kinds: tuple[tuple[type[Exception], type[Exception]], ...] = (
+        (aiohttp.ConnectionTimeoutError, httpx.ConnectTimeout),
+        (aiohttp.ClientConnectorError, httpx.ConnectError),
+        (aiohttp.InvalidURL, httpx.InvalidURL),
+        (aiohttp.ServerDisconnectedError, httpx.RemoteProtocolError),
+        (aiohttp.ClientPayloadError, httpx.RemoteProtocolError),
+        (aiohttp.ClientResponseError, httpx.RemoteProtocolError),
+        (aiohttp.ClientError, httpx.NetworkError),
+        (ValueError, httpx.LocalProtocolError),  # a header with a line end
+    )
+    return next(theirs for ours, theirs in kinds if isinstance(error, ours))("")
+
+
+def _kept_alive(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    for level, name, value in keepalive_options():
+        made.setsockopt(level, name, value)
+    return made
 
 
 def open_client(token: str | None) -> httpx.AsyncClient:
@@ -48,7 +142,7 @@ def open_client(token: str | None) -> httpx.AsyncClient:
         headers[b"Authorization"] = f"Bearer {token}".encode()
     transport = httpx.AsyncHTTPTransport(
         socket_options=keepalive_options(),
-        limits=httpx.Limits(max_connections=20, keepalive_expiry=_KEEPALIVE_EXPIRY),
+        limits=httpx.Limits(max_connections=_MOST_CONNECTIONS, keepalive_expiry=_KEEPALIVE_EXPIRY),
     )
     return httpx.AsyncClient(
         transport=transport,
@@ -137,7 +231,7 @@ def clean(text: str, limit: int = 200) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def retry_after(headers: httpx.Headers, now: datetime) -> float | None:
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """`Retry-After` in seconds: a number, also a fractional one, or an HTTP date (RFC 9110, 10.2.3)."""
     value = headers.get("retry-after", "").strip()
     if not value:

@@ -35,6 +35,9 @@ from bot.demo.streams import Streams
 
 CONTEXT = "https://aaep-protocol.org/context/v1"
 _AWAITING = {"aaep:agent.awaiting.clarification", "aaep:agent.awaiting.confirmation"}
+_ACCEPT_STEPS = (
+    5  # of the event loop, from a connection that the system accepted to one that the server knows
+)
 
 
 # Is told what went over the wire: "agent→bot" or "bot→agent", the message, why it was refused ("" if it was not).
@@ -177,8 +180,13 @@ class DemoProducer:
         runner, self._runner = self._runner, None
         self.drop_connections()
         await self._streams.tell()
-        if runner is not None:
-            await runner.cleanup()
+        if runner is None:
+            return
+        for site in list(runner.sites):
+            await site.stop()
+        for _ in range(_ACCEPT_STEPS):  # whoever was accepted meanwhile is known, and ended with the others
+            await asyncio.sleep(0)
+        await runner.cleanup()
 
     async def up(self) -> None:
         """Listen again, on the same port."""

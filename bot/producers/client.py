@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-import httpx
-
-from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, Answer, clean, json_body, post, retry_after, words
+from bot.http import NETWORK, NOT_SENT, Answer, Poster, clean, json_body, retry_after, words
 from bot.producers.dialects import Spoken, Subscription, redirected
 from bot.producers.subscriber import Subscriber
 from core.aaep import Response, clarification_reply, confirmation_reply
@@ -73,8 +70,8 @@ ReplyOutcome = Accepted | Refused | TryAgain
 class ReplyClient:
     """Hands replies to one producer that we connect to, on its current subscription."""
 
-    def __init__(self, http: httpx.AsyncClient, subscriber: Subscriber, clock: Clock) -> None:
-        self._http = http
+    def __init__(self, poster: Poster, subscriber: Subscriber, clock: Clock) -> None:
+        self._poster = poster
         self._subscriber = subscriber
         self._clock = clock
         self._gone_for: dict[str, str] = {}  # by reply token, the subscription on which it was not found
@@ -82,16 +79,19 @@ class ReplyClient:
     async def send(self, reply: Reply) -> ReplyOutcome:
         """One try. Never raises for what the network does."""
         subscriber = self._subscriber
-        if (subscription := subscriber.subscription) is None or self._http.is_closed:
+        if (subscription := subscriber.subscription) is None or self._poster.is_closed:
             refused = subscriber.last_error if subscriber.unauthorized else None
             return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
         outcome, gone = await send_reply(
-            self._http, subscription, reply, connected=subscriber.connected, now=self._clock.now()
+            self._poster, subscription, reply, connected=subscriber.connected, now=self._clock.now()
         )
         if not gone:
             self._gone_for.pop(reply.reply_token, None)
             return outcome
         return self._gone(reply.reply_token, subscription.id, outcome)
+
+    async def close(self) -> None:
+        await self._poster.close()
 
     def _gone(self, token: str, subscription_id: str, outcome: ReplyOutcome) -> ReplyOutcome:
         """A new subscription for the reply; but one that is not found on two of them is what is unknown."""
@@ -107,7 +107,7 @@ class ReplyClient:
 
 
 async def send_reply(
-    client: httpx.AsyncClient, subscription: Subscription, reply: Reply, *, connected: bool, now: datetime
+    poster: Poster, subscription: Subscription, reply: Reply, *, connected: bool, now: datetime
 ) -> tuple[ReplyOutcome, bool]:
     """One try. Returns the outcome, and whether the subscription is gone on the producer's side."""
     try:
@@ -115,8 +115,7 @@ async def send_reply(
     except ValueError:
         return Refused("the answer is a number that JSON cannot carry"), False
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT):
-            answer = await post(client, subscription.replies, body)
+        answer = await poster.post(subscription.replies, body)
     except NETWORK as error:
         return unsent(error), False
     if subscription_gone(answer, subscription.dialect):

@@ -171,7 +171,7 @@ def stream_answer(response: httpx.Response, now: datetime) -> NoSubscription | N
     )
 
 
-def redirected(status: int, headers: httpx.Headers) -> str:
+def redirected(status: int, headers: Mapping[str, str]) -> str:
     """Why a redirect is not followed, with the host it points to."""
     try:
         host = httpx.URL(headers.get("location", "")).host or "another path"

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from bot.delivery.store import Store
 from bot.errors import TaskDiedError
-from bot.http import open_client
+from bot.http import Poster, open_client
 from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
 from bot.producers.inbox import Inbox, Receiver, TellTrouble
 from bot.producers.push import Push, PushedReplies
@@ -64,11 +64,11 @@ class Producers:
                 self._parties[each.name] = self._clients[each.name] = push
                 continue
             secret = token_of(each)
-            http = open_client(secret.get_secret_value() if secret else None)
+            token = secret.get_secret_value() if secret else None
             subscriber = Subscriber(
                 each,
                 each.url,
-                http=http,
+                http=open_client(token),
                 receiver=receiver,
                 inbox=inbox,
                 clock=clock,
@@ -76,7 +76,7 @@ class Producers:
                 on_connected=self._note_connected,
             )
             self._parties[each.name] = subscriber
-            self._clients[each.name] = ReplyClient(http, subscriber, clock)
+            self._clients[each.name] = ReplyClient(Poster(token), subscriber, clock)
 
     @property
     def _subscribers(self) -> dict[str, Subscriber]:
@@ -121,6 +121,9 @@ class Producers:
         self._stopping = True
         subscribers = self._subscribers.items()
         await asyncio.gather(*(each.stop(close=name not in open_on) for name, each in subscribers))
+        await asyncio.gather(
+            *(each.close() for each in self._clients.values() if isinstance(each, ReplyClient))
+        )
         if self._failure is not None and self._failure.done():
             self._failure.exception()  # seen: nobody is left to wait for it
 

@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import aiosqlite
 import httpx
+from yarl import URL
 
 _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
 
@@ -106,11 +107,18 @@ def _install(countdown: Countdown) -> None:
         setattr(os, name, countdown.around(getattr(os, name), name))
     for owner, method, named in (
         (aiosqlite.Connection, "_execute", _transaction),
-        (aiohttp.ClientSession, "_request", lambda args: f"Slack {str(args[2]).rpartition('/')[2]}"),
+        (aiohttp.ClientSession, "_request", _request),
         (aiohttp.ClientWebSocketResponse, "send_str", lambda _: "acknowledgement"),
         (httpx.AsyncClient, "send", lambda args: f"producer {args[1].method} {args[1].url.path}"),
     ):
         setattr(owner, method, countdown.around_async(getattr(owner, method), named))
+
+
+def _request(args: tuple[Any, ...]) -> str:
+    """A call to Slack, or a reply to the producer: both go through aiohttp."""
+    method, url = str(args[1]).upper(), URL(str(args[2]))
+    reply = url.path.endswith(("/messages", "/replies")) and "/api/" not in url.path
+    return f"producer {method} {url.path}" if reply else f"Slack {str(url).rpartition('/')[2]}"
 
 
 def _transaction(args: tuple[Any, ...]) -> str | None:

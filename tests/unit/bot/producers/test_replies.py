@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from bot.http import Answer, open_client, words
+from bot.http import Answer, Poster, words
 from bot.producers.client import (
     Accepted,
     Refused,
@@ -145,9 +147,15 @@ def test_unsent_knows_whether_it_may_have_arrived(error: Exception, may_have_arr
     assert "secret" not in outcome.reason
 
 
+@asynccontextmanager
+async def closing(poster: Poster) -> AsyncIterator[Poster]:
+    yield poster
+    await poster.close()
+
+
 async def sent(serve: Any) -> tuple[ReplyOutcome, list[str]]:
-    async with RawServer(serve) as server, open_client("secret") as client:
-        outcome, _ = await send_reply(client, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
+    async with RawServer(serve) as server, closing(Poster("secret")) as poster:
+        outcome, _ = await send_reply(poster, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
         return outcome, server.requests
 
 
@@ -190,15 +198,39 @@ async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:
 async def test_send_reply_to_nobody_has_not_arrived() -> None:
     async with RawServer(lambda *_: asyncio.sleep(0)) as server:
         url = server.url
-    async with open_client(None) as client:
-        outcome, _ = await send_reply(client, minimal(url, "sub_1"), reply(), connected=False, now=NOW)
+    async with closing(Poster(None)) as poster:
+        outcome, _ = await send_reply(poster, minimal(url, "sub_1"), reply(), connected=False, now=NOW)
     assert outcome == TryAgain("cannot connect (Connection refused)", may_have_arrived=False)
 
 
+async def test_send_reply_with_a_token_of_two_lines_sends_nothing() -> None:
+    async with (
+        RawServer(lambda *_: asyncio.sleep(0)) as server,
+        closing(Poster("secret\nX-Injected: 1")) as poster,
+    ):
+        outcome, _ = await send_reply(poster, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
+        assert server.requests == []
+    assert outcome == TryAgain(
+        "the request breaks HTTP (does the token hold a line end?)", may_have_arrived=False
+    )
+
+
+@pytest.mark.parametrize("sent_back", [b"hello\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"])
+async def test_send_reply_answered_by_half_may_have_arrived(sent_back: bytes) -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        writer.write(sent_back)
+        await writer.drain()
+
+    outcome, _ = await sent(serve)
+    assert outcome == TryAgain(
+        "the connection ended in mid-answer, or what came is not HTTP", may_have_arrived=True
+    )
+
+
 async def test_send_reply_with_a_number_that_json_lacks_is_refused() -> None:
-    async with open_client(None) as client:
+    async with closing(Poster(None)) as poster:
         outcome, _ = await send_reply(
-            client,
+            poster,
             minimal("http://127.0.0.1:9", "sub_1"),
             reply(response=float("nan")),
             connected=True,
