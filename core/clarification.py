@@ -557,6 +557,16 @@ def went_on(record: Clarification, at: datetime) -> Clarification:
     return renewed(record, aaep=record.asked.model_copy(update={"went_on_at": at}))
 
 
+def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word
+    """The answer to the question of a round (None: the latest); None: there is none."""
+    if round is not None and round < record.round:
+        answers = [entry for entry in record.thread if entry.type == "answer" and entry.round == round]
+        return answers[-1] if answers else None
+    if record.is_open or (round is not None and round > record.round):
+        return None
+    return record.answering_entry or record.answer
+
+
 def check_open(record: Clarification) -> None:
     """Does nothing for one that takes an answer.
 

@@ -65,10 +65,10 @@ from core.clarification import (
     Clarification,
     Closed,
     Decider,
-    Entry,
     MaxRoundsExceeded,
     Superseded,
     Via,
+    answer_of,
     parse_id,
 )
 from core.clock import Clock, SystemClock
@@ -427,16 +427,6 @@ class Changes:
             await asyncio.wait([watcher])  # not the task itself: its end is not the end of who waits here
             if not watcher.cancelled():
                 watcher.result()
-
-
-def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word
-    """The answer to the question of a round (None: the latest); None: there is none."""
-    if round is not None and round < record.round:
-        answers = [entry for entry in record.thread if entry.type == "answer" and entry.round == round]
-        return answers[-1] if answers else None
-    if record.is_open or (round is not None and round > record.round):
-        return None
-    return record.answering_entry or record.answer
 
 
 def has_answer(record: Clarification, round: int) -> bool:  # noqa: A002 - the protocol's word

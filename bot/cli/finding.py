@@ -23,7 +23,7 @@ WHICH = "Which one? Give its id, or the number of its issue: CLR-42-001, or 42. 
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class IssueRecords:
     """What is known of one issue: its records, the live ones first, and in words what of it cannot be read."""
 
     issue: int
@@ -117,7 +117,7 @@ def is_open(item: Raw) -> bool:
 
 async def ledgers(
     ledger: FileLedger, *, issue: int | None = None, archived: bool = True
-) -> AsyncIterator[Ledger]:
+) -> AsyncIterator[IssueRecords]:
     """Each issue once, in the order of their numbers; a file that moves to the archive meanwhile is not missed."""
     live, problems = await asyncio.to_thread(_live, ledger)
     kept: dict[int, list[Path]] = {}
@@ -125,7 +125,7 @@ async def ledgers(
         kept, more = await asyncio.to_thread(_archived, ledger)
         problems += more
     if problems:
-        yield Ledger(0, (), problems)
+        yield IssueRecords(0, (), problems)
     for number in sorted(live | kept.keys()):
         if issue is None or number == issue:
             yield await _read_issue(ledger, number, kept.get(number, []), archived=archived)
@@ -149,7 +149,7 @@ def _read(
     return found, troubles
 
 
-async def _read_issue(ledger: FileLedger, issue: int, kept: list[Path], *, archived: bool) -> Ledger:
+async def _read_issue(ledger: FileLedger, issue: int, kept: list[Path], *, archived: bool) -> IssueRecords:
     items: list[tuple[str, list[Raw]]] = []
     problems: list[str] = []
     name = ledger.path(issue).name
@@ -167,7 +167,7 @@ async def _read_issue(ledger: FileLedger, issue: int, kept: list[Path], *, archi
     return _put_together(issue, items, problems)
 
 
-def _put_together(issue: int, files: list[tuple[str, list[Raw]]], problems: list[str]) -> Ledger:
+def _put_together(issue: int, files: list[tuple[str, list[Raw]]], problems: list[str]) -> IssueRecords:
     """The same record in two files counts once. Others number anew in a new file: the same id may be another's."""
     records: dict[tuple[str, object], Clarification] = {}
     for name, items in files:
@@ -177,7 +177,7 @@ def _put_together(issue: int, files: list[tuple[str, list[Raw]]], problems: list
             elif (odd := oddity(issue, position, item)) is not None:
                 fields = ", ".join(odd.fields)
                 problems.append(f"{odd.name} in {name} is no clarification that can be read (see {fields}).")
-    return Ledger(issue, list(records.values()), problems)
+    return IssueRecords(issue, list(records.values()), problems)
 
 
 def _live(ledger: FileLedger) -> tuple[set[int], list[str]]:

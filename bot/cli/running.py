@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -29,11 +29,13 @@ from core.agents import StatusFile, StatusKeeper
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
-from core.hub import Hub
 from core.index import Summary, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
+
+if TYPE_CHECKING:
+    from core.hub import Hub
 
 PATIENCE = (
     10.0  # seconds for a ledger that somebody else holds: a person waits at the prompt, no click runs out
@@ -132,6 +134,8 @@ class Shell:
     @cached_property
     def hub(self) -> Hub:
         """Where agents ask and wait."""
+        from core.hub import Hub  # noqa: PLC0415 - watches files, which most commands do not
+
         scopes = Scopes(self.settings.ledger.workflows)
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
 

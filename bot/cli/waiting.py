@@ -10,10 +10,9 @@ from typing import Any
 from bot.cli.running import Shell, WaitedTooLong
 from bot.errors import ConfigurationError
 from bot.settings.values import duration
-from core.clarification import Clarification, agent_key
+from core.clarification import Clarification, agent_key, answer_of
 from core.dispatch import Dispatcher
 from core.errors import AgentError, BadInput
-from core.hub import answer_of
 from core.index import summarize
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from core.clarification import Clarification, Entry
+from core.clarification import Clarification, Entry, answer_of
 from core.clock import iso
-from core.hub import answer_of
 from core.matching import author_of
 
 _FIELDS = (

@@ -26,9 +26,10 @@ from core.clarification import (
     MaxRoundsExceeded,
     NotAnswered,
     Superseded,
+    answer_of,
 )
 from core.errors import BadInput, ClarifyError, LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
-from core.hub import Hub, Request, answer_of
+from core.hub import Hub, Request
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
@@ -225,7 +226,7 @@ async def test_question_after_the_last_round_is_answered_by_people_and_waited_fo
     with pytest.raises(TimeoutError):
         await world.hub.wait(ID, 0.1, round=2)
     await world.hub.answer(ID, "Tomorrow", PERSON)
-    answer = hub_module.answer_of(await waiting, 2)
+    answer = answer_of(await waiting, 2)
     assert answer is not None
     assert answer.body == "Tomorrow", "not what round 2 was answered before"
 
