@@ -155,7 +155,7 @@ def check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) 
 class Hub:
     """Ask, wait, answer. To be used in one event loop.
 
-    Every method that changes something raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `Ledger.transact`
+    Every method that changes something raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `FileLedger.transact`
     does; then nothing was changed. Every one that takes an id raises BadInput if it is none, NotFound if there is no
     such clarification.
     """

@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
@@ -70,17 +70,6 @@ _TOLD = 1000  # names that are remembered, whatever others write
 _NOT_OURS = f"numbers from {FIRST_RESERVED} up are for sessions without an issue, and clarify-bot did not give this one out"
 
 
-class Ledger(Protocol):
-    async def read(self, issue: int) -> list[Raw]: ...
-    async def transact(
-        self,
-        issue: int,
-        decide: Callable[[Book], _T],
-        timeout: float = LOCK_TIMEOUT,
-        written: Callable[[], None] | None = None,
-    ) -> _T: ...
-
-
 class FileLedger:
     """Ledgers as files in `directory`. Blocking work happens in threads of its own.
 
@@ -111,7 +100,7 @@ class FileLedger:
             make_folder(self._locks.private)
         self.numbers = Numbers(self._locks.private)
         self._seals = Seals(self._locks.private, shell=shell_consents) if signs else None
-        self.shelf = Folder(directory, self.numbers)
+        self.listing = Folder(directory, self.numbers)
         self.archive = Archive(directory, self.numbers, folder_mode(mode))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -196,7 +185,7 @@ class FileLedger:
             LedgersAway: their folder is not there.
         """
         self._require()
-        for issue, _ in self.shelf.ledgers():
+        for issue, _ in self.listing.ledgers():
             yield issue
 
     def claim(self, highest: int) -> None:
@@ -206,12 +195,12 @@ class FileLedger:
             LedgersAway: their folder is not there. OSError: the disk refused.
         """
         self._require()
-        for shelf in (self.shelf, self.archive.shelf):
-            shelf.claim(highest)
+        for listing in (self.listing, self.archive.listing):
+            listing.claim(highest)
 
     def issue_of(self, name: str) -> int | None:
         """The issue of the live ledger of that name; None: it is none."""
-        return self.shelf.issue_of(name)
+        return self.listing.issue_of(name)
 
     @property
     def private(self) -> Path:
@@ -270,7 +259,7 @@ class FileLedger:
     def files(self) -> dict[int, list[Path]]:
         """All ledgers: by issue, the live file first, then what is archived of it. Blocking."""
         found: dict[int, list[Path]] = {}
-        for issue, path in sorted(self.shelf.ledgers()):
+        for issue, path in sorted(self.listing.ledgers()):
             found.setdefault(issue, []).append(path)
         for issue, path in sorted(self.archive.files()):
             found.setdefault(issue, []).append(path)
@@ -485,7 +474,7 @@ class Archive:
     def __init__(self, ledgers: Path, numbers: Numbers, mode: int = 0o700) -> None:
         self.folder = ledgers / ARCHIVE
         self._mode = mode
-        self.shelf = Folder(self.folder, numbers, archived=True)
+        self.listing = Folder(self.folder, numbers, archived=True)
 
     def path(self, issue: int) -> Path:
         """Where an archived ledger is as a rule, and comes back from."""
@@ -494,7 +483,7 @@ class Archive:
     def files(self) -> Iterator[tuple[int, Path]]:
         """Every archived file with its issue; of one issue there may be several, where others began anew."""
         try:
-            yield from self.shelf.ledgers()
+            yield from self.listing.ledgers()
         except FileNotFoundError:
             return
         except OSError as error:

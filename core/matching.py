@@ -63,7 +63,7 @@ _UNANSWERED: dict[str, Any] = dict.fromkeys(
 _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
 
 
-def is_known(record: Clarification, ask: Ask) -> bool:
+def is_duplicate(record: Clarification, ask: Ask) -> bool:
     """Whether this record holds the very question of `ask`, in any round: same session, token and words.
 
     A program that asks again with the same `event_id` means the same question. Some producers use a token again for
@@ -82,7 +82,7 @@ def is_known(record: Clarification, ask: Ask) -> bool:
     return ask.reply_token in tokens and ask.question in questions
 
 
-def is_same_matter(record: Clarification, ask: Ask) -> bool:
+def is_follow_up(record: Clarification, ask: Ask) -> bool:
     """Whether `ask` goes on with what an answered, not yet resolved record asked: of the same session, or, between
     agents, by the same one to the same one about the same topic.
 
@@ -111,7 +111,7 @@ def is_with_people(record: Clarification, ask: Ask) -> bool:
     return used_up and ask.reply_token is None and _is_between(record, ask)
 
 
-def gone_round(records: Sequence[Clarification], ask: Ask, limit: int) -> list[Clarification]:
+def rounds_before(records: Sequence[Clarification], ask: Ask, limit: int) -> list[Clarification]:
     """What a session asked a role about one topic before, if that took as many rounds as its workflow allows.
 
     Where each answer closes its clarification, no single one ever comes to its last round. What people were brought

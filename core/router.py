@@ -40,19 +40,19 @@ from core.clarification import (
 from core.clock import Clock
 from core.errors import BadInput, ConsentRefused, TooLong
 from core.escalation import escalation_words
-from core.ledger import LOCK_TIMEOUT, Ledger
+from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.matching import (
     SessionNews,
     after_event,
     claim_of,
     followed_up,
-    gone_round,
-    is_known,
+    is_duplicate,
+    is_follow_up,
     is_misnamed,
-    is_same_matter,
     is_with_people,
     of_session,
     renamed,
+    rounds_before,
     settled,
     settled_claim,
 )
@@ -76,7 +76,7 @@ class Opened:
 class Router:
     """Opens, answers, chases, escalates, closes. `changed` is told every record as written, after it was written.
 
-    Every method raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `Ledger.transact` does; then nothing was
+    Every method raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `FileLedger.transact` does; then nothing was
     decided. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
     with the record as it is; one whose time has run out is abandoned, unless it may have been answered, and told as
     Closed.
@@ -84,7 +84,7 @@ class Router:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: FileLedger,
         clock: Clock,
         sla: timedelta,
         changed: Changed,
@@ -117,16 +117,16 @@ class Router:
     def _open(self, book: Book, ask: Ask) -> Opened:
         records = book.records
         for record in records:
-            if is_known(record, ask):
+            if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
         now = self._clock.now()
         for record in records:
-            if is_same_matter(record, ask):
+            if is_follow_up(record, ask):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
         fresh = opened(book.issue, book.next_seq(), ask, now, self._sla)
-        if before := gone_round(records, ask, fresh.max_rounds):
+        if before := rounds_before(records, ask, fresh.max_rounds):
             words = escalation_words(fresh, "rounds exhausted", before)
             fresh = escalated(fresh, "rounds exhausted", words, now)
         return Opened(book.put(fresh), "new")
@@ -146,7 +146,7 @@ class Router:
 
         def decide(book: Book) -> Opened:
             record = book.get(clarification_id)
-            if is_known(record, ask):
+            if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
             check_goes_on(record, ask)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")

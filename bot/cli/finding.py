@@ -190,7 +190,7 @@ def _live(ledger: FileLedger) -> tuple[set[int], list[str]]:
 def _archived(ledger: FileLedger) -> tuple[dict[int, list[Path]], list[str]]:
     found: dict[int, list[Path]] = {}
     try:
-        for issue, path in ledger.archive.shelf.ledgers():
+        for issue, path in ledger.archive.listing.ledgers():
             found.setdefault(issue, []).append(path)
     except FileNotFoundError:
         return {}, []

@@ -17,7 +17,7 @@ from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_e
 from core.clarification import Answer, Ask, Clarification, Decider, answered, new_entry, reply_settled
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from core.matching import adopted, is_known, is_same_matter
+from core.matching import adopted, is_duplicate, is_follow_up
 from core.monitor import repetitions
 from core.records import dump, parse
 from tests.unit.core.records import ADE, NOW, ask, record
@@ -290,17 +290,17 @@ def test_confirmation_asked_again_is_a_new_one(topic: str | None) -> None:
         update={"topic": "money", "aaep": done.asked.model_copy(update={"reply": "delivered"})}
     )
     again = consent(reply_token="rpl_2", topic=topic)
-    assert not is_same_matter(sent, again)
-    assert not is_same_matter(sent, ask(reply_token="rpl_2", question=WANTED.words, topic="money"))
+    assert not is_follow_up(sent, again)
+    assert not is_follow_up(sent, ask(reply_token="rpl_2", question=WANTED.words, topic="money"))
     plain = answered(record(topic="money"), Answer("yes", "yes"), ADE, NOW)
     heard = plain.model_copy(update={"aaep": plain.asked.model_copy(update={"reply": "delivered"})})
-    assert is_same_matter(heard, ask(reply_token="rpl_2", topic="money"))
-    assert not is_same_matter(heard, consent(reply_token="rpl_2", topic="money"))
+    assert is_follow_up(heard, ask(reply_token="rpl_2", topic="money"))
+    assert not is_follow_up(heard, consent(reply_token="rpl_2", topic="money"))
 
 
 def test_confirmation_that_comes_twice_is_one() -> None:
-    assert is_known(open_record(), consent())
-    assert not is_known(open_record(), consent(Confirmation("Transfer $600.", "Funds move at once.")))
+    assert is_duplicate(open_record(), consent())
+    assert not is_duplicate(open_record(), consent(Confirmation("Transfer $600.", "Funds move at once.")))
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ async def test_only_regular_files_with_a_number_that_can_be_given_out_are_ledger
     odd |= {"issue-88.json", "issue-89.json", "issue-90.json", "issue-91.json"}
     assert sorted(ledger.issues()) == [7, 100_000]
     assert sorted(ledger.issues()) == [7, 100_000]
-    assert {each.path.name for each in ledger.shelf.ignored()} == odd
+    assert {each.path.name for each in ledger.listing.ignored()} == odd
     told = [line.getMessage() for line in caplog.records]
     assert len(told) == len(odd), "each once"
     assert [ledger.issue_of(name) for name in ("issue-7.json", "issue-12.json", "issue-88.json", "x")] == [

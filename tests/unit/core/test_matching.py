@@ -16,7 +16,7 @@ from core.clarification import (
     resolved,
     went_on,
 )
-from core.matching import SessionNews, adopted, after_event, followed_up, is_known, is_same_matter, reopened
+from core.matching import SessionNews, adopted, after_event, followed_up, is_duplicate, is_follow_up, reopened
 from tests.unit.core.records import ADE, LATER, MINUTE, NOW, SLA, YES, ask, news, record
 
 DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)
@@ -39,7 +39,7 @@ DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivere
     ],
 )
 def test_same_matter(first: Clarification, again: dict[str, str], same: bool) -> None:
-    assert is_same_matter(first, ask(reply_token="rpl_2", **again)) is same
+    assert is_follow_up(first, ask(reply_token="rpl_2", **again)) is same
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,13 @@ def test_same_matter(first: Clarification, again: dict[str, str], same: bool) ->
     ],
 )
 def test_known_question(again: dict[str, str], known: bool) -> None:
-    assert is_known(record(), ask(**again)) is known
+    assert is_duplicate(record(), ask(**again)) is known
     later_round = followed_up(DELIVERED, ask(reply_token="rpl_2", question="And now?"), LATER, SLA)
-    assert is_known(later_round, ask(**again)) is known
-    assert is_known(later_round, ask(reply_token="rpl_2", question="And now?"))
+    assert is_duplicate(later_round, ask(**again)) is known
+    assert is_duplicate(later_round, ask(reply_token="rpl_2", question="And now?"))
     # The first words under the second token, or the other way round, were never shown: no duplicate (P1).
-    assert not is_known(later_round, ask(reply_token="rpl_2"))
-    assert not is_known(later_round, ask(question="And now?"))
+    assert not is_duplicate(later_round, ask(reply_token="rpl_2"))
+    assert not is_duplicate(later_round, ask(question="And now?"))
 
 
 def foreign_answer(

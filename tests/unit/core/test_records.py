@@ -17,7 +17,7 @@ from core.clarification import (
     reply_settled,
 )
 from core.index import summarize
-from core.matching import followed_up, is_known
+from core.matching import followed_up, is_duplicate
 from core.records import (
     FORGOTTEN,
     Raw,
@@ -122,7 +122,7 @@ def test_forgotten_answer_is_not_sent_again_nor_taken_for_another_implementation
 def test_forgotten_is_not_known_by_its_words_any_more() -> None:
     after = parse(forgotten(dump(course()["resolved"])))
     assert after is not None
-    assert not is_known(after, ask(**SECRETS))
+    assert not is_duplicate(after, ask(**SECRETS))
 
 
 def test_forgotten_what_is_over_stays_over() -> None:

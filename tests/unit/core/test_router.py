@@ -30,7 +30,7 @@ from core.clarification import (
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.monitor import Call, next_call
-from core.records import Raw, dump
+from core.records import dump
 from core.router import Router
 from tests.clocks import ManualClock
 from tests.unit.core.holding import rival_holds
@@ -807,16 +807,13 @@ async def test_nothing_is_done_to_nothing(hub: Hub, act: str, name: str, error: 
 
 
 async def test_locked_ledger_is_said_and_nothing_is_done_later(tmp_path: Path) -> None:
-    class Busy:
-        async def read(self, issue: int) -> list[Raw]:
-            raise AssertionError
-
+    class Busy(FileLedger):
         async def transact(
             self, issue: int, decide: object, timeout: float = LOCK_TIMEOUT, written: object = None
         ) -> Any:
             raise LockTimeout(issue, timeout, "another")
 
-    router = Router(Busy(), ManualClock(NOW), SLA, lambda _: None)
+    router = Router(Busy(tmp_path), ManualClock(NOW), SLA, lambda _: None)
     for act in ACTS.values():
         with pytest.raises(LockTimeout):
             await act(router, ID)
