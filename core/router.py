@@ -18,7 +18,6 @@ from core.clarification import (
     Holder,
     MaxRoundsExceeded,
     NotAnswered,
-    NotOpen,
     ReplyState,
     Superseded,
     Why,
@@ -142,16 +141,14 @@ class Router:
             MaxRoundsExceeded: its rounds were used up before, and people have it.
             BadInput: another agent asked it, or a producer, whose own events go on with it.
         """
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> Opened:
-            record = book.get(clarification_id)
+        def decide(book: Book, record: Clarification) -> Opened:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
             check_goes_on(record, ask)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
-        return await self._transact(issue, decide)
+        return await self._decide(clarification_id, decide)
 
     async def answer(
         self,
@@ -174,23 +171,17 @@ class Router:
             NotFound, AnswerRejected, ConsentRefused, TooLong: as they say.
             AlreadyAnswered, Closed, Superseded: with the record as it is.
         """
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> Clarification | NotOpen:
-            record = book.get(clarification_id)
-            if has_expired(record, at):
-                return self._expired(book, record)
+        def change(record: Clarification) -> Clarification:
             if round is not None and round < record.round and record.is_open:
-                return Superseded(record)
-            answer = read(record) if record.is_open else Answer("", "")
+                raise Superseded(record)
+            check_open(record)
+            answer = read(record)
             check_consent(record, answer, decider)
             check_length(record, answer.label)
-            return book.put(book.sealed(answered(record, answer, decider, at)))
+            return answered(record, answer, decider, at)
 
-        outcome = await self._transact(issue, decide)
-        if isinstance(outcome, NotOpen):
-            raise outcome
-        return outcome
+        return await self._steer(clarification_id, change, at)
 
     async def attend(self, clarification_id: str) -> Call | None:
         """Do what time has made due, as it is under the lock; returns what was done, None: nothing was due.
@@ -198,10 +189,9 @@ class Router:
         Raises:
             NotFound: no such record.
         """
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> Call | None:
-            record, now = book.get(clarification_id), self._clock.now()
+        def decide(book: Book, record: Clarification) -> Call | None:
+            now = self._clock.now()
             call = due_call(record, self._sla, now)
             if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
                 return None
@@ -209,7 +199,7 @@ class Router:
                 book.put(done(record, call, now, self._sla))
             return call
 
-        return await self._transact(issue, decide)
+        return await self._decide(clarification_id, decide)
 
     async def escalate(
         self,
@@ -297,52 +287,45 @@ class Router:
 
     async def hold_back(self, clarification_id: str, reason: str) -> None:
         """Have people see a question that its target may not be asked, while it is open."""
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> None:
-            record = book.get(clarification_id)
+        def decide(book: Book, record: Clarification) -> None:
             if record.is_open and record.asked.held_back is None:
                 book.put(held_back(record, reason))
 
-        await self._transact(issue, decide)
+        await self._decide(clarification_id, decide)
 
     async def expire(self, clarification_id: str) -> None:
         """Abandon a clarification whose time has run out; anything else is left as it is."""
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> None:
-            record, now = book.get(clarification_id), self._clock.now()
+        def decide(book: Book, record: Clarification) -> None:
+            now = self._clock.now()
             if has_expired(record, now) and not self._may_be_answered(record.id):
                 book.put(abandoned(record, "expired", now))
 
-        await self._transact(issue, decide)
+        await self._decide(clarification_id, decide)
 
     async def adopt(self, clarification_id: str) -> None:
         """Take over an answer that another implementation wrote into the ledger, if the producer can use it and it is
         no consent; and take a person's name off an answer that did not come through us.
         """
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> None:
-            record = book.get(clarification_id)
+        def decide(book: Book, record: Clarification) -> None:
             vouched = book.vouches(record)
             if (claim := claim_of(record, vouched=vouched)) is not None:
                 book.put(settled_claim(claim, self._clock.now(), self._sla))
             elif is_misnamed(record, vouched=vouched):
                 book.put(renamed(record))
 
-        await self._transact(issue, decide)
+        await self._decide(clarification_id, decide)
 
     async def trust(self, clarification_id: str) -> None:
         """Take the answer that a record holds for our own, where it is not marked: earlier releases marked none."""
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> None:
-            record = book.get(clarification_id)
+        def decide(book: Book, record: Clarification) -> None:
             if record.asked.response is not None and record.asked.seal is None:
                 book.put(book.sealed(record))
 
-        await self._transact(issue, decide)
+        await self._decide(clarification_id, decide)
 
     async def session_went_on(self, issue: int, news: SessionNews) -> None:
         """Draw the consequences of a session's event for its clarifications (design: Status)."""
@@ -367,10 +350,8 @@ class Router:
         A reply that was confirmed stays so; a token of an earlier round changes nothing, nor one that a producer used
         again for its next question.
         """
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> None:
-            record = book.get(clarification_id)
+        def decide(book: Book, record: Clarification) -> None:
             asked = record.asked
             if (
                 asked.reply is not None
@@ -379,46 +360,44 @@ class Router:
             ):
                 book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
 
-        await self._transact(issue, decide)
+        await self._decide(clarification_id, decide)
 
     async def note_reply(self, clarification_id: str, token: str, note: str) -> None:
         """Write down why a reply that is still being sent has not arrived."""
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> None:
-            record = book.get(clarification_id)
+        def decide(book: Book, record: Clarification) -> None:
             asked = record.asked
             if asked.reply == "sending" and asked.reply_token == token and asked.reply_note != note:
                 book.put(reply_settled(record, "sending", note))
 
-        await self._transact(issue, decide)
+        await self._decide(clarification_id, decide)
 
     async def _steer(
         self, clarification_id: str, change: _Change, at: datetime | None = None
     ) -> Clarification:
         """Change one record under the lock, unless its time had run out at `at` (None: now)."""
-        issue, _ = parse_id(clarification_id)
 
-        def decide(book: Book) -> Clarification | NotOpen:
-            record, now = book.get(clarification_id), self._clock.now()
+        def decide(book: Book, record: Clarification) -> Clarification | Closed:
+            now = self._clock.now()
             if has_expired(record, at or now):
-                return self._expired(book, record)
+                # Written down, unless an answer given in time may still come to light.
+                is_open = self._may_be_answered(record.id)
+                return Closed(record if is_open else book.put(abandoned(record, "expired", now)))
             after = change(record)
             if after is record:
                 return record
-            is_answered = record.asked.response is None and after.asked.response is not None
-            return book.put(book.sealed(after) if is_answered else after)
+            has_new_answer = after.asked.answered_by is not record.asked.answered_by
+            return book.put(book.sealed(after) if has_new_answer else after)
 
-        outcome = await self._transact(issue, decide)
-        if isinstance(outcome, NotOpen):
+        outcome = await self._decide(clarification_id, decide)
+        if isinstance(outcome, Closed):
             raise outcome
         return outcome
 
-    def _expired(self, book: Book, record: Clarification) -> Closed:
-        """What is told of one whose time has run out; it is written down if nobody can have answered it in time."""
-        if self._may_be_answered(record.id):
-            return Closed(record)
-        return Closed(book.put(abandoned(record, "expired", self._clock.now())))
+    async def _decide(self, clarification_id: str, decide: Callable[[Book, Clarification], _T]) -> _T:
+        """Run `decide` on one record, as it is under the lock."""
+        issue, _ = parse_id(clarification_id)
+        return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
 
     async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
         written: list[Clarification] = []
