@@ -153,7 +153,7 @@ class Party:
     ) -> None:
         """`box` makes the inbox; `cursor` is what the planner's stream is resumed after."""
         self.box: Box
-        self.hub: Producers
+        self.producers: Producers
         self.clock = ManualClock()
         self.telemetry = Telemetry(self.clock)
         self.troubles: list[Trouble] = []
@@ -170,7 +170,7 @@ class Party:
         if self._cursor is not None:
             await self._store.execute("insert into cursors values ('planner', ?)", self._cursor)
         tokens = {each.name: SecretStr(token) for each, token in self._configured if token}
-        self.hub = Producers(
+        self.producers = Producers(
             [each for each, _ in self._configured],
             token_of=lambda each: tokens.get(each.name),
             inbox=self.box,
@@ -180,11 +180,11 @@ class Party:
             tell_trouble=self.tell,
             telemetry=self.telemetry,
         )
-        await self.hub.start()
+        await self.producers.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.hub.stop(self._open_on)
+        await self.producers.stop(self._open_on)
         await self._store.close()
         self._folder.cleanup()
 
@@ -192,7 +192,7 @@ class Party:
         self.troubles.append(trouble)
 
     def state(self, name: str = "planner") -> dict[str, Any]:
-        return self.hub.status()[name]
+        return self.producers.status()[name]
 
     async def until_connected(self, name: str = "planner") -> None:
         await until(lambda: self.state(name)["connected"], lambda: self.clock.advance(0.2))

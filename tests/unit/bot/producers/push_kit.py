@@ -43,7 +43,7 @@ class Life:
         self.inbox = KeptInbox(store)
         self.troubles: list[Trouble] = []
         self.pages = True  # False: they cannot be stored either
-        self.hub = Producers(
+        self.producers = Producers(
             [ProducerSettings(name=name) for name in names],
             token_of=lambda _: None,
             inbox=self.inbox,
@@ -55,12 +55,12 @@ class Life:
         )
 
     def push(self, name: str = "planner") -> Push:
-        push = self.hub.pushing(name)
+        push = self.producers.pushing(name)
         assert push is not None
         return push
 
     def status(self, name: str = "planner") -> dict[str, Any]:
-        return self.hub.status()[name]
+        return self.producers.status()[name]
 
     async def tell(self, trouble: Trouble) -> None:
         if not self.pages:

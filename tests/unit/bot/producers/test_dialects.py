@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.http import Answer, clean, retry_after
+from bot.http import Answer
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -163,18 +163,3 @@ def test_stream_answer_names_what_is_wrong(status: int, headers: dict[str, str],
     result = stream_answer(httpx.Response(status, headers=headers), NOW)
     assert (reason is None) == (result is None)
     assert result is None or (reason or "") in result.reason
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("3", 3.0), ("0.25", 0.25), ("-3", 0.0), ("nan", None), ("soon", None), ("", None),
-        ("Sun, 24 May 2026 14:22:21 GMT", 10.0), ("Sun, 24 May 2020 14:22:21 GMT", 0.0), ("1e9", 86400.0),
-    ],
-)  # fmt: skip
-def test_retry_after_reads_seconds_and_dates(value: str, seconds: float | None) -> None:
-    assert retry_after(httpx.Headers({"Retry-After": value}), NOW) == seconds
-
-
-def test_clean_leaves_one_short_line() -> None:
-    assert clean("a\x1b[31m\n\tb\u202e" + "x" * 300, 10) == "a [31m b x…"[:9] + "…"

@@ -17,6 +17,7 @@ from bot.producers.inbox import (
     FIRST_RESERVED_ISSUE,
     Arrival,
     Arrived,
+    Gaps,
     Inbox,
     Receiver,
     Trouble,
@@ -471,3 +472,27 @@ async def test_inbox_tells_of_what_came_and_of_news(store: Store) -> None:
     await put(inbox)
     assert told == [1, 1]
     assert not inbox.news.is_set()
+
+
+@pytest.mark.parametrize(
+    ("seen", "missing"),
+    [
+        ([(0, 0), (1, 0), (2, 0)], 0),
+        ([(0, 0), (4, 0)], 3),
+        ([(0, 0), (4, 3)], 0),  # skimmed ones carry numbers too
+        ([(0, 0), (4, 1)], 2),
+        ([(5, 0)], 0),  # who knows what was before
+        ([(5, 0), (0, 0), (1, 0), (6, 0)], 0),  # a replay
+    ],
+)
+def test_gaps_counts_what_is_certainly_missing(seen: list[tuple[int, int]], missing: int) -> None:
+    gaps = Gaps()
+    assert sum(gaps.missing("sess_1", number, skimmed) for number, skimmed in seen) == missing
+
+
+def test_gaps_keeps_sessions_apart_and_their_number_bounded() -> None:
+    gaps = Gaps()
+    for i in range(10_005):
+        assert gaps.missing(f"sess_{i}", 0, 0) == 0
+    assert len(gaps._last) == 10_000
+    assert gaps.missing("sess_10004", 3, 0) == 2

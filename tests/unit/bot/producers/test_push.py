@@ -178,18 +178,18 @@ async def test_push_learns_nothing_of_a_clock_from_what_was_kept_back(
 
 async def test_reply_without_a_reader_waits_and_is_certain(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
-    outcome = await bot.hub.send("planner", answer(clock))
+    outcome = await bot.producers.send("planner", answer(clock))
     assert isinstance(outcome, TryAgain)
     assert not outcome.may_have_arrived
     assert await tokens(bot) == [TOKEN]
-    assert await bot.hub.send("planner", answer(clock)) == Accepted(proof=False)
+    assert await bot.producers.send("planner", answer(clock)) == Accepted(proof=False)
 
 
 async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
     first, second = await bot.push().open(None), await bot.push().open(None)
     other = await bot.push("builder").open(None)
-    sending = asyncio.ensure_future(bot.hub.send("planner", answer(clock)))
+    sending = asyncio.ensure_future(bot.producers.send("planner", answer(clock)))
     await first.more.wait()
     await second.more.wait()
     [message] = await read(first)
@@ -211,7 +211,7 @@ async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock:
 
 async def test_reply_to_a_confirmation_is_a_decision(bot: Life, clock: ManualClock) -> None:
     decision = replace(answer(clock, response="reject"), confirms=True, rationale="not on a Friday")
-    await bot.hub.send("planner", decision)
+    await bot.producers.send("planner", decision)
     reader = await bot.push().open(None)
     [message] = await read(reader)
     assert (message["type"], message["decision"]) == ("confirmation.reply", "reject")
@@ -220,28 +220,28 @@ async def test_reply_to_a_confirmation_is_a_decision(bot: Life, clock: ManualClo
 
 async def test_reply_is_the_same_on_every_try(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     first = await bot.push().open(None)
     before = await first.next()
     await bot.post(
         {"type": "subscription.request", "aaep_version": "1.0.0", "subscriber_id": "a", "capabilities": {}}
     )
     first.close()
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     second = await bot.push().open(None)
     assert await second.next() == before
 
 
 async def test_token_used_for_another_question_has_its_own_reply(bot: Life, clock: ManualClock) -> None:
-    await bot.hub.send("planner", answer(clock))
-    await bot.hub.send("planner", answer(clock, response="no"))
+    await bot.producers.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock, response="no"))
     reader = await bot.push().open(None)
     assert [message["response"] for message in await read(reader)] == [True, "no"]
 
 
 async def test_reply_that_was_begun_may_have_arrived(bot: Life, clock: ManualClock) -> None:
     reader = await bot.push().open(None)
-    sending = asyncio.ensure_future(bot.hub.send("planner", answer(clock)))
+    sending = asyncio.ensure_future(bot.producers.send("planner", answer(clock)))
     await reader.more.wait()
     await reader.next()
     reader.close()  # its connection broke before it was told
@@ -253,7 +253,7 @@ async def test_reply_that_was_begun_may_have_arrived(bot: Life, clock: ManualClo
 
 async def test_reply_that_a_reader_left_behind_is_certain(bot: Life, clock: ManualClock) -> None:
     reader = await bot.push().open(None)
-    sending = asyncio.ensure_future(bot.hub.send("planner", answer(clock)))
+    sending = asyncio.ensure_future(bot.producers.send("planner", answer(clock)))
     await reader.more.wait()
     reader.close()
     assert await sending == TryAgain("it does not read its replies", may_have_arrived=False)
@@ -261,21 +261,21 @@ async def test_reply_that_a_reader_left_behind_is_certain(bot: Life, clock: Manu
 
 async def test_reply_does_not_wait_for_ever_for_a_reader_that_is_stuck(bot: Life, clock: ManualClock) -> None:
     reader, reply = await bot.push().open(None), answer(clock)
-    sending = asyncio.ensure_future(bot.hub.send("planner", reply))
+    sending = asyncio.ensure_future(bot.producers.send("planner", reply))
     await reader.more.wait()
     await clock.advance(5)
     assert isinstance(await sending, TryAgain)
     assert await read(reader)
-    assert await bot.hub.send("planner", reply) == Accepted(proof=False)
+    assert await bot.producers.send("planner", reply) == Accepted(proof=False)
 
 
 async def test_reply_that_no_json_can_carry_is_refused(bot: Life, clock: ManualClock) -> None:
-    assert isinstance(await bot.hub.send("planner", answer(clock, response=float("nan"))), Refused)
+    assert isinstance(await bot.producers.send("planner", answer(clock, response=float("nan"))), Refused)
 
 
 async def test_reader_resumes_after_the_last_it_had(bot: Life, clock: ManualClock) -> None:
     for n in (1, 2, 3):
-        await bot.hub.send("planner", answer(clock, f"rpl_{n}"))
+        await bot.producers.send("planner", answer(clock, f"rpl_{n}"))
     reader = await bot.push().open(None)
     ids = [sse_id for sse_id, _ in frames(await reader.next())]
     await reader.wrote()
@@ -289,7 +289,7 @@ async def test_reader_resumes_after_the_last_it_had(bot: Life, clock: ManualCloc
     "last", ["", "7", "x.1", "000000000000.1", "{epoch}.", "{epoch}.-1", "{epoch}.٣", "{epoch}." + "9" * 30]
 )
 async def test_reader_with_an_id_of_nowhere_gets_all(bot: Life, clock: ManualClock, last: str) -> None:
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     row = await bot.store.read_one("select epoch from pushing")
     assert row is not None
     assert await tokens(bot, last.format(epoch=row["epoch"])) == [TOKEN]
@@ -297,14 +297,14 @@ async def test_reader_with_an_id_of_nowhere_gets_all(bot: Life, clock: ManualClo
 
 async def test_reader_after_our_restart_gets_what_it_had_not(tmp_path: Path, clock: ManualClock) -> None:
     async with life(tmp_path, clock) as bot:
-        await bot.hub.send("planner", answer(clock, "rpl_1"))
+        await bot.producers.send("planner", answer(clock, "rpl_1"))
         reader = await bot.push().open(None)
         [(last, before)] = frames(await reader.next())
         await reader.wrote()
         reader.close()
-        await bot.hub.send("planner", answer(clock, "rpl_2"))
+        await bot.producers.send("planner", answer(clock, "rpl_2"))
     async with life(tmp_path, clock, seed=8) as bot:
-        assert await bot.hub.send("planner", answer(clock, "rpl_1")) == Accepted(proof=False)
+        assert await bot.producers.send("planner", answer(clock, "rpl_1")) == Accepted(proof=False)
         assert await tokens(bot) == ["rpl_1", "rpl_2"]
         reader = await bot.push().open(last)
         [(_, after)] = frames(await reader.next())
@@ -316,18 +316,18 @@ async def test_reader_of_a_new_storage_is_not_fooled_by_its_old_id(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async with life(tmp_path, clock) as bot:
-        await bot.hub.send("planner", answer(clock))
+        await bot.producers.send("planner", answer(clock))
         reader = await bot.push().open(None)
         [(last, _)] = frames(await reader.next())
     (tmp_path / "clarify.db").rename(tmp_path / "lost.db")
     async with life(tmp_path, clock, seed=8) as bot:
-        await bot.hub.send("planner", answer(clock, "rpl_new"))
+        await bot.producers.send("planner", answer(clock, "rpl_new"))
         assert await tokens(bot, last) == ["rpl_new"]
 
 
 async def test_reader_gets_no_reply_whose_question_has_run_out(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     await clock.advance(599)
     assert await tokens(bot) == [TOKEN]
     await clock.advance(2)
@@ -336,7 +336,7 @@ async def test_reader_gets_no_reply_whose_question_has_run_out(bot: Life, clock:
 
 async def test_reader_gets_no_reply_that_its_session_went_on_with(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     assert await tokens(bot) == [TOKEN]
     await clock.advance(1)
     await bot.post(state(clock, session_id="sess_other"))
@@ -348,7 +348,7 @@ async def test_reader_gets_no_reply_that_its_session_went_on_with(bot: Life, clo
 async def test_question_posted_again_does_not_confirm_its_reply(bot: Life, clock: ManualClock) -> None:
     question = asked(clock)
     await bot.post(question)
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     assert await tokens(bot) == [TOKEN]
     await clock.advance(5)
     for again in ({}, {"timestamp": clock.now().isoformat()}, {"event_id": "evt_another"}):
@@ -360,7 +360,7 @@ async def test_event_of_before_confirms_nothing(bot: Life, clock: ManualClock) -
     before = state(clock)
     await bot.post(asked(clock))
     await clock.advance(1)
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     assert await tokens(bot) == [TOKEN]
     await clock.advance(1)
     await bot.post(before)  # it was on its way
@@ -369,7 +369,7 @@ async def test_event_of_before_confirms_nothing(bot: Life, clock: ManualClock) -
 
 async def test_event_confirms_nothing_that_was_not_read(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     await clock.advance(1)
     await bot.post(state(clock))
     assert await tokens(bot) == [TOKEN]
@@ -377,16 +377,16 @@ async def test_event_confirms_nothing_that_was_not_read(bot: Life, clock: Manual
 
 async def test_old_replies_are_forgotten_in_the_end(bot: Life, clock: ManualClock) -> None:
     await bot.post(asked(clock))
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     await clock.advance(timedelta(days=2).total_seconds())
-    await bot.hub.send("planner", answer(clock, "rpl_later"))
+    await bot.producers.send("planner", answer(clock, "rpl_later"))
     rows = await bot.store.read("select token from pushed_replies")
     assert [row["token"] for row in rows] == ["rpl_later"]
 
 
 async def test_status_tells_readers_and_who_was_heard_of(bot: Life, clock: ManualClock) -> None:
     assert (bot.status()["connected"], bot.status()["dialect"]) == (False, "push")
-    connected = asyncio.ensure_future(bot.hub.connected("planner"))
+    connected = asyncio.ensure_future(bot.producers.connected("planner"))
     await asyncio.sleep(0)
     reader = await bot.push().open(None)
     await connected
@@ -430,7 +430,7 @@ async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, c
         "supports_confirmation_reply": False,
         "supported_conformance_levels": [1, 2],
     }
-    await bot.hub.send("planner", answer(clock))
+    await bot.producers.send("planner", answer(clock))
     reader = await bot.push().open(None)
     [message] = await read(reader)
     assert message["subscription_id"] == told["subscription_id"]
@@ -448,6 +448,8 @@ async def test_subscription_of_another_version_is_rejected(bot: Life) -> None:
 
 
 @pytest.mark.parametrize("name", ["planner", "builder"])
-async def test_hub_knows_those_that_push_only_with_somewhere_to_keep_replies(bot: Life, name: str) -> None:
-    assert bot.hub.pushing(name) is not None
-    assert bot.hub.pushing("nobody") is None
+async def test_producers_knows_those_that_push_only_with_somewhere_to_keep_replies(
+    bot: Life, name: str
+) -> None:
+    assert bot.producers.pushing(name) is not None
+    assert bot.producers.pushing("nobody") is None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from bot.producers.client import Accepted
-from bot.producers.subscriber import SILENCE
+from bot.producers.inbox import Arrival
+from bot.producers.sse import Frame
+from bot.producers.subscriber import SILENCE, Backlog, reconnect_delay
 from tests.unit.bot.producers.parties import (
+    NOW,
     Party,
     RawServer,
     Serve,
@@ -21,6 +25,7 @@ from tests.unit.bot.producers.parties import (
     planner,
     question,
     reply,
+    seeded,
     stream,
     until,
 )
@@ -84,7 +89,7 @@ async def test_subscriber_retries_a_refused_token_slowly(status: str) -> None:
 
     with capture_logs() as logs:
         async with RawServer(serve) as server, Party(planner(server.url, "auto", "secret")) as party:
-            await party.hub.first_contact(5)
+            await party.producers.first_contact(5)
             await until(lambda: party.clock.slept)
             assert party.clock.slept[-1] >= 60
             assert party.state()["last_error"] == f"refuses our token (HTTP {status[:3]})"
@@ -279,7 +284,7 @@ async def test_subscriber_waits_with_resuming_until_the_storage_is_back() -> Non
         Party(planner(server.url, "standard")) as party,
     ):
         party.box.unavailable = 2
-        await party.hub.first_contact(5)
+        await party.producers.first_contact(5)
         assert "where to resume cannot be read" in party.state()["last_error"]
         await party.until_got(FIRST)
 
@@ -317,7 +322,7 @@ async def test_subscriber_is_caught_up_once_the_replay_is_stored() -> None:
     replay = b"".join(frame(event(n=n)) for n in range(500))
     async with RawServer(events_then(replay)) as server, Party(planner(server.url)) as party:
         await until(lambda: party.state()["connected"] or party.clock.slept)
-        await party.hub.first_contact(5)
+        await party.producers.first_contact(5)
         assert len(party.box.got) == 500
 
 
@@ -326,8 +331,8 @@ async def test_subscriber_takes_replies_while_its_stream_is_not_found() -> None:
         await answer(writer, "200 OK" if request.startswith("POST") else "404 Not Found")
 
     async with RawServer(serve) as server, Party(planner(server.url)) as party:
-        await party.hub.first_contact(5)
-        assert await party.hub.send("planner", reply()) == Accepted(proof=False)
+        await party.producers.first_contact(5)
+        assert await party.producers.send("planner", reply()) == Accepted(proof=False)
 
 
 async def test_subscriber_counts_gaps_by_what_was_skimmed_before_each_event() -> None:
@@ -348,9 +353,72 @@ async def test_subscriber_in_trouble_does_not_touch_another() -> None:
         RawServer(events_then(frame(question()))) as good,
         Party(planner(bad.url, name="bad"), planner(good.url)) as party,
     ):
-        await party.hub.first_contact(5)
+        await party.producers.first_contact(5)
         await party.until_got(FIRST)
         assert not party.state("bad")["connected"]
         assert (
             party.state("bad")["last_error"] == "the connection ended in mid-answer, or what came is not HTTP"
         )
+
+
+def arrival(size: int = 10) -> Arrival:
+    return Arrival(Frame("x", None, size, 0), NOW, 0.0, live=False)
+
+
+@pytest.mark.parametrize(("items", "bytes_", "size"), [(3, 10_000, 1), (100, 30, 10)])
+async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int, size: int) -> None:
+    backlog = Backlog(items, bytes_)
+    for _ in range(2):
+        backlog.add(arrival(size))
+    await backlog.room()
+    backlog.add(arrival(size))
+    waiting = asyncio.ensure_future(backlog.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    backlog.done()
+    await waiting
+
+
+async def test_backlog_gives_the_oldest_until_it_is_done() -> None:
+    backlog = Backlog()
+    await backlog.drained()
+    first = asyncio.ensure_future(backlog.first())
+    one, two = arrival(1), arrival(2)
+    backlog.add(one)
+    backlog.add(two)
+    assert await first == [one]
+    assert await backlog.first(9) == [one, two]
+    backlog.done()
+    assert await backlog.first() == [two]
+    drained = asyncio.ensure_future(backlog.drained())
+    await asyncio.sleep(0)
+    assert not drained.done()
+    backlog.done()
+    await drained
+    assert len(backlog) == 0
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
+def test_reconnect_delay_grows_with_full_jitter_and_a_cap(attempt: int) -> None:
+    waits = [reconnect_delay(attempt, seeded(seed)) for seed in range(200)]
+    top = min(60.0, 0.5 * 2 ** min(attempt, 20))
+    assert 0 <= min(waits) < top * 0.1
+    assert top * 0.9 < max(waits) <= top
+
+
+@pytest.mark.parametrize(
+    ("given_", "low", "high"),
+    [
+        ({}, 0, 0.5),
+        ({"unauthorized": True}, 60, 60.5),
+        ({"retry_after": 7.5}, 7.5, 7.5),
+        ({"sse_retry": 3.0}, 3, 3),
+        ({"retry_after": 1e9}, 86400, 86400),
+        ({"retry_after": 0.0}, 0, 0.5),
+    ],
+)
+def test_reconnect_delay_keeps_what_the_producer_asked_for(
+    given_: dict[str, Any], low: float, high: float
+) -> None:
+    delay = reconnect_delay(0, seeded(1), **given_)
+    assert low <= delay <= high

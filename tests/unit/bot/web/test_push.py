@@ -91,7 +91,7 @@ async def open_door(
     known = tokens or {"planner": SecretStr("planner-token"), "builder": SecretStr("builder-token")}
     async with life(folder, clock, list(known), seed) as bot:
         callers = Callers(known)
-        routes = push_routes(callers=callers, producers=bot.hub, clock=clock)
+        routes = push_routes(callers=callers, producers=bot.producers, clock=clock)
         async with (
             serving(build_app([routes], callers)) as server,
             httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, trust_env=False) as client,
@@ -277,33 +277,33 @@ async def test_reply_is_streamed_to_its_producer_only(door: Door, clock: ManualC
     async with door.reading() as mine, door.reading(headers=BUILDER) as other:
         assert mine.headers["content-type"].startswith("text/event-stream")
         assert mine.headers["cache-control"] == "no-store"
-        assert await door.bot.hub.send("planner", answer(clock)) == Accepted(proof=False)
-        assert await door.bot.hub.send("builder", answer(clock, "rpl_builder")) == Accepted(proof=False)
+        assert await door.bot.producers.send("planner", answer(clock)) == Accepted(proof=False)
+        assert await door.bot.producers.send("builder", answer(clock, "rpl_builder")) == Accepted(proof=False)
         assert await mine.token() == TOKEN
         assert await other.token() == "rpl_builder"
 
 
 async def test_reply_is_streamed_to_all_readers_on_either_path(door: Door, clock: ManualClock) -> None:
     async with door.reading() as first, door.reading(path="/events") as second:
-        await door.bot.hub.send("planner", answer(clock))
+        await door.bot.producers.send("planner", answer(clock))
         assert await first.next() == await second.next()
 
 
 async def test_stream_resumes_over_our_restart(tmp_path: Path, clock: ManualClock) -> None:
     async with open_door(tmp_path, clock) as door:
         async with door.reading() as replies:
-            await door.bot.hub.send("planner", answer(clock, "rpl_1"))
+            await door.bot.producers.send("planner", answer(clock, "rpl_1"))
             last, _ = await replies.next()
         await until(lambda: not door.bot.push().since)
-        assert isinstance(await door.bot.hub.send("planner", answer(clock, "rpl_2")), TryAgain)
+        assert isinstance(await door.bot.producers.send("planner", answer(clock, "rpl_2")), TryAgain)
     async with open_door(tmp_path, clock, seed=8) as door, door.reading(last) as replies:
         assert await replies.token() == "rpl_2"
-        assert await door.bot.hub.send("planner", answer(clock, "rpl_2")) == Accepted(proof=False)
+        assert await door.bot.producers.send("planner", answer(clock, "rpl_2")) == Accepted(proof=False)
 
 
 async def test_stream_without_an_id_begins_with_all_that_matters(door: Door, clock: ManualClock) -> None:
     await door.post(asked(clock))
-    await door.bot.hub.send("planner", answer(clock))
+    await door.bot.producers.send("planner", answer(clock))
     for _ in range(2):
         async with door.reading() as replies:
             assert await replies.token() == TOKEN
@@ -316,7 +316,7 @@ async def test_stream_has_heartbeats_while_nothing_happens(door: Door, clock: Ma
         assert ": heartbeat" not in replies.comments
         await clock.advance(HEARTBEAT)
         await until(lambda: ": heartbeat" in replies.comments)
-        await door.bot.hub.send("planner", answer(clock))
+        await door.bot.producers.send("planner", answer(clock))
         assert await reading == TOKEN
 
 
@@ -333,7 +333,7 @@ async def test_stream_that_its_reader_left_is_no_reader(door: Door, clock: Manua
     async with door.reading():
         await until(lambda: door.bot.push().since)
     await until(lambda: not door.bot.push().since)
-    assert isinstance(await door.bot.hub.send("planner", answer(clock)), TryAgain)
+    assert isinstance(await door.bot.producers.send("planner", answer(clock)), TryAgain)
 
 
 async def test_stream_ends_when_the_storage_fails_and_is_found_again(door: Door, clock: ManualClock) -> None:
@@ -348,7 +348,7 @@ async def test_stream_ends_when_the_storage_fails_and_is_found_again(door: Door,
     await door.bot.store.execute("alter table away rename to pushed_replies")
     assert response.status_code in {200, 503}
     async with door.reading() as replies:
-        await door.bot.hub.send("planner", answer(clock))
+        await door.bot.producers.send("planner", answer(clock))
         assert await replies.token() == TOKEN
 
 
@@ -373,7 +373,7 @@ async def test_log_holds_neither_tokens_nor_contents(door: Door, clock: ManualCl
     await door.post(asked(clock, question="Shall we buy Acme?"))
     await door.post({"question": "Shall we buy Acme?"})
     async with door.reading() as replies:
-        await door.bot.hub.send("planner", answer(clock, response="Yes, at 12 dollars"))
+        await door.bot.producers.send("planner", answer(clock, response="Yes, at 12 dollars"))
         await replies.next()
     await until(lambda: not door.bot.push().since)
     told = repr(log)

@@ -1,4 +1,4 @@
-"""The hub with a standard-dialect producer and with the minimal one from PyPI."""
+"""The producers with a standard-dialect producer and with the minimal one from PyPI."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ async def ask(producer: DemoProducer, party: Party, n: int = 1) -> str:
     return f"rpl_{n}"
 
 
-async def test_hub_takes_a_question_and_hands_the_reply_over(demo: DemoProducer) -> None:
+async def test_producers_takes_a_question_and_hands_the_reply_over(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()
         assert party.state()["dialect"] == "standard"
         token = await ask(demo, party)
         assert party.box.got[0].cursor == party.box.got[0].event.event_id
-        assert await party.hub.send("planner", yes(token)) == Accepted(proof=True)
+        assert await party.producers.send("planner", yes(token)) == Accepted(proof=True)
         assert demo.replies[0]["response"] is True
-        outcome = await party.hub.send("planner", yes(token))
+        outcome = await party.producers.send("planner", yes(token))
         assert isinstance(outcome, Refused)
         assert "unknown_token" in outcome.reason
 
 
-async def test_hub_resumes_where_it_stored(demo: DemoProducer) -> None:
+async def test_producers_resumes_where_it_stored(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()
         await ask(demo, party, 1)
@@ -85,59 +85,59 @@ async def test_hub_resumes_where_it_stored(demo: DemoProducer) -> None:
         assert len(demo.subscriptions) == 1
 
 
-async def test_hub_comes_back_after_the_producer_was_down(demo: DemoProducer) -> None:
+async def test_producers_comes_back_after_the_producer_was_down(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         await demo.down()
         await until(lambda: not party.state()["connected"])
-        outcome = await party.hub.send("planner", yes(token))
+        outcome = await party.producers.send("planner", yes(token))
         assert isinstance(outcome, TryAgain)
         assert not outcome.may_have_arrived
         await demo.up()
         await party.until_connected()
-        assert await party.hub.send("planner", yes(token)) == Accepted(proof=True)
+        assert await party.producers.send("planner", yes(token)) == Accepted(proof=True)
         assert party.state()["connections"] == 2
 
 
-async def test_hub_subscribes_anew_when_the_producer_forgot_us(demo: DemoProducer) -> None:
+async def test_producers_subscribes_anew_when_the_producer_forgot_us(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         demo.subscriptions.clear()
-        outcome = await party.hub.send("planner", yes(token))
+        outcome = await party.producers.send("planner", yes(token))
         assert isinstance(outcome, TryAgain)
         assert not outcome.may_have_arrived
         await until(lambda: demo.subscriptions, lambda: party.clock.advance(0.5))
         await party.until_connected()
-        assert await party.hub.send("planner", yes(token)) == Accepted(proof=True)
+        assert await party.producers.send("planner", yes(token)) == Accepted(proof=True)
 
 
-async def test_hub_does_not_subscribe_anew_for_ever(demo: DemoProducer) -> None:
+async def test_producers_does_not_subscribe_anew_for_ever(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         demo.refuse_next(404, times=3)
-        assert isinstance(await party.hub.send("planner", yes(token)), TryAgain)
+        assert isinstance(await party.producers.send("planner", yes(token)), TryAgain)
         await until(lambda: len(demo.subscriptions) == 2, lambda: party.clock.advance(0.5))
         await party.until_connected()
-        assert isinstance(await party.hub.send("planner", yes(token)), Refused)
+        assert isinstance(await party.producers.send("planner", yes(token)), Refused)
         assert party.state()["connected"]
 
 
-async def test_hub_says_when_a_reply_may_have_arrived(demo: DemoProducer) -> None:
+async def test_producers_says_when_a_reply_may_have_arrived(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()
         token = await ask(demo, party)
         demo.lose_next_response()
-        outcome = await party.hub.send("planner", yes(token))
+        outcome = await party.producers.send("planner", yes(token))
         assert isinstance(outcome, TryAgain)
         assert outcome.may_have_arrived
         assert len(demo.replies) == 1
 
 
 @pytest.mark.parametrize(("open_on", "left"), [((), 0), (("planner",), 1)])
-async def test_hub_closes_only_what_nobody_waits_on(
+async def test_producers_closes_only_what_nobody_waits_on(
     demo: DemoProducer, open_on: tuple[str, ...], left: int
 ) -> None:
     async with Party(standard(demo), open_on=open_on) as party:
@@ -145,28 +145,28 @@ async def test_hub_closes_only_what_nobody_waits_on(
     assert len(demo.subscriptions) == left
 
 
-async def test_hub_without_its_token_says_so() -> None:
+async def test_producers_without_its_token_says_so() -> None:
     async with DemoProducer(token="secret") as demo, Party(planner(demo.url, "auto", "wrong")) as party:
-        await party.hub.first_contact(5)
+        await party.producers.first_contact(5)
         assert (
             "authentication_required" in party.state()["last_error"]
             or "HTTP 401" in party.state()["last_error"]
         )
 
 
-async def test_hub_stores_what_it_has_read_before_it_stops() -> None:
+async def test_producers_stores_what_it_has_read_before_it_stops() -> None:
     async def serve(_request: str, writer: Writer) -> None:
         await stream(writer, *(b'data: {"type": "x:y", "event_id": "evt_%d"}\n\n' % n for n in range(50)))
 
     async with RawServer(serve) as server, Party(planner(server.url)) as party:
         party.box.unavailable = 1
         await until(lambda: party.state()["backlog"] == 50)
-        stopping = asyncio.ensure_future(party.hub.stop(()))
+        stopping = asyncio.ensure_future(party.producers.stop(()))
         await until(lambda: len(party.box.got) == 50, lambda: party.clock.advance(1))
         await stopping
 
 
-async def test_hub_replies_over_a_kept_connection() -> None:
+async def test_producers_replies_over_a_kept_connection() -> None:
     connections: set[object] = set()
 
     async def serve(request: str, writer: Writer) -> None:
@@ -177,31 +177,31 @@ async def test_hub_replies_over_a_kept_connection() -> None:
 
     async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.until_connected()
-        assert await party.hub.send("planner", reply()) == Accepted(proof=False)
+        assert await party.producers.send("planner", reply()) == Accepted(proof=False)
         assert len(connections) == 2
 
 
-async def test_hub_says_why_a_producer_that_refuses_our_token_gets_no_reply() -> None:
+async def test_producers_says_why_a_producer_that_refuses_our_token_gets_no_reply() -> None:
     async def serve(_request: str, writer: Writer) -> None:
         await answer(writer, "401 Unauthorized", "{}")
 
     async with RawServer(serve) as server, Party(planner(server.url, "standard")) as party:
         await until(lambda: party.state()["last_error"])
-        outcome = await party.hub.send("planner", reply())
+        outcome = await party.producers.send("planner", reply())
         assert outcome == TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)
 
 
-async def test_hub_with_a_producer_that_pushes_is_not_connected() -> None:
+async def test_producers_with_a_producer_that_pushes_is_not_connected() -> None:
     async with Party(planner(None, "push", "secret", "pusher")) as party:
-        await party.hub.first_contact(1)
-        assert await party.hub.send("pusher", reply()) == TryAgain(
+        await party.producers.first_contact(1)
+        assert await party.producers.send("pusher", reply()) == TryAgain(
             "it does not read its replies", may_have_arrived=False
         )
         assert party.state("pusher")["dialect"] == "push"
-        assert isinstance(await party.hub.send("nobody", reply()), TryAgain)
+        assert isinstance(await party.producers.send("nobody", reply()), TryAgain)
 
 
-async def test_hub_goes_down_with_a_task_that_dies() -> None:
+async def test_producers_goes_down_with_a_task_that_dies() -> None:
     class Broken(Box):
         async def cursor(self, producer: str) -> str | None:
             raise ZeroDivisionError
@@ -212,18 +212,18 @@ async def test_hub_goes_down_with_a_task_that_dies() -> None:
         asyncio.timeout(60),
     ):
         with pytest.raises(TaskDiedError, match="producer planner: read"):
-            await party.hub.failed()
+            await party.producers.failed()
 
 
-async def test_hub_tells_of_the_next_connection_and_counts_replies(demo: DemoProducer) -> None:
+async def test_producers_tells_of_the_next_connection_and_counts_replies(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
-        await asyncio.wait_for(party.hub.connected("planner"), 60)
-        again = asyncio.ensure_future(party.hub.connected("planner"))
-        await party.hub.send("planner", yes(await ask(demo, party)))
+        await asyncio.wait_for(party.producers.connected("planner"), 60)
+        again = asyncio.ensure_future(party.producers.connected("planner"))
+        await party.producers.send("planner", yes(await ask(demo, party)))
         assert not again.done()
         demo.drop_connections()
         await until(again.done, lambda: party.clock.advance(0.2))
-        await party.hub.send("nobody", yes("rpl_1"))
+        await party.producers.send("nobody", yes("rpl_1"))
         assert party.telemetry.deliveries == {("reply", "accepted"): 1, ("reply", "try_again"): 1}
 
 
@@ -239,20 +239,20 @@ async def emit(agent: Agent, event: object) -> None:
         (await client.post(f"{agent.url}/emit", json=event)).raise_for_status()
 
 
-async def test_hub_with_the_minimal_producer_from_pypi(agent: Agent) -> None:
+async def test_producers_with_the_minimal_producer_from_pypi(agent: Agent) -> None:
     async with Party(planner(agent.url, "auto")) as party:
         await party.until_connected()
         assert party.state()["dialect"] == "minimal"
         await emit(agent, question())
         await party.until_got("evt_0000000000000001")
-        assert await party.hub.send("planner", reply(response="blue")) == Accepted(proof=False)
+        assert await party.producers.send("planner", reply(response="blue")) == Accepted(proof=False)
         await until(lambda: len(party.box.got) == 2)
         assert party.box.got[1].event.summary() == "Got blue"
 
         port = agent.port
         await agent.kill()
         await until(lambda: not party.state()["connected"])
-        outcome = await party.hub.send("planner", reply())
+        outcome = await party.producers.send("planner", reply())
         assert outcome == TryAgain("cannot connect (Connection refused)", may_have_arrived=False)
         again = await Agent.start(port)
         try:
@@ -263,7 +263,7 @@ async def test_hub_with_the_minimal_producer_from_pypi(agent: Agent) -> None:
             await again.kill()
 
 
-async def test_hub_estimates_a_clock_from_live_events(agent: Agent) -> None:
+async def test_producers_estimates_a_clock_from_live_events(agent: Agent) -> None:
     """In real time: live is what comes after the connection's first second."""
     clock = SystemClock()
     async with Party(planner(agent.url), clock=clock) as party:
@@ -282,7 +282,7 @@ async def test_hub_estimates_a_clock_from_live_events(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_hub_loses_no_question_through_cuts_restarts_and_a_slow_storage(seed: int) -> None:
+async def test_producers_loses_no_question_through_cuts_restarts_and_a_slow_storage(seed: int) -> None:
     rng = seeded(seed)
     async with DemoProducer() as demo, Party(planner(demo.url, "auto")) as party:
         await party.until_connected()

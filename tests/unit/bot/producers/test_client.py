@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.http import Answer, Poster, words
+from bot.http import Answer, Poster
 from bot.producers.client import (
     Accepted,
     Refused,
@@ -237,9 +237,3 @@ async def test_send_reply_with_a_number_that_json_lacks_is_refused() -> None:
             now=NOW,
         )
     assert isinstance(outcome, Refused)
-
-
-def test_words_name_every_failure() -> None:
-    assert words(httpx.ReadTimeout("")) == "no answer within 10 s"
-    assert words(httpx.ReadError("")) == "the connection broke"
-    assert words(ValueError("x")) == "ValueError"

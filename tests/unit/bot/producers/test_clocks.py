@@ -1,18 +1,15 @@
-"""The pure parts: clock offset, backlog bursts, sequence gaps, waiting times."""
+"""What the times of events tell: clock offset, backlog bursts."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.producers.clocks import Burst, ClockOffset
-from bot.producers.inbox import Gaps
-from bot.producers.subscriber import reconnect_delay
-from tests.unit.bot.producers.parties import NOW, seeded
+from tests.unit.bot.producers.parties import NOW
 
 
 def seconds(value: float) -> timedelta:
@@ -134,53 +131,3 @@ def test_offset_survives_the_end_of_time() -> None:
 def test_burst_ends_with_the_first_pause(arrivals: list[float], live: list[bool]) -> None:
     burst = Burst(0.0)
     assert [burst.live(at) for at in arrivals] == live
-
-
-@pytest.mark.parametrize(
-    ("seen", "missing"),
-    [
-        ([(0, 0), (1, 0), (2, 0)], 0),
-        ([(0, 0), (4, 0)], 3),
-        ([(0, 0), (4, 3)], 0),  # skimmed ones carry numbers too
-        ([(0, 0), (4, 1)], 2),
-        ([(5, 0)], 0),  # who knows what was before
-        ([(5, 0), (0, 0), (1, 0), (6, 0)], 0),  # a replay
-    ],
-)
-def test_gaps_counts_what_is_certainly_missing(seen: list[tuple[int, int]], missing: int) -> None:
-    gaps = Gaps()
-    assert sum(gaps.missing("sess_1", number, skimmed) for number, skimmed in seen) == missing
-
-
-def test_gaps_keeps_sessions_apart_and_their_number_bounded() -> None:
-    gaps = Gaps()
-    for i in range(10_005):
-        assert gaps.missing(f"sess_{i}", 0, 0) == 0
-    assert len(gaps._last) == 10_000
-    assert gaps.missing("sess_10004", 3, 0) == 2
-
-
-@pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
-def test_reconnect_delay_grows_with_full_jitter_and_a_cap(attempt: int) -> None:
-    waits = [reconnect_delay(attempt, seeded(seed)) for seed in range(200)]
-    top = min(60.0, 0.5 * 2 ** min(attempt, 20))
-    assert 0 <= min(waits) < top * 0.1
-    assert top * 0.9 < max(waits) <= top
-
-
-@pytest.mark.parametrize(
-    ("given_", "low", "high"),
-    [
-        ({}, 0, 0.5),
-        ({"unauthorized": True}, 60, 60.5),
-        ({"retry_after": 7.5}, 7.5, 7.5),
-        ({"sse_retry": 3.0}, 3, 3),
-        ({"retry_after": 1e9}, 86400, 86400),
-        ({"retry_after": 0.0}, 0, 0.5),
-    ],
-)
-def test_reconnect_delay_keeps_what_the_producer_asked_for(
-    given_: dict[str, Any], low: float, high: float
-) -> None:
-    delay = reconnect_delay(0, seeded(1), **given_)
-    assert low <= delay <= high
