@@ -35,7 +35,7 @@ NOT_SENT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A whole HTTP answer; `body` is cut at MAX_BODY."""
 
     status: int
@@ -62,7 +62,7 @@ class Poster:
         self._session: aiohttp.ClientSession | None = None
         self.is_closed = False
 
-    async def post(self, url: httpx.URL, body: bytes) -> Answer:
+    async def post(self, url: httpx.URL, body: bytes) -> HttpAnswer:
         """POST JSON and read the answer, whatever its size; redirects are not followed, for the token must not travel.
 
         Raises:
@@ -75,7 +75,7 @@ class Poster:
                 asyncio.timeout(ANSWER_TIMEOUT),
                 self._session.post(URL(str(url), encoded=True), data=body, allow_redirects=False) as response,
             ):
-                return Answer(response.status, response.headers, await _beginning(response.content))
+                return HttpAnswer(response.status, response.headers, await _beginning(response.content))
         except (aiohttp.ClientError, ValueError) as error:
             raise _as_httpx(error) from error
 
@@ -171,7 +171,7 @@ def json_body(message: dict[str, Any]) -> bytes:
     return json.dumps(message, allow_nan=False).encode()
 
 
-async def post(client: httpx.AsyncClient, url: httpx.URL, body: bytes) -> Answer:
+async def post(client: httpx.AsyncClient, url: httpx.URL, body: bytes) -> HttpAnswer:
     """POST JSON and read the answer, whatever its size.
 
     Raises:
@@ -180,7 +180,7 @@ async def post(client: httpx.AsyncClient, url: httpx.URL, body: bytes) -> Answer
     request = client.build_request("POST", url, content=body, headers={"Content-Type": "application/json"})
     response = await client.send(request, stream=True)
     try:
-        return Answer(response.status_code, response.headers, await bounded_body(response))
+        return HttpAnswer(response.status_code, response.headers, await bounded_body(response))
     finally:
         await response.aclose()
 

@@ -10,7 +10,7 @@ import httpx
 
 from bot.check import findings
 from bot.check.findings import Finding, right, wrong
-from bot.http import NETWORK, Answer, json_body, open_client, post, words
+from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -84,7 +84,7 @@ async def _subscribe(
     return _refused(producer, url, no_stream), date
 
 
-def _judge_handshake(answer: Answer, producer: ProducerSettings, url: str) -> Finding | None:
+def _judge_handshake(answer: HttpAnswer, producer: ProducerSettings, url: str) -> Finding | None:
     """Tell what the handshake came to; None where another dialect is to be tried."""
     outcome = handshake_answer(answer, url, producer.dialect, datetime.now(UTC))
     if isinstance(outcome, NoHandshake):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from bot.http import NETWORK, NOT_SENT, Answer, Poster, clean, json_body, retry_after, words
+from bot.http import NETWORK, NOT_SENT, HttpAnswer, Poster, clean, json_body, retry_after, words
 from bot.producers.dialects import Spoken, Subscription, redirected
 from bot.producers.subscriber import Subscriber
 from core.aaep import Response, clarification_reply, confirmation_reply
@@ -150,7 +150,7 @@ def reply_message(reply: Reply, subscription_id: str) -> dict[str, Any]:
     )
 
 
-def subscription_gone(answer: Answer, dialect: Spoken) -> bool:
+def subscription_gone(answer: HttpAnswer, dialect: Spoken) -> bool:
     """Whether the producer forgot the subscription: the reply goes again, on a new one."""
     if dialect != "standard" or answer.status not in (400, 404, 410):
         return False
@@ -163,7 +163,7 @@ def unsent(error: BaseException) -> TryAgain:
 
 
 def classify(  # noqa: PLR0911  a table, one row a line
-    answer: Answer, dialect: Spoken, *, connected: bool, now: datetime
+    answer: HttpAnswer, dialect: Spoken, *, connected: bool, now: datetime
 ) -> ReplyOutcome:
     """What a producer's answer to a reply means (appendix B.1; RFC 9110).
 
@@ -192,7 +192,7 @@ def classify(  # noqa: PLR0911  a table, one row a line
     return Refused(_reason(answer, said))
 
 
-def _received(answer: Answer, dialect: Spoken) -> ReplyOutcome:
+def _received(answer: HttpAnswer, dialect: Spoken) -> ReplyOutcome:
     standard = dialect == "standard"
     if answer.status == 204 or (
         isinstance(_body(answer).get("status"), str) and "error" not in _body(answer)
@@ -210,7 +210,7 @@ def _received(answer: Answer, dialect: Spoken) -> ReplyOutcome:
     )
 
 
-def _reason(answer: Answer, said: str) -> str:
+def _reason(answer: HttpAnswer, said: str) -> str:
     if answer.status in (404, 405, 410):
         return f"it takes no replies ({said})"
     body = _body(answer)
@@ -219,7 +219,7 @@ def _reason(answer: Answer, said: str) -> str:
     return clean(f"{reason} ({said})", 300) if reason else f"without a reason ({said})"
 
 
-def _body(answer: Answer) -> dict[str, Any]:
+def _body(answer: HttpAnswer) -> dict[str, Any]:
     try:
         body = json.loads(answer.body)
     except (ValueError, RecursionError):

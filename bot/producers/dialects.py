@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import httpx
 
-from bot.http import Answer, clean, retry_after
+from bot.http import HttpAnswer, clean, retry_after
 
 AAEP_VERSION = "1.0.0"
 SUBSCRIBER_ID = "clarify-bot"
@@ -105,7 +105,7 @@ def subscription_close(subscription_id: str) -> dict[str, Any]:
 
 
 def handshake_answer(
-    answer: Answer, base: str, dialect: Dialect, now: datetime
+    answer: HttpAnswer, base: str, dialect: Dialect, now: datetime
 ) -> Subscription | NoSubscription | NoHandshake:
     """What the answer to a `subscription.request` means."""
     message = _object(answer.body)
@@ -132,7 +132,7 @@ def handshake_answer(
     return NoSubscription(f"answered HTTP {answer.status} to subscription.request", retry_after=wait)
 
 
-def kept(answer: Answer) -> str:
+def kept(answer: HttpAnswer) -> str:
     """An accepted subscription as text, for `remembered` after a restart."""
     return json.dumps({"message": _object(answer.body), "location": answer.headers.get("location")})
 

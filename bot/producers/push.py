@@ -77,7 +77,7 @@ class TooManyReaders(ClarifyBotError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplyStream:
     """A producer's stream: `epoch` begins the ids of its frames; `subscription` is in its replies."""
 
     epoch: str
@@ -113,21 +113,21 @@ class PushedReplies:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def place(self, producer: str, fresh: Place) -> Place:
+    async def stream(self, producer: str, fresh: ReplyStream) -> ReplyStream:
         """A producer's stream and subscription: `fresh` the first time."""
 
-        def work(db: sqlite3.Connection) -> Place:
+        def work(db: sqlite3.Connection) -> ReplyStream:
             db.execute(
                 "insert into pushing values (?, ?, ?) on conflict do nothing",
                 (producer, fresh.epoch, fresh.subscription),
             )
             row = db.execute("select * from pushing where producer = ?", (producer,)).fetchone()
-            return Place(row["epoch"], row["subscription"])
+            return ReplyStream(row["epoch"], row["subscription"])
 
         return await self._store.write(work)
 
     async def subscribe(self, producer: str, subscription: str) -> None:
-        """The id that its next replies carry; after `place`."""
+        """The id that its next replies carry; after `stream`."""
         await self._store.execute(
             "update pushing set subscription = ? where producer = ?", subscription, producer
         )
@@ -233,7 +233,7 @@ class Push:
         self._rng = rng
         self._on_connected = on_connected
         self._readers: set[Reader] = set()
-        self._place: Place | None = None
+        self._stream: ReplyStream | None = None
         self._waiting: dict[int, asyncio.Future[bool]] = {}
 
     @property
@@ -318,11 +318,11 @@ class Push:
         if len(self._readers) >= MOST_READERS:
             raise TooManyReaders
         self.last_heard = now = self._clock.now()
-        place = await self._known_place()
-        position = position_in(last_event_id, place.epoch)
+        stream = await self._known_stream()
+        position = position_in(last_event_id, stream.epoch)
         if position is not None:
             await self._kept.had(self.producer, position, now)
-        reader = Reader(self, place.epoch, position)
+        reader = Reader(self, stream.epoch, position)
         self._readers.add(reader)
         self.since = self.since or now
         log.info("producer reads its replies", producer=self.producer, readers=len(self._readers))
@@ -356,8 +356,8 @@ class Push:
             self._settle(number, taken=False)
 
     async def _keep(self, reply: Reply) -> tuple[int, str]:
-        place = await self._known_place()
-        body = json_body(reply_message(reply, place.subscription)).decode()
+        stream = await self._known_stream()
+        body = json_body(reply_message(reply, stream.subscription)).decode()
         digest = hashlib.blake2b(json_body(reply_message(reply, "")), digest_size=12).hexdigest()
         return await self._kept.keep(self.producer, reply, digest, body, self._clock.now())
 
@@ -379,11 +379,11 @@ class Push:
         if waiting is not None and not waiting.done():
             waiting.set_result(taken)
 
-    async def _known_place(self) -> Place:
-        if self._place is None:
-            fresh = Place(f"{self._rng.getrandbits(48):012x}", self._new_subscription())
-            self._place = await self._kept.place(self.producer, fresh)
-        return self._place
+    async def _known_stream(self) -> ReplyStream:
+        if self._stream is None:
+            fresh = ReplyStream(f"{self._rng.getrandbits(48):012x}", self._new_subscription())
+            self._stream = await self._kept.stream(self.producer, fresh)
+        return self._stream
 
     def _new_subscription(self) -> str:
         return f"sub_{self._rng.getrandbits(128):032x}"
@@ -393,7 +393,7 @@ class Push:
             return await self._subscribe(message)
         if message["type"] != "subscription.close":
             raise NotTaken("Expected an event, subscription.request or subscription.close.", "type")
-        if message.get("subscription_id") != (await self._known_place()).subscription:
+        if message.get("subscription_id") != (await self._known_stream()).subscription:
             raise NoSuchSubscription("No such subscription.", "subscription_id")
         await self._use_subscription(self._new_subscription())
         return None
@@ -407,9 +407,9 @@ class Push:
         return accepted(self.producer, subscription, asked)
 
     async def _use_subscription(self, subscription: str) -> None:
-        place = await self._known_place()
+        stream = await self._known_stream()
         await self._kept.subscribe(self.producer, subscription)
-        self._place = Place(place.epoch, subscription)
+        self._stream = ReplyStream(stream.epoch, subscription)
 
     async def _note_progress(self, event: Event) -> None:
         """A session that sends something has what it was told before."""

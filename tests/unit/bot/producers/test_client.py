@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.http import Answer, Poster
+from bot.http import HttpAnswer, Poster
 from bot.producers.client import (
     Accepted,
     Refused,
@@ -76,7 +76,7 @@ PAGE = "<!DOCTYPE html><title>Sign in</title>"
 def test_only_what_the_protocol_knows_proves_that_a_reply_was_taken(
     status: int, body: str, dialect: Spoken, proof: bool | None
 ) -> None:
-    given = Answer(status, httpx.Headers({"content-type": "text/html; charset=utf-8"}), body.encode())
+    given = HttpAnswer(status, httpx.Headers({"content-type": "text/html; charset=utf-8"}), body.encode())
     outcome = classify(given, dialect, connected=True, now=NOW)
     if proof is not None:
         assert outcome == Accepted(proof=proof)

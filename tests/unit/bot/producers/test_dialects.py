@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.http import Answer
+from bot.http import HttpAnswer
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -28,9 +28,11 @@ ACCEPTED = {
 }
 
 
-def answer(status: int, body: object = None, **headers: str) -> Answer:
+def answer(status: int, body: object = None, **headers: str) -> HttpAnswer:
     text = body if isinstance(body, str) else json.dumps(body) if body is not None else ""
-    return Answer(status, httpx.Headers({k.replace("_", "-"): v for k, v in headers.items()}), text.encode())
+    return HttpAnswer(
+        status, httpx.Headers({k.replace("_", "-"): v for k, v in headers.items()}), text.encode()
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_handshake_location_stays_at_the_producer(location: str | None, events: 
         ),
     ],
 )
-def test_handshake_falls_back_only_where_there_is_none(given: Answer, auto: type, standard: type) -> None:
+def test_handshake_falls_back_only_where_there_is_none(given: HttpAnswer, auto: type, standard: type) -> None:
     assert isinstance(handshake_answer(given, "http://p", "auto", NOW), auto)
     assert isinstance(handshake_answer(given, "http://p", "standard", NOW), standard)
 
@@ -118,7 +120,7 @@ def test_handshake_falls_back_only_where_there_is_none(given: Answer, auto: type
         ),
     ],
 )
-def test_handshake_refusal_says_why(given: Answer, expected: NoSubscription) -> None:
+def test_handshake_refusal_says_why(given: HttpAnswer, expected: NoSubscription) -> None:
     assert handshake_answer(given, "http://p", "standard", NOW) == expected
 
 

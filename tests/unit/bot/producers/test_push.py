@@ -448,8 +448,6 @@ async def test_subscription_of_another_version_is_rejected(bot: Life) -> None:
 
 
 @pytest.mark.parametrize("name", ["planner", "builder"])
-async def test_producers_knows_those_that_push_only_with_somewhere_to_keep_replies(
-    bot: Life, name: str
-) -> None:
+async def test_only_producers_that_are_configured_push(bot: Life, name: str) -> None:
     assert bot.producers.pushing(name) is not None
     assert bot.producers.pushing("nobody") is None
