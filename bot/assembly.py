@@ -40,7 +40,7 @@ from bot.producers.inbox import Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
 from bot.retention.upkeep import Keeping
-from bot.settings import Settings
+from bot.settings.model import Settings
 from bot.slack.door import SlackDoor
 from bot.slack.unread import PATIENCE
 from bot.slack.wiring import Ports

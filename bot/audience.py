@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, Protocol
 
-from bot.settings import RouteSettings
+from bot.settings.model import RouteSettings
 from core.clarification import HUMAN, Clarification, agent_key
 from core.index import OWN_THREAD, Session, Summary, session_of
 
@@ -33,14 +33,14 @@ class Group(NamedTuple):
 
 
 class Answers(Protocol):
-    """How a role answers: `bot.settings.ResponderSettings`."""
+    """How a role answers: `bot.settings.model.ResponderSettings`."""
 
     @property
     def kind(self) -> Kind: ...
 
 
 class Routes(Protocol):
-    """Where questions go: `bot.settings.Settings`."""
+    """Where questions go: `bot.settings.model.Settings`."""
 
     @property
     def responders(self) -> Mapping[str, Answers]: ...

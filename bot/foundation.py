@@ -18,7 +18,7 @@ from bot.people import People
 from bot.permalinks import Permalinks
 from bot.render import Renderer
 from bot.sessions import Sessions
-from bot.settings import Settings
+from bot.settings.model import Settings
 from bot.slack.unread import Unread
 from bot.slackapi import Pulse, permalink, web_client
 from bot.telemetry import Telemetry

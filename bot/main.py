@@ -25,7 +25,7 @@ from bot.delivery.store import Store
 from bot.logs import log_trouble
 from bot.paging.heartbeat import Heartbeat
 from bot.scan import scan
-from bot.settings import Settings
+from bot.settings.model import Settings
 from bot.takeup import take_up_ledgers
 from core.clock import Clock, SystemClock, within
 from core.errors import ClarifyError, LedgerUnreadable

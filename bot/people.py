@@ -29,7 +29,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot import inert, phrases
 from bot.audience import Audience
 from bot.errors import ConfigurationError, SlackError, SlackRefusedError, SlackUnreachableError
-from bot.settings import RouteSettings, Settings
+from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import ask
 from core.clarification import Clarification, NotOpen, Superseded
 from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotFound

@@ -10,7 +10,7 @@ from bot.delivery.store import Store
 from bot.github.sync import GithubSync
 from bot.lifecycle import log_lifecycle
 from bot.responders import responders_of
-from bot.settings import Settings
+from bot.settings.model import Settings
 from core.agents import StatusFile, StatusKeeper
 from core.bus import Bus, lifecycle
 from core.clock import Clock

@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from bot.errors import ConfigurationError
 from bot.http import CONNECT_TIMEOUT, NETWORK, json_body, open_client, words
 from bot.settings.environment import read_environment
-from bot.settings.responders import ResponderSettings
+from bot.settings.model import ResponderSettings
 from core.dispatch import Inquiry, Responder
 from core.errors import AgentError
 

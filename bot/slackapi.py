@@ -20,8 +20,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
-from bot.settings import Settings
-from bot.settings.values import is_loopback, url_host
+from bot.settings.model import Settings, is_loopback, url_host
 from core.clock import Clock
 
 Call = Callable[[], Awaitable[AsyncSlackResponse]]

@@ -31,8 +31,8 @@ import structlog
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, bounded_body, json_body, open_client, retry_after, words
-from bot.settings import Settings
-from bot.settings.webhooks import signing_key
+from bot.settings.environment import signing_key
+from bot.settings.model import Settings
 from core.bus import LifecycleEvent, lifecycle
 from core.clarification import DONE
 from core.clock import Clock, backoff, event_or_time, iso

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from bot.check import address, agents, local, producers, slack
 from bot.check.findings import Finding
-from bot.settings import Settings
+from bot.settings.model import Settings
 
 __all__ = ["Finding", "check_all"]
 

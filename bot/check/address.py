@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from bot.check.findings import Finding, right, wrong
 from bot.check.local import is_running
 from bot.errors import AddressInUseError, ConfigurationError
-from bot.settings import Settings
+from bot.settings.model import Settings
 from bot.web.server import bind
 
 _SUBJECT = "http.listen"

@@ -10,7 +10,7 @@ import httpx
 
 from bot.check.findings import Finding, right, wrong
 from bot.http import NETWORK, open_client
-from bot.settings import Settings
+from bot.settings.model import Settings
 from core.workflow import Scopes
 
 _HEADERS = {"Accept": "application/vnd.github+json"}

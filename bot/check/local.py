@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 from bot import phrases
 from bot.check.findings import Finding, right, wrong
 from bot.delivery.peek import connections
-from bot.settings import Settings
-from bot.settings.pagers import service_of
+from bot.settings.environment import service_of
+from bot.settings.model import Settings
 from core.ledger import ARCHIVE, HIGHEST, FileLedger, Folder, Ignored, Numbers
 from core.locks import PRIVATE, held_markers
 

@@ -20,7 +20,7 @@ from bot.producers.dialects import (
     stream_answer,
     subscription_request,
 )
-from bot.settings import ProducerSettings, Settings
+from bot.settings.model import ProducerSettings, Settings
 
 _STANDARD = "/aaep/v1/subscriptions"
 

@@ -17,8 +17,8 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot.check import findings
 from bot.check.findings import Finding, right, wrong
 from bot.people import MEMBERS, NO_GROUP, Installation, NobodyCouldAnswer, People, check_answerers
-from bot.settings import Settings
 from bot.settings.environment import SLACK_API_URL
+from bot.settings.model import Settings
 from bot.settings.problems import Place, dotted, line_of
 
 _TRIES = 3

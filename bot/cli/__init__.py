@@ -154,7 +154,8 @@ def run(
     import asyncio
 
     from bot.logs import configure_logging, keep_standard_files
-    from bot.settings import load_settings, prepare_folders, read_environment
+    from bot.settings.environment import read_environment
+    from bot.settings.load import load_settings, prepare_folders
 
     keep_standard_files()
     settings = load_settings(config, read_environment())
@@ -172,7 +173,8 @@ def check(config: ConfigOption = None) -> None:
     import asyncio
 
     from bot.check import check_all, findings
-    from bot.settings import load_settings, prepare_folders, read_environment
+    from bot.settings.environment import read_environment
+    from bot.settings.load import load_settings, prepare_folders
 
     settings = load_settings(config, read_environment())
     prepare_folders(settings)

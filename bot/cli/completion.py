@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from bot.settings.shell import ShellSettings
+    from bot.settings.model import ShellSettings
 
 Offer = tuple[str, str]
 _FILES, _BYTES, _SECONDS, _OFFERS = 200, 8_000_000, 0.35, 200
@@ -119,7 +119,7 @@ def _newest(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _settings(ctx: typer.Context) -> ShellSettings:
-    from bot.settings.shell import load_shell_settings
+    from bot.settings.load import load_shell_settings
 
     config = ctx.params.get("config")
     return load_shell_settings(Path(config) if config else None, {})

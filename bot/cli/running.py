@@ -23,8 +23,9 @@ from bot.cli.records import refusal
 from bot.errors import ClarifyBotError, ConfigurationError
 from bot.logs import configure_logging
 from bot.scan import scan
-from bot.settings import os_identity, read_environment
-from bot.settings.shell import ShellSettings, load_shell_settings
+from bot.settings.environment import os_identity, read_environment
+from bot.settings.load import load_shell_settings
+from bot.settings.model import ShellSettings
 from core.agents import StatusFile, StatusKeeper
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
@@ -152,7 +153,7 @@ class Shell:
         """
         if role is not None:
             return Decider(f"agent:{checked_role(role)}", "shell")
-        return Decider(self.me, "shell", consent=self.settings.consent)
+        return Decider(self.me, "shell", consent=self.settings.shell.consent)
 
     def tell_problems(self, problems: list[str]) -> None:
         """Say what could not be read; then all is not well, and what was shown may lack something.
@@ -296,7 +297,9 @@ def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
     folder = settings.ledger.directory
     new, used = not folder.exists(), settings.storage.path.exists()
     try:
-        ledger = FileLedger(folder, mode=settings.ledger.mode, expected=used, shell_consents=settings.consent)
+        ledger = FileLedger(
+            folder, mode=settings.ledger.mode, expected=used, shell_consents=settings.shell.consent
+        )
     except OSError as error:
         where = settings.file or "clarify.toml"
         raise ConfigurationError(

@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.cli.running import Shell, WaitedTooLong
 from bot.errors import ConfigurationError
-from bot.settings.values import duration
+from bot.settings.model import duration
 from core.clarification import Clarification, agent_key, answer_of
 from core.dispatch import Dispatcher
 from core.errors import AgentError, BadInput

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bot.audience import Audience, Audiences, audience_of
 from bot.commands.ports import Doorkeeper, Paged, Roster
 from bot.people import Person, Refusal, within_budget
-from bot.settings import RouteSettings, Settings
+from bot.settings.model import RouteSettings, Settings
 from core.clarification import Clarification
 from core.index import Summary
 

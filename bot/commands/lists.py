@@ -18,7 +18,7 @@ from bot.desk import Open
 from bot.listing import PAGE_SIZE, Listing, Offer, Row
 from bot.people import Person
 from bot.ports import Place
-from bot.settings import Settings
+from bot.settings.model import Settings
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound

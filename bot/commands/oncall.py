@@ -15,7 +15,7 @@ from bot.errors import StorageUnavailable
 from bot.listing import Listing, said
 from bot.people import Person, within_budget
 from bot.ports import Place
-from bot.settings import Settings
+from bot.settings.model import Settings
 from core.clock import Clock
 
 _log = logging.getLogger("clarify.commands")

@@ -11,7 +11,7 @@ from bot.audience import Audience
 from bot.desk import Answering, Gatekeeper, Records
 from bot.people import Person, Refusal
 from bot.ports import Place
-from bot.settings import RouteSettings
+from bot.settings.model import RouteSettings
 from core.clarification import Answer, Clarification, Decider, Holder, Why
 
 

@@ -21,7 +21,7 @@ from bot.demo.agent import AGENT_ID, AGENT_NAME, live
 from bot.demo.producer import DemoProducer
 from bot.demo.reviewer import ROLE
 from bot.errors import DemoError
-from bot.settings import read_environment
+from bot.settings.environment import read_environment
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from core.files import make_folder

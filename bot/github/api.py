@@ -21,7 +21,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, retry_after, words
-from bot.settings.github import GithubSettings
+from bot.settings.model import GithubSettings
 from core.clock import Clock, Pace, backoff
 
 _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}

@@ -27,7 +27,7 @@ from bot.errors import StorageUnavailable
 from bot.github.api import GithubApi, Label, Marked, NotNow, Refused, patience
 from bot.http import open_client
 from bot.inert import clip, line, plain, size
-from bot.settings.github import GithubSettings
+from bot.settings.model import GithubSettings
 from core.clarification import Clarification, Entry
 from core.clock import Clock, event_or_time, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout

@@ -14,7 +14,7 @@ from bot.audience import Audience
 from bot.errors import SlackError
 from bot.home.facts import Admitted
 from bot.people import Person, Refusal
-from bot.settings import RouteSettings
+from bot.settings.model import RouteSettings
 
 _log = structlog.get_logger("clarify.home")
 _KEEP, _AGAIN = 120.0, 15.0

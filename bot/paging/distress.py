@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
-from bot.settings import Settings
+from bot.settings.model import Settings
 from core.clock import Clock
 
 _log = structlog.get_logger("clarify.pages")

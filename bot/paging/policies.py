@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bot.settings.model import Settings
-from bot.settings.oncall import OnCallSettings
+from bot.settings.model import OnCallSettings, Settings
 from core.escalation import Policy, Step
 
 LAST = "last resort"

@@ -17,7 +17,7 @@ import structlog
 
 from bot.errors import SlackError, SlackRefusedError, StorageError
 from bot.people import NO_GROUP, UNTOLD, Profile
-from bot.settings import OnCallSettings, RotationSettings, Settings
+from bot.settings.model import OnCallSettings, RotationSettings, Settings
 from core.clock import Clock
 from core.escalation import Override, in_force, turn, turn_until
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from bot.audience import Audiences
-from bot.settings import RouteSettings, Settings
+from bot.settings.model import RouteSettings, Settings
 from core.index import Session, Summary
 
 LAST_RESORT = "last resort"

@@ -17,7 +17,7 @@ from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
 from bot.producers.inbox import Inbox, Receiver, TellTrouble
 from bot.producers.push import Push, PushedReplies
 from bot.producers.subscriber import Subscriber
-from bot.settings import ProducerSettings
+from bot.settings.model import ProducerSettings
 from bot.telemetry import Telemetry
 from core.clock import Clock
 

@@ -22,7 +22,7 @@ from bot.producers.clocks import GAP, Burst
 from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
 from bot.producers.inbox import Arrival, Inbox, Receiver
 from bot.producers.sse import Frame, FrameReader, Oversize
-from bot.settings import ProducerSettings
+from bot.settings.model import ProducerSettings
 from core.clock import Clock, backoff
 
 SILENCE = 45.0

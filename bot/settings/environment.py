@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import logging
 import os
 import pwd
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from bot.settings.model import Secrets
-from bot.settings.pagers import service_of
+from bot.settings.model import Secrets, http_url, is_loopback, is_web_address, url_host
 from bot.settings.problems import Place, Problem, tables
-from bot.settings.values import http_url, is_loopback, url_host
-from bot.settings.webhooks import signing_key
 
 SLACK_API_URL = "https://slack.com/api/"
 _SLACK_VARIABLES = {  # mode → variables that it needs, with how their values begin
     "socket": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"},
     "http": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_SIGNING_SECRET": ""},
 }
+_SIGNING_PREFIX = "whsec_"
 
 
 class Wanted(NamedTuple):
@@ -103,7 +103,7 @@ def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
     monitor = document.get("monitor")
     if isinstance(monitor, dict):
         for want in _named(monitor.get("heartbeat_env"), ("monitor", "heartbeat_env")):
-            yield want._replace(fits=_is_web_address, expected="be a URL with http:// or https:// and a host")
+            yield want._replace(fits=is_web_address, expected="be a URL with http:// or https:// and a host")
     github = document.get("github")
     if isinstance(github, dict):
         yield from _named(github.get("token_env"), ("github", "token_env"))
@@ -152,10 +152,27 @@ def _is_pager(value: str) -> bool:
     return service_of(value) is not None
 
 
-def _is_web_address(value: str) -> bool:
-    """Unlike a producer's URL it may have a user, a password or a query: whoever watches gave it like that."""
+def signing_key(secret: str) -> bytes:
+    """The key of a secret: after `whsec_` it is base64, anything else is taken as it is. Empty: it cannot be one."""
+    if not secret.startswith(_SIGNING_PREFIX):
+        return secret.encode()
     try:
-        parts = urlsplit(value)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
+        return base64.b64decode(secret.removeprefix(_SIGNING_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def service_of(url: str) -> str | None:
+    """The name of the service that `url` notifies, such as "PagerDuty"; None: it is no such URL.
+
+    Judged without sending. It holds keys and passwords: it is looked at here, and never shown.
+    """
+    from apprise import Apprise  # noqa: PLC0415 - loads some hundred plugins: only where a pager is configured
+
+    logger = logging.getLogger("apprise")
+    was, logger.disabled = logger.disabled, True  # it logs the URL, with what is secret in it
+    try:
+        service = Apprise.instantiate(url, suppress_exceptions=True)
+    finally:
+        logger.disabled = was
+    return None if service is None else str(getattr(service, "service_name", "") or "notification service")

@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 from bot.errors import ConfigurationError
-from bot.settings.consistency import cross_problems, open_door_problems
 from bot.settings.environment import given_secrets, secret_problems, secrets_in, slack_api_url
-from bot.settings.model import Configuration, Settings
-from bot.settings.problems import Problem, describe, from_validation
+from bot.settings.model import Configuration, Settings, ShellSettings
+from bot.settings.problems import (
+    Problem,
+    cross_problems,
+    describe,
+    from_validation,
+    open_door_problems,
+)
 from core.files import folder_mode, make_folder
 
 DEFAULT_FILE = Path("clarify.toml")
-SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell")
+_SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell")
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -27,10 +32,10 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
         ConfigurationError: with every problem found, one a line.
     """
     file = path or DEFAULT_FILE
-    return parse_settings(read_source(file), file=file, environ=environ)
+    return parse_settings(_read_source(file), file=file, environ=environ)
 
 
-def read_source(file: Path) -> str:
+def _read_source(file: Path) -> str:
     """The text of a configuration file.
 
     Raises:
@@ -59,12 +64,27 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
     )
 
 
-def configuration_in(
-    source: str, *, file: Path, environ: Mapping[str, str]
-) -> tuple[Configuration, dict[str, SecretStr]]:
-    """The same for what needs no secrets: with those that are there, by variable."""
+def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellSettings:
+    """Read the same file for the shell: no secret is asked for, and without a file all is as by default.
+
+    Raises:
+        ConfigurationError: with every problem found, one a line.
+    """
+    file = path or DEFAULT_FILE
+    if path is None and not file.exists():
+        folder = Path.cwd()
+        configuration = Configuration.model_validate(
+            {name: {} for name in _SECTIONS}, context={"folder": folder}
+        )
+        return ShellSettings.model_construct(**dict(configuration), file=None, folder=folder, by_variable={})
+    source = _read_source(file)
     document = _document(source, file)
-    return _configuration(document, source, file, []), given_secrets(document, environ)
+    return ShellSettings.model_construct(
+        **dict(_configuration(document, source, file, [])),
+        file=file.resolve(),
+        folder=file.resolve().parent,
+        by_variable=given_secrets(document, environ),
+    )
 
 
 def _document(source: str, file: Path) -> dict[str, Any]:
@@ -80,7 +100,7 @@ def _configuration(
     problems = [*cross_problems(document), *problems]
     try:
         configuration = Configuration.model_validate(
-            {name: {} for name in SECTIONS} | document, context={"folder": file.resolve().parent}
+            {name: {} for name in _SECTIONS} | document, context={"folder": file.resolve().parent}
         )
     except ValidationError as error:
         problems = [*from_validation(error), *problems]

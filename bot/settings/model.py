@@ -1,4 +1,4 @@
-"""The shape of `clarify.toml`: one frozen model per table, every key checked.
+"""The shape of `clarify.toml`: one frozen model per table, every key and value checked.
 
 Durations are written "30m", "1h30m", "0s" and read as `timedelta`. Relative paths count from the
 folder of the configuration file, whether it was named or found.
@@ -6,34 +6,281 @@ folder of the configuration file, whether it was named or found.
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from datetime import timedelta
+import shlex
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
-
-from bot.settings.github import GithubSettings
-from bot.settings.monitor import MonitorSettings
-from bot.settings.oncall import OnCallSettings
-from bot.settings.responders import ResponderSettings
-from bot.settings.table import (
-    ChannelId,
-    ConfigPath,
-    Duration,
-    EnvironmentName,
-    HttpUrl,
-    Name,
-    Table,
-    UserId,
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
-from bot.settings.values import file_mode, glob, is_loopback, listen_address, role, url_host
-from bot.settings.webhooks import WebhookSettings
+
 from core.clarification import HUMAN, agent_key
 from core.workflow import Speaker
 
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+_LONGEST = timedelta(days=3650)
+
+
+def duration(value: object) -> timedelta:
+    if isinstance(value, timedelta):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError('expected a duration of zero or more, such as "30m", "1h30m", "0s" or "30d"')
+    try:
+        total = sum((timedelta(**{_UNITS[unit]: float(number)}) for number, unit in parts), timedelta())
+    except OverflowError:
+        total = _LONGEST * 2
+    if total > _LONGEST:
+        raise ValueError("expected a duration of at most ten years")
+    return total
+
+
+def file_mode(value: object) -> int:
+    if type(value) is int and value == 0o600:
+        return value  # the default
+    if not isinstance(value, str) or not re.fullmatch(r"0?6[046][04]", value):
+        raise ValueError(
+            'expected a mode in quotes: "0600", or "0660" where others of a group write ledgers too'
+        )
+    return int(value, 8)
+
+
+def channel_id(value: str) -> str:
+    if not re.fullmatch(r"[CG][A-Z0-9]+", value):
+        raise ValueError(
+            f'"{value}" is no channel id; expected C… or G… (Slack shows it in the channel\'s details)'
+        )
+    return value
+
+
+def user_id(value: str) -> str:
+    if not re.fullmatch(r"[UW][A-Z0-9]+", value):
+        raise ValueError(
+            f'"{value}" is no user id; expected U… or W… (Slack shows it in the profile, "Copy member ID")'
+        )
+    return value
+
+
+def user_group_id(value: str) -> str:
+    if not re.fullmatch(r"S[A-Z0-9]+", value):
+        raise ValueError(f'"{value}" is no user group id; expected S…')
+    return value
+
+
+def environment_name(value: str) -> str:
+    """Never repeats the value: it may be the secret itself, put in the wrong place."""
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
+        raise ValueError(
+            "expected the name of an environment variable (capital letters, digits, _), not the secret itself"
+        )
+    return value
+
+
+def short_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+        raise ValueError("expected 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit")
+    return value
+
+
+def role(value: str) -> str:
+    if not value.strip() or len(value) > 80 or not value.isprintable() or agent_key(value) == HUMAN:
+        raise ValueError(
+            'expected the role that agents ask, 1 to 80 characters; not "human": that is everybody'
+        )
+    return value
+
+
+def glob(value: str) -> str:
+    if not value or value != value.strip():
+        raise ValueError('expected a pattern such as "retirement-*"; leave the key out for all agents')
+    if value.count("[") > value.count("]"):
+        raise ValueError('unclosed "[" in the pattern; write "[[]" for the character itself')
+    return value
+
+
+def time_zone(value: str) -> str:
+    if value == "UTC":
+        return value
+    try:
+        ZoneInfo(value)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f'unknown time zone "{value}"; expected a name such as "Europe/Berlin"') from error
+    return value
+
+
+def notify_target(value: str) -> str:
+    if value in {"thread", "dm"}:
+        return value
+    kind, _, rest = value.partition(":")
+    if kind == "group":
+        user_group_id(rest)
+    elif kind == "channel":
+        channel_id(rest)
+    elif kind == "apprise":
+        environment_name(rest)
+    else:
+        raise ValueError('expected "thread", "dm", "group:S…", "channel:C…" or "apprise:VARIABLE"')
+    return value
+
+
+def http_url(value: str) -> str:
+    """Return the URL without a trailing slash. Its text is not repeated: it may hold a password."""
+    try:
+        parts = urlsplit(value)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise ValueError("expected a base URL such as https://agents.example.com:8080") from error
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or not port_fits
+        or re.search(r"\s", value)
+    ):
+        raise ValueError("expected a base URL that starts with http:// or https:// and has a host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("has a user name or password in it; expected none (use token_env for a secret)")
+    if parts.query or parts.fragment:
+        raise ValueError("expected a base URL without ? and #")
+    return value.rstrip("/")
+
+
+def is_web_address(value: str) -> bool:
+    """Whether it begins with http:// or https:// and has a host; it may have a user, a password or a query."""
+    try:
+        parts = urlsplit(value)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def hook_url(value: str) -> str:
+    """A web address; its text is not repeated, since its path or query is often the secret."""
+    if (
+        not is_web_address(value)
+        or re.search(r"\s", value)
+        or urlsplit(value).username is not None
+        or urlsplit(value).fragment
+    ):
+        raise ValueError(
+            "expected a URL that starts with http:// or https:// and has a host, without # and a user name"
+        )
+    return value
+
+
+def url_host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listen_address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    fits = port.isascii() and port.isdigit() and int(port) <= 65535
+    if not fits or not re.fullmatch(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+", host):
+        raise ValueError('expected "host:port" with a port from 0 (any) to 65535, such as "127.0.0.1:8787"')
+    return value
+
+
+def resolved_path(value: Path, info: ValidationInfo) -> Path:
+    """Absolute, counted from the folder in the validation context (`folder`), or as it is without one."""
+    folder = (info.context or {}).get("folder")
+    path = value.expanduser()
+    return path if folder is None else Path(folder) / path
+
+
+def _argv(value: object) -> object:
+    """A command as a shell would split it; no shell runs it."""
+    if isinstance(value, str):
+        try:
+            return tuple(shlex.split(value))
+        except ValueError as error:
+            raise ValueError(f"cannot be split into words: {error}") from error
+    return value
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _places(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        if not re.fullmatch(r"[CGSUW][A-Z0-9]+", each):
+            raise ValueError(f'"{each}" is none of a channel (C…), a user group (S…), a user (U…)')
+    if sum(each[0] in "CG" for each in value) > 1:
+        raise ValueError("expected one channel at most")
+    return value
+
+
+_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})"
+_REPO = re.compile(rf"{_LOGIN}/(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}")
+_MENTION = re.compile(rf"@{_LOGIN}(?:/{_LOGIN})?")
+
+
+def _repo(value: str) -> str:
+    if not _REPO.fullmatch(value):
+        raise ValueError('expected "owner/name", as in the address of the repository')
+    return value
+
+
+def _mention(value: str) -> str:
+    if not _MENTION.fullmatch(value):
+        raise ValueError('expected "@user" or "@organisation/team"')
+    return value
+
+
+def _token_safe(key: str, url: str, variable: str) -> None:
+    """Refuse to send the token of `variable` to another host without encryption."""
+    host = url_host(url)
+    if url.startswith("http://") and not is_loopback(host):
+        raise ValueError(
+            f"{key}: would send the token of {variable} unencrypted to {host}; expected https://, or a loopback host"
+        )
+
+
+Duration = Annotated[timedelta, BeforeValidator(duration)]
+LongerThanNothing = Annotated[Duration, Field(gt=timedelta(0))]
+ConfigPath = Annotated[Path, AfterValidator(resolved_path)]
+ChannelId = Annotated[str, AfterValidator(channel_id)]
+UserId = Annotated[str, AfterValidator(user_id)]
+UserGroupId = Annotated[str, AfterValidator(user_group_id)]
+EnvironmentName = Annotated[str, AfterValidator(environment_name)]
+HttpUrl = Annotated[str, AfterValidator(http_url)]
+Name = Annotated[str, AfterValidator(short_name)]
 Role = Annotated[str, AfterValidator(role)]
+Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), Field(min_length=1)]
+Places = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1), AfterValidator(_places)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys refused, never changed after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
 
 
 class SlackSettings(Table):
@@ -59,6 +306,74 @@ class HttpSettings(Table):
         return int(self.listen.rpartition(":")[2])
 
 
+class LedgerSettings(Table):
+    """`mode`: of new ledgers."""
+
+    directory: ConfigPath = Path(".agentx/state/clarifications")
+    workflows: ConfigPath = Path(".agentx/workflows")
+    archive_after: Duration = timedelta(days=30)
+    mode: Annotated[int, BeforeValidator(file_mode)] = 0o600
+
+
+class StorageSettings(Table):
+    """`keep`: how long rows of what is over stay; None: for ever. Duplicates are known by them."""
+
+    path: ConfigPath = Path("clarify.db")
+    keep: Duration | None = None
+
+
+DEADLOCK_ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
+# AAEP's own, then those found in the wild.
+ErrorCategory = Literal[
+    "transient",
+    "permanent",
+    "requires_user",
+    "unknown",
+    "network",
+    "timeout",
+    "authorization",
+    "invalid_input",
+    "internal",
+    "policy",
+]
+# They name themselves; any other category, and none, is `unknown`.
+_APART = frozenset({"transient", "permanent", "requires_user", "unknown", "network", "timeout"})
+
+
+class MonitorSettings(Table):
+    """`heartbeat_env` names a variable whose value, a URL, is called every `heartbeat_every` while all is well."""
+
+    sla: LongerThanNothing = timedelta(minutes=30)
+    alarm: bool = True
+    deadlock_order: tuple[str, ...] = DEADLOCK_ORDER
+    page_errors: tuple[ErrorCategory, ...] = ("requires_user", "permanent", "unknown")
+    heartbeat_env: EnvironmentName | None = None
+    heartbeat_every: LongerThanNothing = timedelta(minutes=1)
+
+    @field_validator("deadlock_order")
+    @classmethod
+    def _told_apart(cls, order: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(order)) < len(order) or not all(name.strip() for name in order):
+            raise ValueError("expected each agent once, the most upstream first")
+        return order
+
+    def pages_error(self, category: str | None) -> bool:
+        """Whether a session that ended with an error of this category pages on-call."""
+        if category in self.page_errors:
+            return True
+        return category not in _APART and "unknown" in self.page_errors
+
+
+class PacingSettings(Table):
+    posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+
+class ShellTable(Table):
+    """`consent`: whether `clarify answer` may accept what an agent asks consent for."""
+
+    consent: bool = False
+
+
 class ProducerSettings(Table):
     name: Name
     url: HttpUrl | None = None
@@ -74,13 +389,8 @@ class ProducerSettings(Table):
             )
         if self.url is not None and self.dialect == "push":
             raise ValueError('url: not used with dialect "push" (the producer connects to us); leave it out')
-        if self.url is not None and self.token_env is not None and self.url.startswith("http://"):
-            host = url_host(self.url)
-            if not is_loopback(host):
-                raise ValueError(
-                    f"url: would send the token of {self.token_env} unencrypted to {host}; "
-                    "expected https://, or a loopback host"
-                )
+        if self.url is not None and self.token_env is not None:
+            _token_safe("url", self.url, self.token_env)
         return self
 
     @property
@@ -120,30 +430,152 @@ class RouteSettings(Table):
         return tuple(answerer for answerer in self.answerers if answerer[0] == "S")
 
 
-class LedgerSettings(Table):
-    """`mode`: of new ledgers."""
+class StepSettings(Table):
+    """One step of the escalation policy; `after` counts from the escalation."""
 
-    directory: ConfigPath = Path(".agentx/state/clarifications")
-    workflows: ConfigPath = Path(".agentx/workflows")
-    archive_after: Duration = timedelta(days=30)
-    mode: Annotated[int, BeforeValidator(file_mode)] = 0o600
-
-
-class StorageSettings(Table):
-    """`keep`: how long rows of what is over stay; None: for ever. Duplicates are known by them."""
-
-    path: ConfigPath = Path("clarify.db")
-    keep: Duration | None = None
+    after: Duration
+    notify: Annotated[tuple[Annotated[str, AfterValidator(notify_target)], ...], Field(min_length=1)]
+    every: LongerThanNothing | None = None
 
 
-class ShellTable(Table):
-    """`consent`: whether `clarify answer` may accept what an agent asks consent for."""
+class RotationSettings(Table):
+    """Whose turn it is: `users` take turns of `shift` length from `start`, in `timezone`."""
 
-    consent: bool = False
+    start: datetime
+    shift: LongerThanNothing
+    users: Annotated[tuple[UserId, ...], Field(min_length=1)]
+    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _midnight(cls, start: object) -> object:
+        if isinstance(start, date) and not isinstance(start, datetime):
+            return datetime(start.year, start.month, start.day)  # noqa: DTZ001  local time of `timezone`
+        return start
 
 
-class PacingSettings(Table):
-    posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+class OnCallSettings(Table):
+    """Whose turn it is, from exactly one source, and the steps.
+
+    `pick`: of a group, everybody or the first who is present. `take_timeout`: taken, but neither answered
+    nor handed over for this long, paging resumes.
+    """
+
+    name: Name
+    users: Annotated[tuple[UserId, ...], Field(min_length=1)] | None = None
+    group: UserGroupId | None = None
+    rotation: RotationSettings | None = None
+    pick: Literal["all", "first_present"] = "all"
+    take_timeout: LongerThanNothing = timedelta(minutes=15)
+    steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
+        StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
+    )
+
+    @model_validator(mode="after")
+    def _one_source_and_ordered_steps(self) -> OnCallSettings:
+        given = [key for key in ("users", "group", "rotation") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"expected exactly one of users, group, rotation; got {', '.join(given) or 'none'}"
+            )
+        if self.group is None and self.pick != "all":
+            raise ValueError(f'pick: only used with group; "{self.pick}" picks among its members')
+        for index, (earlier, later) in enumerate(zip(self.steps, self.steps[1:], strict=False), start=1):
+            if later.after <= earlier.after:
+                raise ValueError(f"steps[{index}].after: expected later than the step before it")
+        return self
+
+    @property
+    def named_users(self) -> tuple[str, ...]:
+        """The users that the file names, without those of a user group."""
+        return self.rotation.users if self.rotation is not None else self.users or ()
+
+
+Event = Literal[
+    "clarification-requested",
+    "clarification-answered",
+    "clarification-stale",
+    "clarification-resolved",
+    "clarification-escalated",
+]
+
+
+class WebhookSettings(Table):
+    """Where to; `secret_env` names the variable with the secret that signs it. `events`: all five, or some of them."""
+
+    url: Annotated[str, AfterValidator(hook_url)]
+    secret_env: EnvironmentName
+    events: tuple[Event, ...] = ()
+
+
+class ResponderSettings(Table):
+    """How a role answers, by exactly one of three ways.
+
+    `command`: run for each question, which it gets as JSON on its standard input. `http`: a URL that each question is
+    posted to, with the bearer token of `token_env`. `people`: a channel, user groups and users in Slack; with a channel
+    alone its members answer, without one the question goes to the channel of the agent that asks. `timeout`: of one try
+    of a command or an endpoint.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    command: Argv | None = None
+    http: HttpUrl | None = None
+    people: Places | None = None
+    token_env: EnvironmentName | None = None
+    timeout: LongerThanNothing = Field(
+        default=timedelta(minutes=2), validation_alias=AliasChoices("timeout", "time_limit")
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ResponderSettings:
+        given = [key for key in ("command", "http", "people") if getattr(self, key) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"expected exactly one of command, http, people; got {', '.join(given) or 'none'}"
+            )
+        if self.token_env is not None and self.http is None:
+            raise ValueError("token_env: only sent to an http responder; leave it out")
+        if self.token_env is not None and self.http is not None:
+            _token_safe("http", self.http, self.token_env)
+        return self
+
+    @property
+    def kind(self) -> Literal["command", "http", "people"]:
+        """Which of the three ways it is."""
+        if self.people is not None:
+            return "people"
+        return "command" if self.command is not None else "http"
+
+    @property
+    def channel(self) -> str | None:
+        """Where people are asked; None: where the agent's own questions go."""
+        return next((each for each in self.people or () if each[0] in "CG"), None)
+
+    @property
+    def answerers(self) -> tuple[str, ...]:
+        """Who answers, as a route's `answerers`."""
+        return tuple(each for each in self.people or () if each[0] in "SUW") or ("members",)
+
+
+class GithubSettings(Table):
+    """Where to mirror to. `token_env` names the variable with a token that may write issues of `repo`.
+
+    `mention`: who is told of an escalation. `comments_per_second` paces everything that is written there.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    repo: Annotated[str, AfterValidator(_repo)] = Field(validation_alias=AliasChoices("repo", "repository"))
+    token_env: EnvironmentName
+    api_url: HttpUrl = "https://api.github.com"
+    mention: Annotated[str, AfterValidator(_mention)] | None = None
+    comments_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+
+    @model_validator(mode="after")
+    def _token_stays_private(self) -> GithubSettings:
+        _token_safe("api_url", self.api_url, self.token_env)
+        return self
 
 
 class Configuration(Table):
@@ -233,3 +665,15 @@ class Settings(Configuration):
                 "neither a default route nor slack.fallback_channel: refused when the file was read"
             )
         return RouteSettings(channel=self.slack.fallback_channel)
+
+
+class ShellSettings(Configuration):
+    """What the shell needs: the file, and the secrets that are there. `file` is None where there is none.
+
+    `by_variable`: the secrets of all variables that the file names, as far as they are set: some are sent to
+    responders, and no command gets to see any. `folder`: what relative paths count from.
+    """
+
+    file: Path | None
+    folder: Path
+    by_variable: Mapping[str, SecretStr]

@@ -22,7 +22,7 @@ from bot.paging.codec import PagePress
 from bot.people import AccessControl, People, Person, Reaction
 from bot.ports import PagePlace, PageThreads, Place, RollupPlace, RollupThreads, Teller
 from bot.render import Renderer
-from bot.settings import Settings
+from bot.settings.model import Settings
 from bot.slack.unread import Unread
 from bot.slackapi import Pulse
 from core.agents import SessionFact

@@ -29,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, TaskDiedError
-from bot.settings import Settings
+from bot.settings.model import Settings
 from bot.web import docs
 from bot.web.callers import Callers, is_loopback_address
 from bot.web.guard import ERRORS, Guard, answer_errors

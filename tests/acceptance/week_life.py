@@ -25,7 +25,7 @@ from bot.assembly import Assembly
 from bot.delivery.store import Store
 from bot.render import Message, Renderer
 from bot.scan import scan
-from bot.settings import Settings
+from bot.settings.model import Settings
 from core.clock import Clock
 from core.index import Summary
 from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web

@@ -14,8 +14,7 @@ import pytest
 from bot.paging.codec import PagePress, PageVerb
 from bot.people import Person
 from bot.ports import Place
-from bot.settings import parse_settings
-from bot.settings.load import prepare_folders
+from bot.settings.load import parse_settings, prepare_folders
 from core.answers import from_text
 from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties

@@ -17,7 +17,7 @@ from httpx_sse import EventSource
 from bot.delivery.store import Store
 from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
-from bot.settings import ProducerSettings
+from bot.settings.model import ProducerSettings
 from bot.telemetry import Telemetry
 from core.clock import SystemClock
 from tests.bench.parties import Parties

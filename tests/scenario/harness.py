@@ -15,7 +15,7 @@ from typing import Any
 
 from bot.demo.producer import DemoProducer
 from bot.main import Bot
-from bot.settings import parse_settings, prepare_folders
+from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options, Workspace
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.controls import find

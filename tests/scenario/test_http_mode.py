@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from bot.main import Bot
-from bot.settings import parse_settings, prepare_folders
+from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
 from tests.scenario.harness import HurriedClock, Scene, config, controls, of_a_click, scene

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bot.audience import Audiences
-from bot.settings import ResponderSettings, RouteSettings
+from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import HUMAN
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bot.audience import Audience, Group, audience_of, shows_card
 from bot.ports import Thread
-from bot.settings import ResponderSettings, RouteSettings
+from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Clarification, opened
 from core.index import Index, session_of, summarize
 from tests.unit.bot.audiences import audiences

@@ -19,7 +19,8 @@ from pydantic import SecretStr
 
 from bot.check import Finding, check_all, findings, local
 from bot.demo.producer import DemoProducer
-from bot.settings import HttpSettings, Settings, parse_settings, prepare_folders
+from bot.settings.load import parse_settings, prepare_folders
+from bot.settings.model import HttpSettings, Settings
 from bot.workspace import Workspace
 from bot.workspace.seed import (
     ADE,

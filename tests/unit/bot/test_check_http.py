@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bot.check.slack import probe
-from bot.settings import Settings, parse_settings
 from bot.settings.environment import SLACK_API_URL
+from bot.settings.load import parse_settings
+from bot.settings.model import Settings
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_TOKEN, SIGNING_SECRET
 

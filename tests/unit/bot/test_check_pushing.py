@@ -6,7 +6,8 @@ from pathlib import Path
 
 from bot.check.local import probe as local
 from bot.check.producers import probe as producers
-from bot.settings import Settings, parse_settings, prepare_folders
+from bot.settings.load import parse_settings, prepare_folders
+from bot.settings.model import Settings
 
 CONFIGURATION = """
 [slack]

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from bot.demo.stage import configuration, play
 from bot.errors import DemoError
-from bot.settings import parse_settings
+from bot.settings.load import parse_settings
 
 # Stands in for the bot where only the stage is looked at: reads its configuration, joins the agent,
 # and tells in `stopped` by which signal it was stopped.

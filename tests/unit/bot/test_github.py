@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from bot.delivery.store import Store
 from bot.github import api, sync
 from bot.github.sync import ACTIVE, SETTLED_AFTER, STALE, GithubSync
-from bot.settings.github import GithubSettings
+from bot.settings.model import GithubSettings
 from core.clarification import (
     Answer,
     Ask,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bot.settings.github import GithubSettings
+from bot.settings.model import GithubSettings
 
 GOOD: dict[str, Any] = {"repo": "acme/app", "token_env": "GITHUB_TOKEN"}
 

@@ -21,7 +21,7 @@ from bot.delivery.store import Store
 from bot.delivery.wishes import Wish, Wishes
 from bot.errors import StorageUnavailable
 from bot.render import Message, Renderer
-from bot.settings import ResponderSettings, RouteSettings
+from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
 from core.errors import LockTimeout
 from core.index import Index, summarize

@@ -26,7 +26,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
-from bot.settings.responders import ResponderSettings
+from bot.settings.model import ResponderSettings
 from core.aaep import Kind
 from core.dispatch import Inquiry, inquiry_of
 from core.errors import AgentError

@@ -9,15 +9,9 @@ import pytest
 
 from bot.errors import ConfigurationError
 from bot.responders import CommandResponder, responders_of
-from bot.settings import (
-    Settings,
-    load_settings,
-    os_identity,
-    parse_settings,
-    prepare_folders,
-    read_environment,
-)
-from bot.settings.shell import load_shell_settings
+from bot.settings.environment import os_identity, read_environment
+from bot.settings.load import load_settings, load_shell_settings, parse_settings, prepare_folders
+from bot.settings.model import Settings
 
 ENVIRON = {
     "SLACK_BOT_TOKEN": "xoxb-local-bot",

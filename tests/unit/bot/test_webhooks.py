@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 
 from bot import webhooks
 from bot.delivery.store import Store
-from bot.settings.webhooks import signing_key
+from bot.settings.environment import signing_key
 from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
     Answer,

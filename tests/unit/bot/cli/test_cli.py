@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.settings import parse_settings
+from bot.settings.load import parse_settings
 
 CLARIFY = [sys.executable, "-m", "bot.cli"]
 TOKENS = {"SLACK_BOT_TOKEN": "xoxb-very-secret", "SLACK_APP_TOKEN": "xapp-very-secret"}
@@ -182,9 +182,9 @@ def test_cli_workspace_names_a_port_that_is_taken(tmp_path: Path) -> None:
 
 def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
     code = (
-        "import bot.cli, bot.settings\n"
+        "import bot.cli, bot.settings.load\n"
         "def broken(*_): raise ZeroDivisionError('xoxb-very-secret')\n"
-        "bot.settings.load_settings = broken\n"
+        "bot.settings.load.load_settings = broken\n"
         "bot.cli.main()\n"
     )
     done = subprocess.run(

@@ -13,7 +13,7 @@ from bot.commands.grammar import List, ListKind
 from bot.commands.lists import Lists
 from bot.people import Person, Refusal
 from bot.ports import Place
-from bot.settings import RouteSettings, Settings
+from bot.settings.model import RouteSettings, Settings
 from bot.slack.wiring import NobodyOnCall, NoLinks, NoPages
 from core.clarification import Clarification
 from core.errors import NotFound

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from bot.settings import parse_settings
+from bot.settings.load import parse_settings
 from bot.slackapi import Draft
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Answer, Clarification, Decider

@@ -9,7 +9,7 @@ import pytest
 
 from bot.audience import Audiences, Group
 from bot.delivery.rollups import LIMIT, Rollups
-from bot.settings import ResponderSettings, RouteSettings
+from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Answer, answered
 from core.index import Index, Summary, summarize
 from tests.unit.bot.audiences import audiences

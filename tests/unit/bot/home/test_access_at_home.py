@@ -11,7 +11,7 @@ from bot.errors import SlackUnreachableError
 from bot.home.access import KeptAccess
 from bot.home.facts import Admitted
 from bot.people import Person, Refusal
-from bot.settings import RouteSettings
+from bot.settings.model import RouteSettings
 
 PLANNERS = RouteSettings(agent="plan-*", channel="C1", answerers=("U0ADE",))
 OTHERS = RouteSettings(channel="C2", answerers=("members",))

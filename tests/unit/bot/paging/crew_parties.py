@@ -12,7 +12,8 @@ from aiohttp import web
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.people import Profile
-from bot.settings import Settings, parse_settings
+from bot.settings.load import parse_settings
+from bot.settings.model import Settings
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
 
 BASE = f"""

@@ -22,7 +22,8 @@ from bot.paging.model import FreshIncident, Incident
 from bot.people import Person, Refusal
 from bot.ports import Place
 from bot.render import Renderer
-from bot.settings import Settings, parse_settings
+from bot.settings.load import parse_settings
+from bot.settings.model import Settings
 from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification

@@ -20,7 +20,7 @@ from bot.producers.client import Reply
 from bot.producers.dialects import Dialect
 from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
-from bot.settings import ProducerSettings
+from bot.settings.model import ProducerSettings
 from bot.telemetry import Telemetry
 from core.aaep import Response
 from core.clock import Clock

@@ -14,7 +14,7 @@ from bot.producers.client import Reply
 from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.producers.push import Push
-from bot.settings import ProducerSettings
+from bot.settings.model import ProducerSettings
 from bot.telemetry import Telemetry
 from core.aaep import Response
 from tests.clocks import ManualClock

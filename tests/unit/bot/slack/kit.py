@@ -24,7 +24,8 @@ from bot.people import AccessControl, People
 from bot.permalinks import Permalinks
 from bot.ports import Place
 from bot.render import Message, Renderer
-from bot.settings import Settings, parse_settings
+from bot.settings.load import parse_settings
+from bot.settings.model import Settings
 from bot.slack.allowance import HistoryAllowance
 from bot.slack.app import build_app, dispatcher, who_am_i
 from bot.slack.backfill import Backfill

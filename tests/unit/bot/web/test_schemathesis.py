@@ -23,7 +23,7 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
 from bot.main import Bot
-from bot.settings import parse_settings, prepare_folders
+from bot.settings.load import parse_settings, prepare_folders
 from bot.web.server import HttpServer, Limits
 from bot.workspace import Workspace
 from bot.workspace.seed import BOT_TOKEN, FALLBACK, SIGNING_SECRET

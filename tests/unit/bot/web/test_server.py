@@ -24,7 +24,8 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import Request
 
 from bot.errors import AddressInUseError, ConfigurationError, TaskDiedError
-from bot.settings import HttpSettings, Settings, parse_settings
+from bot.settings.load import parse_settings
+from bot.settings.model import HttpSettings, Settings
 from bot.web import server as web_server
 from bot.web.callers import Callers
 from bot.web.guard import stopping_of
