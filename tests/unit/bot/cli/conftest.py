@@ -2,31 +2,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 import structlog
 
-from tests.unit.bot.cli.prompt import WORKFLOW, Prompt
-from tests.unit.bot.cli.shelves import Place
+from tests.unit.bot.cli.kit import WORKFLOW, Prompt
 
 
 @pytest.fixture
-def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prompt:
+def prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Prompt]:
     """A project's folder, and a prompt in it."""
     (tmp_path / ".agentx/workflows").mkdir(parents=True)
     (tmp_path / ".agentx/workflows/feature.toml").write_text(WORKFLOW)
     (tmp_path / ".agentx/state/clarifications").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    return Prompt(tmp_path)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """A project's folder with ledgers as others leave them."""
-    with closing(Place(tmp_path)) as made:
-        yield made
+    made = Prompt(tmp_path)
+    yield made
+    made.ledger.close()
 
 
 @pytest.fixture(autouse=True)

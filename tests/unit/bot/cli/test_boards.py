@@ -18,7 +18,7 @@ from bot.errors import StorageUnavailable
 from core.agents import SessionFact
 from core.clock import iso
 from core.index import summarize
-from tests.unit.bot.cli.shelves import Place, foreign, ledger_of
+from tests.unit.bot.cli.kit import Prompt, long_ago
 
 
 @asynccontextmanager
@@ -52,11 +52,11 @@ async def _hear(store: Store, agents: Sequence[str], first: float) -> None:
         )
 
 
-def test_agents_says_who_waits_for_whom_since_when(place: Place) -> None:
-    waited = place.ask(42, "engineer", "architect")
-    place.later(hours=1)
-    place.ask(43, "qa", "engineer")
-    rows = place.json("agents")
+def test_agents_says_who_waits_for_whom_since_when(prompt: Prompt) -> None:
+    waited = prompt.ask(42, "engineer", "architect")
+    prompt.later(hours=1)
+    prompt.ask(43, "qa", "engineer")
+    rows = prompt.json("agents")
     assert [(row["agent"], row["status"], row["under"]) for row in rows] == [
         ("architect", "clarifying", None),
         ("engineer", "blocked", "architect"),
@@ -74,24 +74,24 @@ def test_agents_says_who_waits_for_whom_since_when(place: Place) -> None:
     assert rows[1]["issues"] == [42]
 
 
-def test_agents_in_a_pipe_are_lines_of_which_nothing_is_cut(place: Place) -> None:
+def test_agents_in_a_pipe_are_lines_of_which_nothing_is_cut(prompt: Prompt) -> None:
     name = "engineer-" + "x" * 200
     for _ in range(5):
-        place.ask(42, name, "architect", topic="")
-    place.ask(43, name, "architect")
-    done = place.run("agents")
-    assert name in done.stdout
-    assert all(f"CLR-42-{number:03d}" in done.stdout for number in range(1, 6))
-    assert "…" not in done.stdout
+        prompt.ask(42, name, "architect", topic="")
+    prompt.ask(43, name, "architect")
+    done = prompt("agents")
+    assert name in done.out
+    assert all(f"CLR-42-{number:03d}" in done.out for number in range(1, 6))
+    assert "…" not in done.out
 
 
-def test_agents_words_are_inert_on_a_terminal_and_in_a_pipe(place: Place) -> None:
-    record = place.ask(42, "\x1b[2J[red]evil[/red]\u202e", "architect")
-    assert "\x1b" not in place.run("agents").stdout
-    assert "\x1b" not in place.run("ready").stdout
+def test_agents_words_are_inert_on_a_terminal_and_in_a_pipe(prompt: Prompt) -> None:
+    record = prompt.ask(42, "\x1b[2J[red]evil[/red]\u202e", "architect")
+    assert "\x1b" not in prompt("agents").out
+    assert "\x1b" not in prompt("ready").out
     stream = StringIO()
     rows = agent_rows([summarize(record)], [], {})
-    table = agents_table(rows, place.clock.now())
+    table = agents_table(rows, prompt.clock.now())
     Output(json=False, stdout=stream, terminal=True, width=160).show(None, table)
     assert "[2J[red]evil[/red]" in stream.getvalue()
     assert "\x1b[2J" not in stream.getvalue()
@@ -110,53 +110,49 @@ def test_agents_words_are_inert_on_a_terminal_and_in_a_pipe(place: Place) -> Non
         ("blocked-clarification", True, "blocked"),
     ],
 )
-def test_agents_with_a_status_file(place: Place, said: str, asks: bool, shown: str) -> None:
-    place.statuses({"Engineer": {"status": said, "issue": 7, "lastActivity": "2026-05-24T14:22:00Z"}})
+def test_agents_with_a_status_file(prompt: Prompt, said: str, asks: bool, shown: str) -> None:
+    prompt.statuses({"Engineer": {"status": said, "issue": 7, "lastActivity": "2026-05-24T14:22:00Z"}})
     if asks:
-        place.ask(42, "engineer", "architect")
-    row = next(row for row in place.json("agents") if row["agent"].casefold() == "engineer")
+        prompt.ask(42, "engineer", "architect")
+    row = next(row for row in prompt.json("agents") if row["agent"].casefold() == "engineer")
     assert (row["status"], row["lastActivity"]) == (shown, "2026-05-24T14:22:00Z")
     assert row["issues"] == ([42] if asks else [7])
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, '"x"'])
-def test_agents_with_a_status_file_that_is_none(place: Place, content: str) -> None:
-    place.ask(42, "engineer", "architect")
-    place.statuses(content)
-    done = place.run("agents")
-    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 2)
-    assert "agent-status.json" in done.stderr
+def test_agents_with_a_status_file_that_is_none(prompt: Prompt, content: str) -> None:
+    prompt.ask(42, "engineer", "architect")
+    prompt.statuses(content)
+    done = prompt("agents")
+    assert (done.code, len(done.out.splitlines())) == (0, 2)
+    assert "agent-status.json" in done.err
 
 
-def test_agents_leaves_out_what_is_no_entry_of_the_status_file(place: Place) -> None:
-    place.statuses(
+def test_agents_leaves_out_what_is_no_entry_of_the_status_file(prompt: Prompt) -> None:
+    prompt.statuses(
         {"a": 7, "b": {"status": 1}, " ": {"status": "working"}, "c": {"status": "working", "issue": "x"}}
     )
-    assert [row["agent"] for row in place.json("agents")] == ["c"]
+    assert [row["agent"] for row in prompt.json("agents")] == ["c"]
 
 
-def test_ready_says_who_can_go_on_and_who_is_blocked_by_what(place: Place) -> None:
-    place.ask(42, "engineer", "architect")
-    answered = place.ask(44, "planner", "architect")
-    place.answer(answered, "yes")
-    place.statuses(
+def test_ready_says_who_can_go_on_and_who_is_blocked_by_what(prompt: Prompt) -> None:
+    prompt.ask(42, "engineer", "architect")
+    answered = prompt.ask(44, "planner", "architect")
+    prompt.answer(answered, "yes")
+    prompt.statuses(
         {
             "planner": {"status": "working", "issue": 44},
             "writer": {"status": "done", "issue": 9},
             "engineer": {"status": "working"},
         }
     )
-    items = place.json("ready")
+    items = prompt.json("ready")
     assert [(item["agent"], item["ready"], item["issue"]) for item in items] == [
         ("planner", True, 44),
         ("engineer", False, 42),
     ]
     assert items[1]["blockedBy"] == [{"clarification": "CLR-42-001", "agent": "architect"}]
-    assert (
-        place.run("ready")
-        .stdout.splitlines()[1]
-        .startswith("engineer\t42\tblocked\tCLR-42-001 (architect)\t")
-    )
+    assert prompt("ready").out.splitlines()[1].startswith("engineer\t42\tblocked\tCLR-42-001 (architect)\t")
 
 
 async def test_peek_sees_the_sessions_of_a_storage_that_a_bot_holds(tmp_path: Path) -> None:
@@ -200,22 +196,24 @@ def test_peek_without_a_storage_makes_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", ["garbage", "empty"])
-def test_boards_with_a_storage_that_cannot_be_read_say_what_the_ledgers_say(place: Place, made: str) -> None:
-    path = place.root / "clarify.db"
+def test_boards_with_a_storage_that_cannot_be_read_say_what_the_ledgers_say(
+    prompt: Prompt, made: str
+) -> None:
+    path = prompt.folder / "clarify.db"
     path.write_bytes(b"no database" * 100) if made == "garbage" else sqlite3.connect(path).close()
     path.touch()
-    place.ask(42, "engineer", "architect")
+    prompt.ask(42, "engineer", "architect")
     with pytest.raises(StorageUnavailable):
         peek.sessions(path, datetime.now(UTC), 10)
     for command in ("agents", "ready"):
-        done = place.run(command)
-        assert (done.exit_code, "engineer" in done.stdout) == (0, True)
-        assert "the sessions are not known" in done.stderr
+        done = prompt(command)
+        assert (done.code, "engineer" in done.out) == (0, True)
+        assert "the sessions are not known" in done.err
 
 
-def test_boards_show_the_sessions_of_a_bot(place: Place) -> None:
-    asyncio.run(_heard_and_closed(place.root, "engineer", "qa"))
-    place.ask(
+def test_boards_show_the_sessions_of_a_bot(prompt: Prompt) -> None:
+    asyncio.run(_heard_and_closed(prompt.folder, "engineer", "qa"))
+    prompt.ask(
         42,
         "engineer",
         "human",
@@ -226,40 +224,38 @@ def test_boards_show_the_sessions_of_a_bot(place: Place) -> None:
         event_id="e",
     )
     assert [
-        (item["agent"], item["ready"], item["issue"], item["session"]) for item in place.json("ready")
+        (item["agent"], item["ready"], item["issue"], item["session"]) for item in prompt.json("ready")
     ] == [
         ("qa", True, None, "sess_qa"),
         ("engineer", False, 42, "sess_engineer"),
     ]
-    assert [(row["agent"], row["status"]) for row in place.json("agents")] == [
+    assert [(row["agent"], row["status"]) for row in prompt.json("agents")] == [
         ("engineer", "blocked"),
         ("qa", "working"),
     ]
 
 
-def test_boards_name_a_ledger_that_cannot_be_read_and_show_the_rest(place: Place) -> None:
-    place.ask(42, "engineer", "architect")
-    place.ledger.path(43).write_text("{")
-    place.ledger.path(44).write_text(
-        ledger_of(44, foreign(44, 1, status="wrong"), foreign(44, 2, status="pending"))
-    )
-    done = place.run("agents")
-    assert done.exit_code == 1
-    assert "issue-43.json" in done.stderr
-    assert "CLR-44-001" in done.stderr
-    assert {"engineer", "dev"} <= {line.split("\t")[0] for line in done.stdout.splitlines()}
+def test_boards_name_a_ledger_that_cannot_be_read_and_show_the_rest(prompt: Prompt) -> None:
+    prompt.ask(42, "engineer", "architect")
+    prompt.path(43).write_text("{")
+    prompt.write(44, long_ago(44, 1, status="wrong"), long_ago(44, 2, status="pending"))
+    done = prompt("agents")
+    assert done.code == 1
+    assert "issue-43.json" in done.err
+    assert "CLR-44-001" in done.err
+    assert {"engineer", "dev"} <= {line.split("\t")[0] for line in done.out.splitlines()}
 
 
-def test_agent_rows_of_a_circle_name_each_agent_once(place: Place) -> None:
-    one, two = place.ask(1, "a", "b"), place.ask(2, "b", "a")
-    fact = SessionFact("p", "s", "c", None, 0, ended=False, last_event_at=place.clock.now())
+def test_agent_rows_of_a_circle_name_each_agent_once(prompt: Prompt) -> None:
+    one, two = prompt.ask(1, "a", "b"), prompt.ask(2, "b", "a")
+    fact = SessionFact("p", "s", "c", None, 0, ended=False, last_event_at=prompt.clock.now())
     rows = agent_rows([summarize(one), summarize(two)], [fact], {})
     assert [(row.agent, row.depth) for row in rows] == [("a", 0), ("b", 1), ("c", 0)]
 
 
 @pytest.mark.parametrize("heard", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00", "soon"])
-def test_boards_with_a_time_that_no_calendar_has_show_the_agent(place: Place, heard: str) -> None:
-    place.statuses({"scribe": {"status": "working", "issue": 7, "lastActivity": heard}})
-    assert [each["lastActivity"] for each in place.json("ready")] == [None]
-    assert [each["agent"] for each in place.json("agents")] == ["scribe"]
-    assert place.run("ready").exit_code == 0
+def test_boards_with_a_time_that_no_calendar_has_show_the_agent(prompt: Prompt, heard: str) -> None:
+    prompt.statuses({"scribe": {"status": "working", "issue": 7, "lastActivity": heard}})
+    assert [each["lastActivity"] for each in prompt.json("ready")] == [None]
+    assert [each["agent"] for each in prompt.json("agents")] == ["scribe"]
+    assert prompt("ready").code == 0

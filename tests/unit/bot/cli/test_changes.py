@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.aaep import Choice
-from tests.unit.bot.cli.prompt import Prompt, foreign
+from tests.unit.bot.cli.kit import Prompt, foreign
 
 CHOICES = (Choice(value="stg", label="Staging"), Choice(value="prd", label="Production"))
 

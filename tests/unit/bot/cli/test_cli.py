@@ -44,7 +44,7 @@ def test_cli_help_names_the_commands_and_loads_nothing_heavy(tmp_path: Path) -> 
     assert done.returncode == 0
     for command in ("run", "check", "demo", "workspace", "init"):
         assert command in done.stdout
-    heavy = "slack_bolt", "slack_sdk", "aiohttp", "httpx", "jinja2", "pydantic"
+    heavy = "slack_bolt", "slack_sdk", "aiohttp", "httpx", "jinja2", "pydantic", "structlog", "asyncio"
     code = f"import sys, bot.cli; print([name for name in {heavy} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

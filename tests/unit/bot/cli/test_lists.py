@@ -9,7 +9,7 @@ import pytest
 from bot.cli import StatusName
 from core.aaep import Choice
 from core.clarification import Answer, Decider, Status
-from tests.unit.bot.cli.prompt import Prompt, foreign
+from tests.unit.bot.cli.kit import Prompt, foreign
 
 BEN = Decider("user:slack/T1/U2", "slack", "T1", "U2")
 

@@ -13,7 +13,7 @@ from filelock import FileLock
 from bot.cli.running import EXIT_CODES, bot_runs
 from bot.delivery import store
 from core import errors
-from tests.unit.bot.cli.prompt import WORKFLOW, Prompt, foreign
+from tests.unit.bot.cli.kit import WORKFLOW, Prompt, foreign
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""A folder with ledgers and a prompt in it: commands run in this process, as `clarify` would run them."""
+"""A folder with ledgers as the bot, agents and other implementations leave it, and a prompt in it.
+
+Commands run in this process, as `clarify` would run them.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,15 @@ from typing import Any, cast
 from typer.testing import CliRunner
 
 from bot.cli import app
-from core.clarification import Ask, Clarification
+from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import SystemClock
 from core.ledger import FileLedger
 from core.locks import Locks
 from core.router import Router
+from tests.clocks import ManualClock
 
+ARCHITECT = Decider("agent:architect", "responder")
+FOLAKE = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 WORKFLOW = """
 [[steps]]
 agent = "engineer"
@@ -44,14 +50,24 @@ class Said:
         return json.loads(self.out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Prompt:
+    """What `ask` and `answer` write was asked lately: `clock` starts five hours ago. Commands have the real time."""
+
     folder: Path
     runner: CliRunner = field(default_factory=CliRunner)
+    clock: ManualClock = field(default_factory=lambda: ManualClock(datetime.now(UTC) - timedelta(hours=5)))
+
+    def __post_init__(self) -> None:
+        self.ledger = FileLedger(self.ledgers)
+        self.router = Router(self.ledger, self.clock, timedelta(minutes=30), lambda _: None)
 
     @property
     def ledgers(self) -> Path:
         return self.folder / ".agentx/state/clarifications"
+
+    def path(self, issue: int) -> Path:
+        return self.ledger.path(issue)
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Said:
         """Run a command; an exception that it did not expect is the test's failure."""
@@ -63,6 +79,18 @@ class Prompt:
         said = self(*arguments, stdin=stdin)
         assert said.code == 0, said
         return said.out
+
+    def json(self, *arguments: str) -> Any:
+        """What a command prints as JSON that has to go well, without a word besides."""
+        said = self(*arguments, "--json")
+        assert (said.code, said.err) == (0, "")
+        return said.json
+
+    def lines(self, *arguments: str) -> list[dict[str, Any]]:
+        """What `export` prints."""
+        said = self("export", *arguments)
+        assert (said.code, said.err) == (0, "")
+        return [json.loads(line) for line in said.out.splitlines()]
 
     def asked(self, question: str = "Which database?", *more: str, issue: int = 42) -> str:
         """The id of a question that the engineer puts to the architect."""
@@ -79,6 +107,33 @@ class Prompt:
         )
         return self.fine(*command).strip()
 
+    def ask(
+        self, issue: int, asker: str, target: str, topic: str = "Topic", words: str = "Which?", **more: Any
+    ) -> Clarification:
+        """A question between agents, asked at `clock`'s time."""
+        asked: dict[str, Any] = {"via": "shell", "blocking": True, "received_at": self.clock.now()} | more
+        ask = Ask(agent_id=asker, question=words, to=target, topic=topic, **asked)
+        return asyncio.run(self.router.open(issue, ask)).record
+
+    def answer(self, record: Clarification, text: str, decider: Decider = ARCHITECT) -> Clarification:
+        def says(_: Clarification) -> Answer:
+            return Answer(text, text)
+
+        return asyncio.run(self.router.answer(record.id, says, decider, self.clock.now()))
+
+    def later(self, **span: float) -> None:
+        self.clock.jump(self.clock.now() + timedelta(**span))
+
+    def archive(self, issue: int, name: str | None = None) -> None:
+        (self.ledgers / "archive").mkdir(exist_ok=True)
+        path = self.path(issue)
+        path.rename(self.ledgers / "archive" / (name or path.name))
+
+    def statuses(self, content: object) -> None:
+        """The agent-status file: as JSON, or as the text that is given."""
+        text = content if isinstance(content, str) else json.dumps(content)
+        (self.ledgers.parent / "agent-status.json").write_text(text)
+
     def event(self, issue: int = 42, **fields: Any) -> Clarification:
         """An agent's question as a producer's event brings it."""
         opened = self.using(lambda router: router.open(issue, ask(**fields)))
@@ -86,7 +141,6 @@ class Prompt:
 
     def using(self, work: Callable[[Router], Any]) -> Any:
         async def run() -> Any:
-            self.ledgers.mkdir(parents=True, exist_ok=True)
             ledger = FileLedger(self.ledgers)
             try:
                 return await work(Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None))
@@ -101,12 +155,9 @@ class Prompt:
         raw = json.loads((self.ledgers / f"issue-{issue}.json").read_text())
         return next(item for item in raw["clarifications"] if item["id"] == clarification)
 
-    def write(self, issue: int, *records: dict[str, Any]) -> None:
+    def write(self, issue: int, *records: object) -> None:
         """A ledger as another implementation writes it."""
-        self.ledgers.mkdir(parents=True, exist_ok=True)
-        (self.ledgers / f"issue-{issue}.json").write_text(
-            json.dumps({"issueNumber": issue, "clarifications": records})
-        )
+        self.path(issue).write_text(ledger_of(issue, *records))
 
     @contextmanager
     def held(self, issue: int) -> Iterator[None]:
@@ -156,3 +207,28 @@ def foreign(seq: int, issue: int = 7, **fields: Any) -> dict[str, Any]:
         "resolvedAt": None,
         "thread": [{"round": 1, "from": "engineer", "type": "question", "body": question, "timestamp": now}],
     } | fields
+
+
+def long_ago(issue: int, number: int, **fields: Any) -> dict[str, Any]:
+    """A record of another implementation that was answered years ago."""
+    created = "2020-01-02T03:04:05Z"
+    question = {"round": 1, "from": "dev", "type": "question", "body": "q", "timestamp": created}
+    answer = {
+        "round": 1,
+        "from": "architect",
+        "type": "answer",
+        "body": "a",
+        "timestamp": "2020-01-02T04:04:05Z",
+    }
+    known = {
+        "from": "dev",
+        "topic": "API",
+        "status": "answered",
+        "created": created,
+        "thread": [question, answer],
+    }
+    return foreign(number, issue, **(known | fields))
+
+
+def ledger_of(issue: int, *records: object) -> str:
+    return json.dumps({"issueNumber": issue, "clarifications": records})
