@@ -71,7 +71,7 @@ _FIRST_YEAR, _LAST_YEAR = 1971, 9000
 
 
 class NotAnEvent(ValueError):
-    """What came is no AAEP event at all: not an object, or without a type. Never carries the content."""
+    """What came is no AAEP event at all: not an object, or without a type. The message never holds its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Confirmation:
 
     @property
     def words(self) -> str:
-        """It in words, for whoever reads a ledger."""
+        """The action and its consequence in words, for readers of the ledger."""
         return f"Confirm: {self.action}\nConsequence: {self.consequence or UNTOLD}"
 
 

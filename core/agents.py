@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from core.clarification import HUMAN, agent_key, parse_id
-from core.clock import Clock, iso
+from core.clock import Clock, backoff, iso
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, reason, replacing, set_aside
 from core.index import Summary
@@ -38,7 +38,7 @@ BLOCKED: Literal["blocked-clarification"] = "blocked-clarification"
 CLARIFYING: Literal["clarifying"] = "clarifying"
 Entries = dict[str, Any]
 _UNANSWERED = ("pending", "stale")
-# At most so often is it written: whoever else waits for the lock backs off by 200 ms and more. Seconds.
+# Seconds between two writes: others who wait for the lock back off by 200 ms and more.
 _BETWEEN = 0.25
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
 # A clarification's id, and the round that a responder works on; 0: the clarification itself.
@@ -72,8 +72,8 @@ class Waiting:
 class AgentNode:
     """An agent, and under it those that wait for it (each agent once, under the one it waits for longest).
 
-    `waits`: the longest first. `asked`: ids of the open clarifications that it, and not yet the person on call, has to answer. `issues`: of its
-    sessions that have not ended, and of what it waits for.
+    `waits`: the longest first. `asked`: ids of the open clarifications that it, and not yet the person on call, has to
+    answer. `issues`: of its sessions that have not ended, and of what it waits for.
     """
 
     agent: str
@@ -275,7 +275,7 @@ class AgentState:
 
 
 class StatusFile:
-    """The file at `path`, whose folder exists. `patience`: for its lock, in seconds; `mode`: of a new one."""
+    """The agent-status file at `path`, whose folder exists. `patience`: seconds for its lock; `mode`: of a new one."""
 
     def __init__(self, path: Path, clock: Clock, patience: float = 2.0, mode: int = 0o600) -> None:
         self.path = path
@@ -285,7 +285,7 @@ class StatusFile:
         self._locks = Locks(path.parent, mode)
 
     async def update(self, changes: Mapping[str, AgentState]) -> None:
-        """Have the file say what these agents do. If it says so already, or has nothing to take back, it stays.
+        """Write what these agents do. If the file says so already, or has nothing to take back, it is not touched.
 
         Raises:
             StatusUnavailable: its lock was not had, or the disk refused; the file is as it was.
@@ -336,7 +336,7 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, why) from error
 
     def _glance(self) -> Entries | None:
-        """What it says, read without its lock; None: torn, or not a status file."""
+        """The entries, read without the lock; None: torn, or not a status file."""
         try:
             return _decode(self.path.read_bytes())
         except FileNotFoundError:
@@ -352,7 +352,7 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, "its lock was lost while this process slept")
 
     def _open(self, held: Held) -> Entries:
-        """What it says, under its lock."""
+        """The entries, read under the lock; a file that is none is set aside."""
         entries = self._glance()
         if entries is not None:
             return entries
@@ -432,7 +432,7 @@ class _Part:
 
 
 class StatusKeeper:
-    """What the file should say, from what is noted. Writes only what changed, all of it at once.
+    """Keeps the agent-status file up to date from the clarifications that it is given. Writes only what changed.
 
     A requester is blocked while it has an open blocking clarification with an agent; its target is clarifying while
     a responder works on it, or while people have it who answer for that role (`roles_of_people`). `ledger`: where
@@ -465,7 +465,7 @@ class StatusKeeper:
             parts.append(_part(summary.to, CLARIFYING, summary, summary.from_))
         self._put((summary.id, 0), tuple(parts))
         if not summary.is_open and _is_agent(summary.to):
-            # Whoever wrote that they wait, or answer: another process of ours, or one before us.
+            # Another process of ours, or one before us, may have written that they wait, or answer.
             for agent in (summary.from_, summary.to):
                 self._owe(agent, summary.id)
 
@@ -476,7 +476,7 @@ class StatusKeeper:
 
     async def run(self) -> None:
         """Write what changes, until cancelled. What cannot be written is tried again, at first after a second."""
-        checked, retry = False, 0.0
+        checked, failures = False, 0
         while True:
             if checked:
                 await self._wake.wait()
@@ -486,12 +486,14 @@ class StatusKeeper:
                     await self._check(self._ledger)
                 checked = True
                 await self._write()
-                retry = 0.0
             except StatusUnavailable as error:
-                if not retry:
+                if not failures:
                     _log.warning("what agents do is written later: %s", error)
-                retry = min(retry * 2, _LONGEST_RETRY) or _FIRST_RETRY
-            await self._clock.sleep(retry or _BETWEEN)
+                pause = backoff(failures, first=_FIRST_RETRY, longest=_LONGEST_RETRY)
+                failures += 1
+            else:
+                pause, failures = _BETWEEN, 0
+            await self._clock.sleep(pause)
 
     async def settle(self) -> None:
         """Write what is owed, once. For processes that do not `run`, or that end; trouble is logged, no more."""
@@ -563,7 +565,7 @@ async def _is_over(ledger: FileLedger, named: str, status: str) -> bool:
     try:
         record = await ledger.find(named, parse_id(named)[0])
     except ClarifyError:
-        return False  # nobody can tell, so it stays; whoever finds a ledger unreadable pages
+        return False  # it cannot be known, so it stays; an unreadable ledger pages elsewhere
     return record.status not in _UNANSWERED and (status == CLARIFYING or not record.is_open)
 
 

@@ -1,4 +1,4 @@
-"""The five lifecycle events of clarifications, and the bus that tells whoever listens (the AgentEventBus, §4.2).
+"""The five lifecycle events of clarifications, and the bus that tells subscribers of them (the AgentEventBus, §4.2).
 
 bus = Bus()
 stop = bus.subscribe(Answered, lambda event: print(event.clarification_id))
@@ -48,7 +48,7 @@ class LifecycleEvent:
 
 @dataclass(frozen=True, slots=True)
 class Requested(LifecycleEvent):
-    """A question was asked: a new matter, or the next round of one."""
+    """A question was asked: a new clarification, or the next round of one."""
 
     name: ClassVar[str] = "clarification-requested"
 
@@ -60,7 +60,7 @@ class Answered(LifecycleEvent):
 
 @dataclass(frozen=True, slots=True)
 class Stale(LifecycleEvent):
-    """Its time ran out without an answer, and whoever should answer was nudged."""
+    """Its time ran out without an answer, and its answerers were nudged."""
 
     name: ClassVar[str] = "clarification-stale"
 
@@ -91,7 +91,7 @@ class Bus:
         """Have `tell` called with every event of `kind`; `LifecycleEvent` is all of them.
 
         Returns:
-            What ends it; to be called as often as one likes.
+            A function that ends the subscription; calling it again does nothing.
         """
         token = object()
         self._subscribers[token] = (kind, tell)
@@ -102,7 +102,7 @@ class Bus:
         return unsubscribe
 
     def publish(self, event: LifecycleEvent) -> None:
-        """Tell everybody. One that raises is logged; the others still hear, and the caller goes on."""
+        """Tell all subscribers. One that raises is logged; the others are told, and the caller goes on."""
         for token, (kind, tell) in tuple(self._subscribers.items()):
             if not isinstance(event, kind) or token not in self._subscribers:
                 continue

@@ -260,7 +260,7 @@ class Clarification(Record):
 
     @property
     def answering_entry(self) -> Entry | None:
-        """The entry with the answer that it has, whoever wrote it: a resolution without an answer is one, too."""
+        """The entry that holds the answer, ours or another writer's: a resolution without an answer counts as one."""
         if self.status not in {"answered", "resolved"}:
             return None
         last = self.thread[-1] if self.thread else None
@@ -437,7 +437,7 @@ def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarificatio
         raise IllegalTransition(record.id, record.status, "pending")
     latest, sla = escalation_limit(record.asked_last, record.expires_at), record.sla(sla)
     later = now + sla if latest is None else max(now, min(now + sla, latest))
-    at = max(now, record.asked_last)  # so that it counts for this question, whoever's clock went back
+    at = max(now, record.asked_last)  # so that it counts for this question, though a clock went back
     asked = record.asked.model_copy(update={"nudges": record.nudges + 1, "nudged_at": at})
     return renewed(record, status="pending", stale_after=later, aaep=asked)
 
@@ -523,7 +523,7 @@ def has_expired(record: Clarification, at: datetime) -> bool:
 def abandoned(
     record: Clarification, reason: CloseReason, now: datetime, by: str = US, words: str = ""
 ) -> Clarification:
-    """Closed without an answer being used. Reason and words go into the thread, for whoever reads the ledger."""
+    """Closed without an answer. Reason and words go into the thread, for readers of the ledger."""
     entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}. {words}".rstrip(), now)
     return changed_to(
         record,

@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from typing import Any, Protocol
 
 from core.aaep import Kind
 from core.answers import from_text
 from core.clarification import Clarification, Decider, Entry, NotOpen, Option, agent_key, has_expired
-from core.clock import Clock, iso
+from core.clock import Clock, backoff, iso
 from core.errors import (
     AgentError,
     AnswerRejected,
@@ -325,7 +326,7 @@ class Dispatcher:
 
     async def _answer(self, job: _Job, text: str) -> None:
         summary, at = job.summary, self._clock.now()
-        role = self._names[agent_key(summary.to)]  # however whoever asked spelled it
+        role = self._names[agent_key(summary.to)]  # as configured, not as the asker spelled it
         await self._write(
             job,
             lambda: self._router.answer(
@@ -367,8 +368,7 @@ class Dispatcher:
 
     async def _write(self, job: _Job, write: Callable[[], Awaitable[object]]) -> None:
         """Until it is written: an agent is not asked again because a ledger was busy."""
-        pause = _PAUSE
-        while True:
+        for failures in count():
             job.writing = True
             try:
                 await write()
@@ -380,8 +380,7 @@ class Dispatcher:
                 job.writing = False
             if job.stopped:
                 raise _Over
-            await self._clock.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await self._clock.sleep(backoff(failures, first=_PAUSE, longest=_LONGEST_PAUSE))
 
     def _tell(self, job: _Job, *, begun: bool) -> None:
         try:
@@ -406,7 +405,7 @@ def _still_waits(record: Clarification, number: int) -> bool:
 
 
 class Slots:
-    """At most `most` at once. A free place goes to the kind that holds the fewest, then to whoever came first."""
+    """At most `most` at once. A free place goes to the kind that holds the fewest, then to the first that came."""
 
     def __init__(self, most: int) -> None:
         self._free = most

@@ -49,7 +49,7 @@ class BadInput(ClarifyError):
 
 
 class TooLong(BadInput):
-    """The same code. The message is a hint for whoever wrote it, without their words."""
+    """The same code. The message is a hint for the writer, without their words."""
 
     def __init__(self, what: str, length: int, limit: int) -> None:
         super().__init__(f"The {what} has {length} characters; at most {limit} are allowed.")
@@ -107,7 +107,7 @@ class LockTimeout(ClarifyError):
 
 
 class LedgersAway(LockTimeout):
-    """No ledger can be had, by nobody: whoever waits for a lock waits for the folder, too."""
+    """No ledger can be had: the folder is gone. A LockTimeout, as callers wait for both in the same way."""
 
     code = "LEDGERS_AWAY"
 

@@ -185,7 +185,7 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class NotMine:
-    """Moves on. From whoever holds it, it gives it back; while another holds it, it changes nothing."""
+    """Passes it on. Said by its holder, it gives it back; while another holds it, it changes nothing."""
 
     at: datetime
     by: str
@@ -346,7 +346,7 @@ class _Course:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """`user` stands in from `since` to before `until`, whoever's turn it is; `by` is who said so."""
+    """`user` stands in from `since` to before `until`, in place of the rotation; `by` is who said so."""
 
     user: str
     since: datetime

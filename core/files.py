@@ -47,7 +47,7 @@ def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> It
     `mode`, whatever the umask, and the group of a folder that gives its own to what is in it.
 
     Yields the draft, in the folder `drafts` on the same file system, when it is on the disk; it takes the file's
-    place when the block ends. Whoever reads finds the old content or the new, also after a crash.
+    place when the block ends. Readers find the old content or the new, also after a crash.
 
     Raises:
         OSError: the disk refused; the file is as it was.
@@ -100,7 +100,7 @@ def folder_mode(mode: int) -> int:
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
-    """Make a folder, and what is missing above it, with `mode` whatever the umask; those that are there stay as they are.
+    """Make a folder, and what is missing above it, with `mode` whatever the umask. Those that are there keep theirs.
 
     Raises:
         OSError: it cannot be made.
@@ -168,7 +168,7 @@ def try_to_write(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was renamed, linked or removed in it is on the disk when this returns."""
+    """Bring what was renamed, linked or removed in it to the disk before returning."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
 '''Agents ask agents: the Clarification Protocol for programs.
 
-Whoever is asked may be in this program, in another one, or a person in Slack: they meet in the ledgers, the files of
-one folder, through the same locks. Who may ask whom is said by workflow files (`core.workflow`). A whole program:
+Who is asked may be in this program, in another one, or a person in Slack: they meet in the ledgers, the files of one
+folder, through the same locks. Who may ask whom is said by workflow files (`core.workflow`). A whole program:
 
     import asyncio
     from pathlib import Path
@@ -199,7 +199,7 @@ class Hub:
             self._ledger.close()
 
     async def request(self, request: Request, key: str | None = None) -> Clarification:
-        """Ask. The same agent asking the same one about the same topic, once answered, goes on with that matter.
+        """Ask. The same agent asking the same one about the same topic, once answered, goes on with that clarification.
 
         With a `key`, asking again with the same one about the same issue is the same question: nothing is written.
 
@@ -383,7 +383,7 @@ def _one_line(text: str) -> str:
 
 
 class Changes:
-    """Files of one folder that were written. However many wait, one watches; nobody does while none waits."""
+    """Says which files of one folder were written. One watcher serves all; it runs only while somebody waits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -394,7 +394,7 @@ class Changes:
     async def of(self, name: str) -> AsyncIterator[asyncio.Event]:
         """The event that every write of the file `name` sets, from now on.
 
-        Notices can be lost (the system's queue is bounded): whoever waits should look now and then, too.
+        Notices can be lost (the system's queue is bounded): so look now and then, too.
         """
         woken = asyncio.Event()
         self._waiting[woken] = name

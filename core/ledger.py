@@ -8,8 +8,8 @@ ledger brings it back, all of it, before it is numbered: others number by length
 both places; in both, the live one counts.
 
 Others write in the folder, too: what is no ledger is left alone, and not opened. A ledger is a regular file with a
-number that could be given out. A link is none: to replace it would cut it, and it may lead to what whoever made it may
-not read. From 100001 up numbers are ours: a file there counts if we gave its number out, so that nobody else moves what
+number that could be given out. A link is none: to replace it would cut it, and it may lead to what its maker may not
+read. From 100001 up numbers are ours: a file there counts if we gave its number out, so that nobody else moves what
 is given out next. The highest number that was ever given out in an issue is kept beside its ledger: cards carry it,
 whatever became of the file.
 """
@@ -500,7 +500,7 @@ class Archive:
         except FileNotFoundError:
             return None
         except ValueError:
-            return None  # it stays where it is, for whoever looks into it; numbers go on as they were noted
+            return None  # it stays where it is, for people to look into; numbers go on as they were noted
 
     def put(self, issue: int, live: Path, raw: Raw) -> Path:
         """Move the ledger `live`, which holds `raw`, here. What is here of the same issue is not lost.
@@ -610,7 +610,7 @@ class Folder:
 
     def _looked_at(self) -> Iterator[tuple[int, Path] | Ignored]:
         with os.scandir(self.path) as found:
-            entries = list(found)  # whoever asks may stop half way
+            entries = list(found)  # the caller may stop half way
         for entry in entries:
             if match := self._name.fullmatch(entry.name):
                 is_file = entry.is_file(follow_symlinks=False)

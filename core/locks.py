@@ -1,7 +1,7 @@
 """One writer per ledger: a kernel lock among our processes, then the marker file that all implementations honour.
 
-The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): whoever creates it
-exclusively holds the ledger; older than 30 s by mtime it counts as orphaned. Ours is a second name, given by `link`,
+The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): the one who creates it
+holds the ledger; older than 30 s by mtime it counts as orphaned. Ours is a second name, given by `link`,
 of a private file that only who has the kernel lock touches: it never exists without its content, and its mtime is
 refreshed while held, so that a long hold is never robbed. The kernel lock dies with its process; a marker that is
 found to be that private file was therefore left by a dead process of ours, and is taken over as it stands.

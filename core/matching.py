@@ -70,7 +70,9 @@ def is_duplicate(record: Clarification, ask: Ask) -> bool:
     another one: dropping that would leave it unseen.
     """
     asked = record.asked
-    if ask.reply_token is None:  # asked by hand or by a program: whoever asks twice wants two, or says so
+    if (
+        ask.reply_token is None
+    ):  # asked by hand or by a program: asked twice means two questions, unless `event_id` says otherwise
         return ask.event_id is not None and ask.event_id in _event_ids(record)
     if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
@@ -104,9 +106,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
 
 
 def is_with_people(record: Clarification, ask: Ask) -> bool:
-    """Whether the matter that one agent asks another about was passed on to people when its rounds were used up, and
-    still is with them.
-    """
+    """Whether `ask` goes on with what was passed on to people when its rounds were used up, and still is with them."""
     used_up = record.status == "escalated" and record.asked.escalated_for == "rounds exhausted"
     return used_up and ask.reply_token is None and _is_between(record, ask)
 
@@ -249,7 +249,7 @@ def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarificatio
 
 
 def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
-    """The same matter asked again after an answer: the next round, or escalated when rounds are used up."""
+    """A follow-up after an answer: the next round, or escalated when rounds are used up."""
     exhausted = record.round >= record.max_rounds
     number = record.round + (0 if exhausted else 1)
     past = record.asked

@@ -227,7 +227,7 @@ def dump(record: Clarification) -> Raw:
 
 
 def digest(item: object) -> str:
-    """What a record says, in few characters: equal if and only if nothing changed, whoever wrote it."""
+    """A record's content in few characters: equal if and only if nothing changed, by any writer."""
     return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Whether two texts say the same again. Pure; judged by their words, not by a model.
+"""Whether two texts say the same. Pure; judged by their words, not by a model.
 
 A wrong "the same" takes a question away from its agent and pages people, a wrong "different" costs one more round:
 so in doubt two texts are different. Word order and filler do not count; what changes the meaning does:
@@ -50,7 +50,7 @@ _FILLER = _JOINING | _set(
     "a an the this that these those please kindly could would should can may might shall will i we you me us my our"
     " your it its is are be am to of for in on at with by do does so then also just there here"
 )
-# Words that another word of their kind turns into another matter.
+# Words that change the question when another word of their kind stands in their place.
 _SIGNIFICANT = _DIRECTIONS | _set(
     "all only both every each any some first second last next previous when where who whom whose why how"
     " did was were have been must"

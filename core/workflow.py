@@ -1,6 +1,6 @@
 """Who may ask whom, by the workflow files, and as whom: guards 1 and 2 of the Clarification Protocol (§7).
 
-A workflow is a TOML file with `[[steps]]`. Of a step these keys count, all others belong to whoever runs it:
+A workflow is a TOML file with `[[steps]]`. Of a step these keys count here; all others belong to the program that runs it:
 
     agent = "engineer"              the role that asks
     can_clarify = ["architect"]     whom it may ask; default: nobody
@@ -130,7 +130,7 @@ class Scopes:
         )
 
     def _unusable(self) -> str:
-        """The reason may lie in a file that could not be used: whoever reads this looks there first."""
+        """Names the files that could not be used: the reason may lie there."""
         with self._guard:
             names = sorted(name for name, file in self._files.items() if file.problems)
         said = f" Not all of it can be read: {', '.join(map(role_name, names))}." if names else ""

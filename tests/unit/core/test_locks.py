@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from core.errors import LockTimeout
 from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.locks import AGENT, Locks
 from core.records import Book
+from tests.unit.core.holding import rival_holds
 from tests.unit.core.records import record
 
 RIVAL = Path(__file__).with_name("rival.py")
@@ -60,22 +60,6 @@ def put_marker(folder: Path, agent: str | None, age: float = 0.0) -> Path:
     then = time.time() - age
     os.utime(path, (then, then))
     return path
-
-
-@contextmanager
-def rival_holds(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    holder = subprocess.Popen(
-        [sys.executable, str(RIVAL), "hold", str(folder), "7"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        yield holder
-    finally:
-        holder.communicate(timeout=10)
 
 
 def test_marker_says_who_holds_it_and_goes_when_let_go(locks: Locks, tmp_path: Path) -> None:
@@ -170,7 +154,7 @@ def test_hold_names_the_holder(locks: Locks, tmp_path: Path) -> None:
 
 
 def test_live_rival_is_never_robbed_even_if_its_marker_was_old(locks: Locks, tmp_path: Path) -> None:
-    with rival_holds(tmp_path):
+    with rival_holds(tmp_path, 7):
         os.utime(marker(tmp_path), (time.time() - 29, time.time() - 29))
         with pytest.raises(LockTimeout), locks.hold(7, 0.5):
             pytest.fail("robbed")
@@ -241,7 +225,7 @@ async def test_transact_gives_up_after_two_seconds_and_applies_nothing_later(tmp
         ran.append("late")
         book.put(record(7, book.next_seq()))
 
-    with rival_holds(tmp_path):
+    with rival_holds(tmp_path, 7):
         started = time.monotonic()
         with pytest.raises(LockTimeout):
             await ledger.transact(7, add)

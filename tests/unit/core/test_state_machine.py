@@ -27,10 +27,9 @@ from core.clarification import parse_id
 from core.errors import LedgerUnreadable, NotFound
 from tests.clocks import ManualClock
 from tests.unit.core import moves, other_hand
-from tests.unit.core.mortal import Killed, dying
-from tests.unit.core.move import Move, expect
+from tests.unit.core.moves import Move, expect
 from tests.unit.core.other_hand import OtherHand
-from tests.unit.core.parties import WORKFLOW, Party
+from tests.unit.core.parties import WORKFLOW, Killed, Party, dying
 from tests.unit.core.witness import Witness
 
 EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "15"))
