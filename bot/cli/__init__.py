@@ -172,7 +172,7 @@ def check(config: ConfigOption = None) -> None:
     """Compare the configuration with Slack and the producers, without starting."""
     import asyncio
 
-    from bot.check import check_all, findings
+    from bot.check import check_all, lines, summary
     from bot.settings.environment import read_environment
     from bot.settings.load import load_settings, prepare_folders
 
@@ -184,9 +184,9 @@ def check(config: ConfigOption = None) -> None:
         seen = []
         async for finding in check_all(settings):
             seen.append(finding)
-            for line in findings.lines(finding):
+            for line in lines(finding):
                 typer.echo(line)
-        typer.echo(findings.summary(seen))
+        typer.echo(summary(seen))
         return sum(not finding.ok for finding in seen)
 
     raise typer.Exit(1 if asyncio.run(tell()) else 0)

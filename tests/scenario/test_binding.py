@@ -10,7 +10,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 
 import bot.foundation
-from bot.check import local
+from bot.check import check_machine
 from bot.delivery.peek import connections
 from bot.demo.producer import DemoProducer
 from bot.render import Renderer
@@ -123,7 +123,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         assert answer.status_code == 200
         assert [each["name"] for each in answer.json()["degraded"]] == ["slack app"]
         await stage.until(lambda: connections(running.settings.storage.path))
-        found = {each.subject: each for each in local.probe(running.settings)}
+        found = {each.subject: each for each in check_machine(running.settings)}
         assert not found["slack app"].ok
         assert "another bot" in found["slack app"].text
 

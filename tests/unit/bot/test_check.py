@@ -17,7 +17,19 @@ from aiohttp import web
 from filelock import FileLock
 from pydantic import SecretStr
 
-from bot.check import Finding, check_all, findings, local
+from bot.check import (
+    EMAIL_SCOPE,
+    NEEDED_SCOPES,
+    PICTURE_SCOPE,
+    Finding,
+    check_all,
+    check_machine,
+    check_producers,
+    check_slack,
+    clock,
+    lines,
+    summary,
+)
 from bot.demo.producer import DemoProducer
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import HttpSettings, Settings
@@ -34,11 +46,26 @@ from bot.workspace.seed import (
     ONCALL,
     PLATFORM,
     RANDOM,
+    SIGNING_SECRET,
     USE_AS_ANSWER,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Configure = Callable[..., Settings]
+LIKE_SLACKS = "0123456789abcdef0123456789abcdef"
+PUSHING = """
+[slack]
+fallback_channel = "C0FALLBACK"
+[[producers]]
+name = "first"
+token_env = "FIRST"
+[[producers]]
+name = "second"
+token_env = "SECOND"
+[[webhooks]]
+url = "http://127.0.0.1:1/hook"
+secret_env = "HOOK"
+"""
 
 
 @pytest.fixture
@@ -105,15 +132,15 @@ async def test_check_lists_what_is_no_ledger_though_it_is_named_like_one(configu
 async def test_check_tells_who_else_writes_and_reads_the_ledgers(configure: Configure) -> None:
     settings = configure()
     folder = settings.ledger.directory
-    assert not any("this machine" in each.text or "group" in each.text for each in local.probe(settings))
+    assert not any("this machine" in each.text or "group" in each.text for each in check_machine(settings))
     folder.chmod(0o770)
     (folder / "issue-7.json").write_text("{}")
     (folder / "issue-7.json").chmod(0o644)
-    told = {each.text: each.ok for each in local.probe(settings)}
+    told = {each.text: each.ok for each in check_machine(settings)}
     assert any(ok and "its group can write" in text for text, ok in told.items())
     assert any(ok and "can read 1 of the ledgers" in text for text, ok in told.items())
     folder.chmod(0o777)
-    (finding,) = (each for each in local.probe(settings) if not each.ok)
+    (finding,) = (each for each in check_machine(settings) if not each.ok)
     assert "everybody on this machine can write" in finding.text
 
 
@@ -201,7 +228,7 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
     )
     if missing:  # as it would be with another release of apprise, which may not know the service any more
         settings.secrets.by_variable["PAGER"] = SecretStr("gone://hush")
-    found = {f"{f.subject}: {f.text}" for f in local.probe(settings)}
+    found = {f"{f.subject}: {f.text}" for f in check_machine(settings)}
     pager = "no URL that apprise can notify" if missing else "PAGER notifies through Pager Duty"
     assert any(pager in line for line in found)
     assert "on_call[0].steps: MAIL notifies through E-Mail" in found
@@ -253,14 +280,13 @@ async def test_check_only_notes_that_pictures_cannot_be_sent(
     tokens = workspace.context.state.tokens
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"files:write"}
     assert await wrong(configure()) == []
-    found = findings.scopes(",".join(tokens[BOT_TOKEN]), email=False)
-    assert list(findings.lines(found)) == [
+    (found,) = [each async for each in check_slack(configure()) if each.subject == "SLACK_BOT_TOKEN scopes"]
+    assert list(lines(found)) == [
         "✓ ok     SLACK_BOT_TOKEN scopes: all 11 that are needed, but not files:write: “digest png” can send no picture",
         "           → for pictures add files:write and reinstall",
     ]
-    assert (
-        "files:write" not in findings.scopes(",".join(tokens[BOT_TOKEN] | {"files:write"}), email=False).text
-    )
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] | {"files:write"}
+    assert not any("files:write" in each.text for each in [each async for each in check_slack(configure())])
 
 
 async def test_check_notes_an_app_that_may_read_history_once_a_minute(
@@ -398,19 +424,14 @@ async def test_check_names_a_folder_that_is_gone(configure: Configure) -> None:
         (None, None),
     ],
 )
-def test_findings_clock_table(header: str | None, expected: str | None) -> None:
-    finding = findings.clock("clock", header, NOW)
+def test_check_clock_table(header: str | None, expected: str | None) -> None:
+    finding = clock("clock", header, NOW)
     assert (finding and finding.text) == expected
 
 
-def test_findings_group_without_members_is_wrong() -> None:
-    assert not findings.group("g", "S1", {"ok": True, "users": []}).ok
-    assert findings.group("g", "S1", {"ok": True, "users": ["U1"]}).text == "user group S1 has 1 member"
-
-
-def test_findings_lines_are_words_and_signs() -> None:
-    assert list(findings.lines(findings.right("a", "fine"))) == ["✓ ok     a: fine"]
-    assert list(findings.lines(findings.wrong("b", "broken", "mend it"))) == [
+def test_check_lines_are_words_and_signs() -> None:
+    assert list(lines(Finding(True, "a", "fine"))) == ["✓ ok     a: fine"]
+    assert list(lines(Finding(False, "b", "broken", "mend it"))) == [
         "✗ wrong  b: broken",
         "           → mend it",
     ]
@@ -420,15 +441,15 @@ def test_findings_lines_are_words_and_signs() -> None:
     ("seen", "expected"),
     [([True, True], "All 2 checks passed."), ([True, False], "1 of 2 checks failed.")],
 )
-def test_findings_summary(seen: list[bool], expected: str) -> None:
-    assert findings.summary([Finding(ok, "a", "b") for ok in seen]) == expected
+def test_check_summary(seen: list[bool], expected: str) -> None:
+    assert summary([Finding(ok, "a", "b") for ok in seen]) == expected
 
 
 def test_manifest_gives_the_scopes_that_check_wants() -> None:
     manifest = (Path(__file__).parents[3] / "manifest.yml").read_text(encoding="utf-8")
     scopes = manifest.partition("    bot:\n")[2].partition("settings:")[0]
     given = {line.split("#")[0].strip(" -\n") for line in scopes.splitlines()}
-    assert given == findings.NEEDED_SCOPES | {findings.EMAIL_SCOPE, findings.PICTURE_SCOPE}
+    assert given == NEEDED_SCOPES | {EMAIL_SCOPE, PICTURE_SCOPE}
 
 
 def test_manifest_has_what_people_use() -> None:
@@ -626,3 +647,84 @@ async def test_check_of_a_repository_survives_a_token_that_is_none(configure: Co
         toml = f'[github]\nrepo = "o/r"\ntoken_env = "TOKEN"\napi_url = "{url}"'
         told = await wrong(configure(toml, environ={"TOKEN": "sësame"}))
     assert told == ["github.repo: GitHub answers 401 for o/r"]
+
+
+def over_http(folder: Path, api_url: str, secret: str = SIGNING_SECRET) -> Settings:
+    environ = {
+        "SLACK_API_URL": api_url,
+        "SLACK_BOT_TOKEN": BOT_TOKEN,
+        "SLACK_SIGNING_SECRET": secret,
+    }
+    source = f'[slack]\nmode = "http"\nfallback_channel = "{AGENTS}"\n[http]\nlisten = "127.0.0.1:9999"\n'
+    return parse_settings(source, file=folder / "clarify.toml", environ=environ)
+
+
+async def test_check_of_http_mode_asks_for_no_socket_and_names_the_address(
+    tmp_path: Path, workspace: Workspace
+) -> None:
+    found = [finding async for finding in check_slack(over_http(tmp_path, workspace.api_url))]
+    assert not [call for call in workspace.calls if call.method == "apps.connections.open"]
+    assert [finding.subject for finding in found if not finding.ok] == []
+    said = {finding.subject: finding.text for finding in found}
+    assert "127.0.0.1:9999" in said["slack.mode"]
+    assert "/slack/events" in said["slack.mode"]
+    assert "SLACK_SIGNING_SECRET" in said
+    assert not any(SIGNING_SECRET in text for text in said.values())
+
+
+@pytest.mark.parametrize(
+    ("secret", "fits"), [(LIKE_SLACKS, True), ("xapp-1-another", False), (LIKE_SLACKS[:-1], False)]
+)
+async def test_check_knows_what_slacks_secrets_look_like(
+    tmp_path: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, secret: str, fits: bool
+) -> None:
+    configured = over_http(tmp_path, workspace.api_url, secret)
+    monkeypatch.setattr("bot.check.SLACK_API_URL", configured.slack_api_url)
+    (finding,) = [each async for each in check_slack(configured) if each.subject == "SLACK_SIGNING_SECRET"]
+    assert finding.ok is fits
+    assert bool(finding.mend) is not fits
+    assert secret not in f"{finding.text} {finding.mend}"
+
+
+def pushing(folder: Path, second: str, text: str = PUSHING) -> Settings:
+    environ = {
+        "SLACK_BOT_TOKEN": "xoxb-1",
+        "SLACK_APP_TOKEN": "xapp-1",
+        "FIRST": "a",
+        "SECOND": second,
+        "HOOK": "h",
+    }
+    settings = parse_settings(text, file=folder / "clarify.toml", environ=environ)
+    prepare_folders(settings)
+    return settings
+
+
+async def told_of_producers(settings: Settings) -> list[tuple[bool, str]]:
+    return [(found.ok, found.text) async for found in check_producers(settings)]
+
+
+async def test_producers_that_share_the_server_are_told_of_those_that_may_take_any_name(
+    tmp_path: Path,
+) -> None:
+    settings = pushing(tmp_path, "b")
+    first, second = [found async for found in check_producers(settings)]
+    assert (first.ok, first.text) == (True, "pushes to us, as does second, and may call itself any agent")
+    assert first.mend == 'set agents = ["first", …] for it: the agents that may speak through it'
+    assert "as does first" in second.text
+    text = PUSHING.replace('name = "first"', 'name = "first"\nagents = ["first-*"]')
+    bound = pushing(tmp_path, "b", text)
+    assert (await told_of_producers(bound))[0] == (True, "pushes to us: nothing to connect to")
+
+
+async def test_producers_that_share_a_token_are_told_of(tmp_path: Path) -> None:
+    shared = await told_of_producers(pushing(tmp_path, "a"))
+    assert shared == [
+        (False, "its token is that of second, too: each could read the other's replies"),
+        (False, "its token is that of first, too: each could read the other's replies"),
+    ]
+    assert all(ok for ok, _ in await told_of_producers(pushing(tmp_path, "b")))
+
+
+def test_webhooks_are_named_and_nothing_is_sent(tmp_path: Path) -> None:
+    found = [(each.subject, each.text) for each in check_machine(pushing(tmp_path, "b"))]
+    assert ("webhooks[0]", "signed with HOOK; nothing is sent by this check") in found

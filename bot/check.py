@@ -1,0 +1,774 @@
+"""`clarify check`: compares the configuration with the live parties, without starting anything.
+
+In this order: this machine (folders, storage), the address to listen at, Slack, the producers, and what agents
+ask each other by. Each thing looked at is a `Finding`, told as soon as it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import httpx
+from filelock import FileLock, Timeout
+from pydantic import SecretStr
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from bot import phrases
+from bot.delivery.peek import connections
+from bot.errors import AddressInUseError, ConfigurationError
+from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
+from bot.people import MEMBERS, NO_GROUP, Installation, NobodyCouldAnswer, People, check_answerers
+from bot.producers.dialects import (
+    NoHandshake,
+    NoSubscription,
+    address,
+    handshake_answer,
+    minimal,
+    stream_answer,
+    subscription_request,
+)
+from bot.settings.environment import SLACK_API_URL, service_of
+from bot.settings.model import ProducerSettings, Settings
+from bot.settings.problems import Place, dotted, line_of
+from bot.web.server import bind
+from core.ledger import ARCHIVE, HIGHEST, FileLedger, Folder, Ignored, Numbers
+from core.locks import PRIVATE, held_markers
+from core.workflow import Scopes
+
+NEEDED_SCOPES = frozenset(
+    {
+        "app_mentions:read",
+        "channels:history",
+        "channels:read",
+        "chat:write",
+        "commands",
+        "groups:history",
+        "groups:read",
+        "im:history",
+        "im:write",
+        "usergroups:read",
+        "users:read",
+    }
+)
+EMAIL_SCOPE = "users:read.email"
+PICTURE_SCOPE = "files:write"  # the bot works without it
+# A Date header is exact to a second; half a minute is a clock that drifts.
+_ALLOWED_SKEW = timedelta(seconds=30)
+_LISTED = 20
+_A_LONG_HOLD = 3.0  # seconds
+_TRIES = 3
+_LONGEST_WAIT = 30.0
+_SIGNING_SECRET = re.compile(r"[0-9a-f]{32}")
+_REQUEST_URL = (
+    "Slack has to reach {listen} as https://YOUR-HOST/slack/events, with Socket Mode off: set that as the request URL of "
+    "event subscriptions, of interactivity and of /clarify while the bot runs"
+)
+_MENDS = {
+    "invalid_auth": "take the token from the app's page, Install App / App-Level Tokens",
+    "not_authed": "take the token from the app's page, Install App / App-Level Tokens",
+    "account_inactive": "reinstall the app: its token was revoked",
+    "token_revoked": "reinstall the app: its token was revoked",
+    "missing_scope": "add the scope named above and reinstall the app",
+    "channel_not_found": "check the id; a private channel is seen only after /invite @clarify",
+    "user_not_found": "check the id, or name somebody whom Slack tells this app about",
+    "user_not_visible": "check the id, or name somebody whom Slack tells this app about",
+    "no_such_subteam": "check the id; a disabled group has to be enabled again",
+    "subteam_not_found": "check the id; a disabled group has to be enabled again",
+    "not_allowed_token_type": "SLACK_BOT_TOKEN begins with xoxb-, SLACK_APP_TOKEN with xapp-",
+    "ratelimited": "try again in a minute",
+    "unreachable": "check the network, SLACK_API_URL, and https://slack-status.com",
+}
+_STANDARD = "/aaep/v1/subscriptions"
+_GITHUB_HEADERS = {"Accept": "application/vnd.github+json"}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. `mend` tells how to put it right, `line` where it stands in the file."""
+
+    ok: bool
+    subject: str
+    text: str
+    mend: str | None = None
+    line: str = ""
+
+
+def right(subject: str, text: str) -> Finding:
+    return Finding(ok=True, subject=subject, text=text)
+
+
+def wrong(subject: str, text: str, mend: str) -> Finding:
+    return Finding(ok=False, subject=subject, text=text, mend=mend)
+
+
+def lines(finding: Finding) -> Iterator[str]:
+    """Tell a finding in sign and words, and how to mend what is wrong."""
+    where = f"{finding.line}: " if finding.line else ""
+    yield f"{'✓ ok   ' if finding.ok else '✗ wrong'}  {where}{finding.subject}: {finding.text}"
+    if finding.mend is not None:
+        yield f"           → {finding.mend}"
+
+
+def summary(findings: Collection[Finding]) -> str:
+    bad = sum(not finding.ok for finding in findings)
+    return f"{bad} of {len(findings)} checks failed." if bad else f"All {len(findings)} checks passed."
+
+
+async def check_all(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield a finding for each thing looked at, as soon as it is known."""
+    for finding in check_machine(settings):
+        yield finding
+    for check in (check_address, check_slack, check_producers, check_agents):
+        async for finding in check(settings):
+            yield finding
+
+
+def check_machine(settings: Settings) -> Iterator[Finding]:
+    yield right("configuration", f"{settings.file} is complete")
+    yield from _ledgers(settings)
+    yield from _ignored(settings)
+    yield from _open_to_others(settings)
+    yield _storage(settings.storage.path)
+    if settings.slack.mode == "socket":
+        yield from _slack_app(settings.storage.path)
+    yield from _pagers(settings)
+    for index, webhook in enumerate(settings.webhooks):
+        yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
+    if settings.monitor.heartbeat_env is not None:
+        yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
+
+
+def _pagers(settings: Settings) -> Iterator[Finding]:
+    """Tell what each notification URL is for; nothing is sent, and nothing of the URL is shown."""
+    for index, on_call in enumerate(settings.on_call):
+        targets = [
+            target for step in on_call.steps for target in step.notify if target.startswith("apprise:")
+        ]
+        for variable in dict.fromkeys(target.removeprefix("apprise:") for target in targets):
+            subject = f"on_call[{index}].steps"
+            service = service_of(settings.secrets.by_variable[variable].get_secret_value())
+            if service is None:
+                mend = "give it a URL as https://github.com/caronc/apprise/wiki describes"
+                yield wrong(subject, f"the value of {variable} is no URL that apprise can notify", mend)
+            else:
+                yield right(subject, f"{variable} notifies through {service}")
+
+
+def _ledgers(settings: Settings) -> Iterator[Finding]:
+    """Look at the folder as the bot would, and at locks that somebody keeps."""
+    subject, folder = "ledger.directory", settings.ledger.directory
+    if not _knows_questions(settings.storage.path):
+        yield _folder(subject, folder)
+        return
+    ledger = FileLedger(folder, mode=settings.ledger.mode, expected=True)
+    try:
+        trouble = ledger.trouble(thorough=True)
+        if trouble is not None:
+            mend = (
+                f"mount its disk, or give this user the right to write there; if its ledgers are lost for good, make the "
+                f"folder {ledger.private} to begin anew"
+            )
+            yield wrong(subject, trouble.removesuffix("."), mend)
+            return
+        yield right(subject, f"{folder} can be written")
+        for marker, holder in held_markers(folder, _A_LONG_HOLD):
+            yield wrong(
+                subject,
+                f"{marker} is held by {holder}",
+                "end that program: nothing can be recorded meanwhile",
+            )
+    finally:
+        ledger.close()
+
+
+def _knows_questions(path: Path) -> bool:
+    """Whether a bot has shown questions with this storage: then its ledgers have to be there."""
+    return _first_row(path, "select 1 from messages where clarification is not null limit 1") is not None
+
+
+def _first_row(storage: Path, query: str) -> tuple[Any, ...] | None:
+    """What a query of the storage finds first; None: nothing, or it cannot be read (`_storage` says so)."""
+    try:
+        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            row: tuple[Any, ...] | None = database.execute(query).fetchone()
+            return row
+    except sqlite3.Error:
+        return None
+
+
+def _folder(key: str, folder: Path) -> Finding:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".check-"):
+            pass
+    except OSError as error:
+        return wrong(
+            key, f"{folder} cannot be written: {error.strerror}", "give this user the right to write there"
+        )
+    return right(key, f"{folder} can be written")
+
+
+def _ignored(settings: Settings) -> Iterator[Finding]:
+    """What is named like a ledger and does not count: others write there, and a question may be in it."""
+    directory, last = settings.ledger.directory, _last_issue(settings.storage.path)
+    numbers = Numbers(directory / PRIVATE)
+    found: list[Ignored] = []
+    for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
+        with suppress(OSError):  # the line about the folder says so
+            found += [each for each in folder.ignored() if not 0 < each.reserved <= last]
+    mend = "move it away, or give it the number of an issue, as a regular file; its questions are not seen"
+    for each in found[:_LISTED]:
+        yield wrong("ledger.directory", f"{each.path} is ignored: {each.why}", mend)
+    if len(found) > _LISTED:
+        more = len(found) - _LISTED
+        yield wrong("ledger.directory", f"{more} more files are ignored for the like", "move them away")
+
+
+def _open_to_others(settings: Settings) -> Iterator[Finding]:
+    """Who else writes and reads ledgers: they speak for no person, but they see all that is asked."""
+    folder, subject = settings.ledger.directory, "ledger.directory"
+    try:
+        mode = folder.stat().st_mode
+        found = [path for _, path in Folder(folder, Numbers(folder / PRIVATE)).ledgers()]
+        read = sum(bool(path.stat().st_mode & 0o004) for path in found)
+    except OSError:
+        return  # the line about the folder says so
+    if mode & 0o002:
+        mend = f"chmod o-w {folder}; for agents of a group: chmod 2770, and [ledger] mode"
+        yield wrong(subject, f"everybody on this machine can write in {folder}", mend)
+    elif mode & 0o020:
+        told = f"its group can write in {folder}: what they write there speaks for no person, and accepts nothing"
+        yield right(subject, told)
+    if read:
+        told = f"everybody on this machine can read {read} of the ledgers, which keep the mode that they have"
+        yield Finding(
+            ok=True, subject=subject, text=told, mend=f"unless that is meant: chmod o-r {folder}/issue-*.json"
+        )
+
+
+def _last_issue(storage: Path) -> int:
+    """The reserved number that was given out last, as far as the storage tells; 0: none, or it does not."""
+    row = _first_row(storage, "select value from counters where name = 'issue'")
+    return int(row[0]) if row and row[0] <= HIGHEST else 0
+
+
+def _slack_app(path: Path) -> Iterator[Finding]:
+    """What the bot was told when it last connected: to look ourselves would take clicks away from it."""
+    told = connections(path)
+    if told is None:
+        return
+    subject, since = "slack app", f"when this bot last connected, at {told.at:%Y-%m-%d %H:%M} UTC"
+    if told.others:
+        mend = "stop the other one, or give each installation a Slack app of its own, from manifest.yml"
+        yield wrong(subject, f"{phrases.OTHER_BOT}: so it was {since}", mend)
+    else:
+        yield right(subject, f"no other bot was connected with it {since}")
+
+
+def _is_running(path: Path) -> bool:
+    """Whether a bot holds this storage now."""
+    try:
+        with FileLock(f"{path}.lock", timeout=0, mode=0o600):
+            return False
+    except Timeout:
+        return True
+    except OSError:
+        return False  # told of with the storage
+
+
+def _storage(path: Path) -> Finding:
+    """Try the lock that a running bot holds, then the file itself."""
+    try:
+        with FileLock(f"{path}.lock", timeout=0):
+            return _database(path)
+    except Timeout:
+        return wrong(
+            "storage.path", f"{path} is in use by another instance", "stop that one before you start another"
+        )
+    except OSError as error:
+        return wrong(
+            "storage.path",
+            f"{path} cannot be locked: {error.strerror}",
+            "give this user the right to write there",
+        )
+
+
+def _database(path: Path) -> Finding:
+    if not path.exists():
+        return right("storage.path", f"{path} is free; it will be created")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
+            database.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        return wrong(
+            "storage.path", f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
+        )
+    return right("storage.path", f"{path} opens, and is free")
+
+
+async def check_address(settings: Settings) -> AsyncIterator[Finding]:
+    """Nothing where a bot runs on this storage: the address is taken by itself, and that it runs is told already."""
+    if _is_running(settings.storage.path):
+        return
+    subject, http = "http.listen", settings.http
+    try:
+        sockets = await bind(http.host, http.port)
+    except (AddressInUseError, ConfigurationError) as error:
+        text = str(error).removeprefix(f"{subject}: ")
+        if settings.must_listen:
+            yield wrong(subject, text, "stop what listens there, or set another address")
+        else:
+            text = f"{text}: without it there is no /readyz and no /metrics; nothing else needs it"
+            yield Finding(ok=True, subject=subject, text=text, mend="set http.listen for another address")
+        return
+    for each in sockets:
+        each.close()
+    yield right(subject, f"{http.listen} is free")
+
+
+class _SlackAnswer(NamedTuple):
+    """Slack's answer: its JSON (`ok` false and an `error` also where none came), its headers in lower case."""
+
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
+async def check_slack(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield what is right and wrong with the tokens, channels and people; stops where nothing more can be asked."""
+    bot = _client(settings, settings.secrets.bot_token)
+    answer = await _call(bot, "auth.test")
+    if not answer.body.get("ok"):
+        yield _refused("SLACK_BOT_TOKEN", answer.body)
+        return
+    home = Installation.of(answer.body)
+    where = f"{answer.body.get('team')}{', all of its workspaces' if home.is_organization else ''}"
+    yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {where}")
+    scopes = _scopes(answer.headers.get("x-oauth-scopes"), email=settings.slack.identity == "email")
+    yield scopes
+    if skew := clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
+        yield skew
+    if settings.secrets.app_token is not None:
+        yield await _app_token(settings, settings.secrets.app_token)
+    if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
+        yield _signing_secret(settings, settings.secrets.signing_secret)
+        yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
+    async for finding in _places_and_people(settings, bot, home, scopes_told=not scopes.ok):
+        yield finding
+    if (limited := await _history(settings, bot)) is not None:
+        yield limited
+
+
+async def _app_token(settings: Settings, token: SecretStr) -> Finding:
+    answer = await _call(_client(settings, token), "apps.connections.open")
+    if not answer.body.get("ok"):
+        return _refused("SLACK_APP_TOKEN", answer.body)
+    return right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
+
+
+def _signing_secret(settings: Settings, secret: SecretStr) -> Finding:
+    """Nothing to ask Slack: only its requests prove it. But other apps' secrets and tokens are often pasted here."""
+    subject, value = "SLACK_SIGNING_SECRET", secret.get_secret_value()
+    if settings.slack_api_url == SLACK_API_URL and not _SIGNING_SECRET.fullmatch(value):
+        mend = "copy the Signing Secret from Basic Information → App Credentials"
+        return wrong(subject, "is not 32 hexadecimal digits, as Slack's are", mend)
+    return right(subject, "is there; Slack's first request proves it")
+
+
+async def _places_and_people(
+    settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_told: bool
+) -> AsyncIterator[Finding]:
+    """Look at each channel, person and group; Slack is asked once per id, and what is wrong with it told once, with
+    all the keys that name it. What follows from something told before, a missing scope, is not told again.
+    """
+    named = _names(settings)
+    known: dict[str, Finding] = {}
+    for place, name in named:
+        if name not in known:
+            answer = await _ask_about(bot, name)
+            found = known[name] = _judge(dotted(place), name, answer)
+            follows = scopes_told and answer.get("error") == "missing_scope"
+            if not found.ok and not follows:
+                yield _located(settings, found, name, [each for each, other in named if other == name])
+            if answer.get("error") == "unreachable":
+                return
+        if known[name].ok:
+            yield known[name]._replace(subject=dotted(place))
+    usable = {name for name, found in known.items() if found.ok}
+    for place, answerers, channel in _lists(settings):
+        if channel in usable and usable.isdisjoint(answerers) and MEMBERS in answerers:
+            try:
+                await check_answerers((MEMBERS,), channel, People(bot), home)
+            except NobodyCouldAnswer as error:
+                mend = "invite people to the channel, or name users (U…) or user groups (S…)"
+                finding = wrong(dotted(place), "; ".join(error.problems), mend)
+                yield _located(settings, finding, MEMBERS, [place])
+
+
+def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str | None]]:
+    """Who may answer where: the key, whom it names, the channel."""
+    for index, route in enumerate(settings.routes):
+        yield ("routes", index, "answerers"), route.answerers, route.channel
+    for role, responder in settings.responders.items():
+        if responder.kind == "people":
+            yield ("responders", role, "people"), responder.answerers, responder.channel
+
+
+async def _ask_about(bot: AsyncWebClient, name: str) -> Mapping[str, Any]:
+    if name[0] in "CG":
+        return (await _call(bot, "conversations.info", {"channel": name})).body
+    if name[0] != "S":
+        return (await _call(bot, "users.info", {"user": name})).body
+    method = "usergroups.users.list"
+    body = (await _call(bot, method, {"usergroup": name})).body
+    if body.get("error") == "missing_argument":
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        teams = (await _call(bot, "auth.teams.list")).body.get("teams") or ()
+        for team in teams:
+            body = (await _call(bot, method, {"usergroup": name, "team_id": str(team["id"])})).body
+            if body.get("error") not in NO_GROUP:
+                break
+    return body
+
+
+def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> Finding:
+    judge = {"C": _channel, "G": _channel, "S": _group}.get(name[0], _person)
+    return judge(subject, name, answer)
+
+
+def _located(settings: Settings, finding: Finding, name: str, places: Sequence[Place]) -> Finding:
+    """Say in which line it stands, and which other keys name the same."""
+    lines = {place: line_of(settings.source, place, name) for place in places}
+    first, *others = lines
+    text = finding.text
+    if others:
+        text += f" (also {', '.join(f'{dotted(each)} in line {lines[each]}' for each in others)})"
+    line = f"{settings.file.name}:{lines[first]}" if lines[first] is not None else ""
+    return finding._replace(text=text, line=line)
+
+
+async def _history(settings: Settings, bot: AsyncWebClient) -> Finding | None:
+    """Read a channel twice in a row: who is refused seems to be limited. None where there is nothing to say."""
+    place = next((route.channel for route in settings.routes), settings.slack.fallback_channel)
+    if place is None or place[0] not in "CG":
+        return None
+    for _ in range(2):
+        answer = await _call(bot, "conversations.history", {"channel": place, "limit": "1"}, tries=1)
+        if answer.body.get("error") == "ratelimited":
+            return _slow_history(answer.headers.get("retry-after"))
+        if not answer.body.get("ok"):
+            return None
+    return None
+
+
+def _names(settings: Settings) -> list[tuple[Place, str]]:
+    """List what the file names in Slack: (key, id)."""
+    named: list[tuple[Place, str]] = []
+    if settings.slack.fallback_channel is not None:
+        named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
+    for index, route in enumerate(settings.routes):
+        named.append((("routes", index, "channel"), route.channel))
+        people = (*route.answerer_users, *route.answerer_groups)
+        named += [(("routes", index, "answerers"), name) for name in people]
+    for role, responder in settings.responders.items():
+        named += [(("responders", role, "people"), name) for name in responder.people or ()]
+    for index, on_call in enumerate(settings.on_call):
+        key = ("rotation", "users") if on_call.rotation else ("users",)
+        named += [(("on_call", index, *key), name) for name in on_call.named_users]
+        if on_call.group is not None:
+            named.append((("on_call", index, "group"), on_call.group))
+        targets = [target.partition(":") for step in on_call.steps for target in step.notify]
+        named += [
+            (("on_call", index, "steps"), name) for kind, _, name in targets if kind in {"channel", "group"}
+        ]
+    return named
+
+
+def _client(settings: Settings, token: SecretStr) -> AsyncWebClient:
+    return AsyncWebClient(
+        token=token.get_secret_value(), base_url=settings.slack_api_url, timeout=10, retry_handlers=[]
+    )
+
+
+async def _call(
+    client: AsyncWebClient, method: str, arguments: Mapping[str, str] | None = None, tries: int = _TRIES
+) -> _SlackAnswer:
+    """Call a method; waits as long as Slack asks when it is too busy, up to half a minute."""
+    for left in reversed(range(tries)):
+        try:
+            response = await client.api_call(method, params=dict(arguments or {}))
+        except SlackApiError as error:
+            response = error.response
+        except (aiohttp.ClientError, SlackClientError, TimeoutError, OSError) as error:
+            return _SlackAnswer({"ok": False, "error": "unreachable", "reason": type(error).__name__}, {})
+        answer = _answer(response)
+        if answer.body.get("error") != "ratelimited" or not left:
+            break
+        await asyncio.sleep(_wait(answer.headers.get("retry-after")))
+    return answer
+
+
+def _answer(response: AsyncSlackResponse) -> _SlackAnswer:
+    body = response.data if isinstance(response.data, Mapping) else {}
+    if not body:
+        body = {"ok": False, "error": "unreachable", "reason": f"HTTP {response.status_code} without JSON"}
+    if response.status_code == 429:
+        body = {"ok": False, "error": "ratelimited"}
+    return _SlackAnswer(body, {name.lower(): value for name, value in dict(response.headers).items()})
+
+
+def _wait(retry_after: str | None) -> float:
+    try:
+        return min(max(float(retry_after or 1), 0.1), _LONGEST_WAIT)
+    except ValueError:
+        return 1.0
+
+
+def _scopes(header: str | None, *, email: bool) -> Finding:
+    """Compare the `x-oauth-scopes` header of a response with what the bot needs."""
+    subject = "SLACK_BOT_TOKEN scopes"
+    needed = NEEDED_SCOPES | ({EMAIL_SCOPE} if email else frozenset())
+    given = {scope.strip() for scope in (header or "").split(",")}
+    missing = sorted(needed - given)
+    if missing:
+        mend = "add them (OAuth & Permissions, or paste manifest.yml anew) and reinstall the app"
+        return wrong(subject, f"missing: {', '.join(missing)}", mend)
+    if PICTURE_SCOPE not in given:
+        text = f"all {len(needed)} that are needed, but not {PICTURE_SCOPE}: “digest png” can send no picture"
+        return Finding(
+            ok=True, subject=subject, text=text, mend=f"for pictures add {PICTURE_SCOPE} and reinstall"
+        )
+    return right(subject, f"all {len(needed)} that are needed")
+
+
+def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> Finding:
+    """Judge the answer of `conversations.info`."""
+    if not answer.get("ok"):
+        return _refused(subject, answer, channel_id)
+    found = answer["channel"]
+    name = f"{channel_id} (#{found.get('name', '?')})"
+    if found.get("is_archived"):
+        return wrong(subject, f"{name} is archived", "unarchive it, or name another channel")
+    if not found.get("is_member"):
+        return wrong(
+            subject, f"the bot is not in {name}", f"invite it: /invite @clarify in #{found.get('name', '?')}"
+        )
+    return right(subject, f"{name}, and the bot is in it")
+
+
+def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
+    """Judge the answer of `users.info`."""
+    if not answer.get("ok"):
+        return _refused(subject, answer, user_id)
+    user = answer["user"]
+    profile = user.get("profile") or {}
+    name = f"{user_id} ({profile.get('real_name') or user.get('real_name') or user.get('name', '?')})"
+    if user.get("deleted"):
+        return wrong(subject, f"{name} is deactivated", "name somebody else in clarify.toml")
+    if user.get("is_bot"):
+        return wrong(subject, f"{name} is a bot", "name a person in clarify.toml")
+    return right(subject, f"{name} is there")
+
+
+def _group(subject: str, group_id: str, answer: Mapping[str, Any]) -> Finding:
+    """Judge the answer of `usergroups.users.list`."""
+    if not answer.get("ok"):
+        return _refused(subject, answer, group_id)
+    members: Collection[str] = answer.get("users") or ()
+    if not members:
+        return wrong(
+            subject,
+            f"user group {group_id} has no members",
+            "add people to it, or name others in clarify.toml",
+        )
+    return right(subject, f"user group {group_id} has {len(members)} member{'s' if len(members) > 1 else ''}")
+
+
+def _slow_history(retry_after: str | None) -> Finding:
+    """Slack let the history be read no second time. The bot works, but reads slowly what it missed."""
+    again = f" (again in {retry_after} s)" if retry_after and retry_after.isdigit() else ""
+    text = (
+        f"Slack refuses to be read twice in a row{again}: it seems to allow this app one history call a minute. "
+        "Replies written while the bot is away are found late"
+    )
+    mend = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
+    return Finding(ok=True, subject="history", text=text, mend=mend)
+
+
+def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> Finding:
+    """Tell an error of Slack about what `name` names; ours for no answer at all is `unreachable`, with `reason`."""
+    code = str(answer.get("error", "unknown_error"))
+    needed = f" (needs {answer['needed']})" if answer.get("needed") else ""
+    text = (
+        f"Slack cannot be reached: {answer.get('reason')}"
+        if code == "unreachable"
+        else f"{name and f'{name}: '}Slack says {code}{needed}"
+    )
+    return wrong(subject, text, _MENDS.get(code, f"see https://docs.slack.dev/reference/methods for {code}"))
+
+
+def clock(subject: str, date_header: str | None, now: datetime) -> Finding | None:
+    """Compare the Date header of a response with our clock; None where it gave none."""
+    try:
+        theirs = parsedate_to_datetime(date_header or "")
+        skew = theirs - now
+    except (TypeError, ValueError):
+        return None
+    seconds = round(abs(skew).total_seconds())
+    if abs(skew) <= _ALLOWED_SKEW:
+        return right(subject, f"within {max(1, seconds)} s of ours")
+    direction = "ahead of" if skew > timedelta(0) else "behind"
+    return wrong(
+        subject, f"{seconds} s {direction} ours", "let NTP set the clocks: deadlines are counted by them"
+    )
+
+
+async def check_producers(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield what is right and wrong with each producer."""
+    for producer in settings.producers:
+        if producer.url is None:
+            yield _pushing(producer, settings)
+            continue
+        token = settings.producer_token(producer)
+        async with open_client(None if token is None else token.get_secret_value()) as client:
+            try:
+                finding, date = await _subscribe(client, producer, producer.url)
+            except (*NETWORK, TimeoutError) as error:
+                yield wrong(_subject(producer), f"{producer.url}: {words(error)}", _network_mend(error))
+                continue
+        yield finding
+        if skew := clock(f"{_subject(producer)} clock", date, datetime.now(UTC)):
+            yield skew
+
+
+def _pushing(producer: ProducerSettings, settings: Settings) -> Finding:
+    """One that connects to us is known by its token alone."""
+    token = settings.producer_token(producer)
+    if token is not None:
+        for other in settings.producers:
+            if other is not producer and other.pushes and settings.producer_token(other) == token:
+                return wrong(
+                    _subject(producer),
+                    f"its token is that of {other.name}, too: each could read the other's replies",
+                    "give every producer that pushes a token of its own",
+                )
+    others = [each.name for each in settings.producers if each.pushes and each is not producer]
+    if others and producer.agents is None:
+        text = f"pushes to us, as does {', '.join(others)}, and may call itself any agent"
+        mend = f'set agents = ["{producer.name}", …] for it: the agents that may speak through it'
+        return Finding(ok=True, subject=_subject(producer), text=text, mend=mend)
+    return right(_subject(producer), "pushes to us: nothing to connect to")
+
+
+async def _subscribe(
+    client: httpx.AsyncClient, producer: ProducerSettings, url: str
+) -> tuple[Finding, str | None]:
+    """Return the finding and the Date header of the answer that it comes from.
+
+    The subscription is not closed again: a producer may take a closed one for the end of what it waits for.
+    """
+    if producer.dialect != "minimal":
+        answer = await post(
+            client, address(url, _STANDARD), json_body(subscription_request(version("clarify-bot")))
+        )
+        finding = _judge_handshake(answer, producer, url)
+        if finding is not None:
+            return finding, answer.headers.get("date")
+    async with client.stream("GET", minimal(url, "sub_check").events) as response:
+        no_stream = stream_answer(response, datetime.now(UTC))
+        date = response.headers.get("date")
+    if no_stream is None:
+        return right(_subject(producer), f"{url}: streams events (minimal dialect)"), date
+    return _no_subscription(producer, url, no_stream), date
+
+
+def _judge_handshake(answer: HttpAnswer, producer: ProducerSettings, url: str) -> Finding | None:
+    """Tell what the handshake came to; None where another dialect is to be tried."""
+    outcome = handshake_answer(answer, url, producer.dialect, datetime.now(UTC))
+    if isinstance(outcome, NoHandshake):
+        return None
+    if isinstance(outcome, NoSubscription):
+        return _no_subscription(producer, url, outcome)
+    return right(_subject(producer), f"{url}: accepts the subscription (standard dialect)")
+
+
+def _no_subscription(producer: ProducerSettings, url: str, outcome: NoSubscription) -> Finding:
+    if outcome.unauthorized:
+        mend = (
+            f"check the value of {producer.token_env}"
+            if producer.token_env
+            else "set token_env in clarify.toml"
+        )
+    else:
+        mend = "check url and dialect in clarify.toml; url is the base address, without /events or /aaep"
+    return wrong(_subject(producer), f"{url}: {outcome.reason}", mend)
+
+
+def _network_mend(error: BaseException) -> str:
+    if "CERTIFICATE" in str(error).upper():
+        return "its certificate is not valid for this name, or not signed by an authority that this machine knows"
+    return "start it, or check url in clarify.toml"
+
+
+def _subject(producer: ProducerSettings) -> str:
+    return f"producer {producer.name}"
+
+
+async def check_agents(settings: Settings) -> AsyncIterator[Finding]:
+    """Tell of workflows, of responders that are commands, and of the repository. Nothing is asked or written."""
+    for finding in (*_workflows(settings.ledger.workflows), *_commands(settings)):
+        yield finding
+    if settings.github is not None:
+        yield await _repository(settings)
+
+
+def _workflows(folder: Path) -> Iterator[Finding]:
+    files = sorted(folder.glob("*.toml"))
+    problems = Scopes(folder).problems
+    for problem in problems:
+        yield wrong("ledger.workflows", problem, "mend the file: until then its step lets nobody ask")
+    if files and not problems:
+        yield right("ledger.workflows", f"{len(files)} file{'s' if len(files) > 1 else ''} in {folder}")
+
+
+def _commands(settings: Settings) -> Iterator[Finding]:
+    for role, responder in settings.responders.items():
+        if responder.command is None:
+            continue
+        subject, name = f"responders.{role}.command", responder.command[0]
+        # As it will be run: a path counts from the configuration's folder, a bare name is looked up.
+        found = shutil.which(str(settings.file.parent / name) if "/" in name else name)
+        if found is None:
+            yield wrong(
+                subject, f"{name} is no program that can be run", "install it, or name it with its path"
+            )
+        else:
+            yield right(subject, f"runs {found}")
+
+
+async def _repository(settings: Settings) -> Finding:
+    github = settings.github
+    assert github is not None  # noqa: S101 - asked by `check_agents`
+    subject, token = "github.repo", settings.secrets.by_variable[github.token_env].get_secret_value()
+    try:
+        async with open_client(token) as http:  # as the mirror will ask
+            response = await http.get(f"{github.api_url}/repos/{github.repo}", headers=_GITHUB_HEADERS)
+    except NETWORK as error:
+        return wrong(
+            subject, f"GitHub cannot be reached: {type(error).__name__}", "check the network and api_url"
+        )
+    if response.status_code != httpx.codes.OK:
+        mend = "check the name, and that the token may read and write its issues"
+        return wrong(subject, f"GitHub answers {response.status_code} for {github.repo}", mend)
+    return right(subject, f"{github.repo} can be read with {github.token_env}")
