@@ -10,12 +10,11 @@ from functools import partial
 
 from bot.audience import Group
 from bot.binding import Binding
-from bot.counting import CountedGateway, CountedOutside, counted_publish
+from bot.counting import CountedGateway, counted_publish
 from bot.delivery.delivery import Delivery
 from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.nudges import Nudges
-from bot.delivery.pageplaces import PagePlaces
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.delivery.store import Store
@@ -29,12 +28,14 @@ from bot.home.sources import duties_of, fleet_of
 from bot.intake import Intake
 from bot.ledgertrouble import LedgerTrouble
 from bot.notifier import Notifier
-from bot.paging.distress import Distress, outside_targets
-from bot.paging.duty import Duty
-from bot.paging.engine import Paging
-from bot.paging.outside import Outside
-from bot.paging.roster import Roster
-from bot.paging.targets import Targets
+from bot.oncall.actions import Admission, Announcer, PageActions
+from bot.oncall.escalations import Escalations
+from bot.oncall.incidents import Incidents
+from bot.oncall.outside import Outside, SlackOutageAlert, outside_targets
+from bot.oncall.pager import Pager
+from bot.oncall.pages import Pages
+from bot.oncall.pageview import PageView
+from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl
 from bot.producers.inbox import Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
@@ -64,9 +65,10 @@ class Assembly(Foundation):
         ledgers_expected: bool = False,
     ) -> None:
         super().__init__(settings, store, clock, rng, ledgers_expected=ledgers_expected)
-        self._build_paging()
+        self._build_incidents()
         self._build_producers(rng)
         self._build_delivery(rng)
+        self._build_pager()
         self._build_home()
         self._build_intake()
         self._build_door(rng)
@@ -92,32 +94,59 @@ class Assembly(Foundation):
             rng=rng,
         )
 
-    def _build_paging(self) -> None:
+    def _build_incidents(self) -> None:
+        """What delivery and everybody raises incidents with, and how their pages look; what sends them comes later."""
         settings, clock = self.settings, self.clock
-        self.duty = Duty(self.store, clock, changed=self._on_call_changed)
-        self.roster = Roster(settings, self.people, self.duty, clock)
+        self.incidents = Incidents(self.store, clock, self._policy_of, self._on_call_changed)
+        self.pages = Pages(self.store, self.incidents, self.messages.in_flight, clock)
+        self.roster = Roster(settings, self.people, self.store, clock, self._on_call_changed)
+        self.policies = Policies(settings, self.roster, self._summary_of, clock)
         self.access = AccessControl(self.people, settings, self._paged)
-        outside = CountedOutside(Outside(settings.secrets.by_variable), self.telemetry)
-        self.paging = Paging(
-            settings=settings,
-            store=self.store,
+        self.page_view = PageView(
+            incidents=self.incidents,
+            pages=self.pages,
+            policies=self.policies,
             messages=self.messages,
-            records=self.ledger,
-            index=self.index,
+            ledger=self.ledger,
             renderer=self.renderer,
-            targets=Targets(settings, self.roster, self._summary_of),
-            outside=outside,
-            links=self.permalinks,
-            router=self.router,
-            crew=self.roster,
-            clock=clock,
-            told=self._on_call_changed,
+            permalinks=self.permalinks,
         )
-        self.paging.admit_by(self.access)
-        self.distress = Distress(
+
+    def _build_pager(self) -> None:
+        settings, clock = self.settings, self.clock
+        outside = Outside(settings.secrets.by_variable, self.telemetry)
+        self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
+        self.pager = Pager(
+            incidents=self.incidents,
+            pages=self.pages,
+            policies=self.policies,
+            escalations=self.escalations,
+            delivery=self.delivery,
+            send_outside=outside.send,
+            words=self.page_view.words,
+            clock=clock,
+            on_sent=self._on_call_changed,
+        )
+        self.page_actions = PageActions(
+            incidents=self.incidents,
+            policies=self.policies,
+            router=self.router,
+            ledger=self.ledger,
+            renderer=self.renderer,
+            admission=Admission(
+                settings,
+                self.incidents,
+                self.roster,
+                self.index,
+                self.access,
+            ),
+            announcer=Announcer(settings, self.index, self.messages, self.delivery),
+            clock=clock,
+        )
+        self.slack_outage = SlackOutageAlert(
             targets=outside_targets(settings),
-            outside=outside,
-            connected=lambda: self.door.connected,
+            send=outside.send,
+            connected=self._slack_connected,
             probe=partial(ask, "auth.test", self.web.auth_test),
             clock=clock,
             seconds=time.monotonic,
@@ -150,14 +179,14 @@ class Assembly(Foundation):
                 self.renderer,
                 self.audiences,
                 clock=clock,
-                draw=self.paging.draw,
+                draw=self.page_view.draw,
             ),
-            pager=self.paging,
+            raise_incident=self.incidents.raise_,
+            on_outcome=self.pages.on_outcome,
             replies=self.replies,
             clock=clock,
             rng=rng,
         )
-        self.paging.use(self.delivery)
         self.nudges = Nudges(
             records=self.ledger,
             messages=self.messages,
@@ -178,8 +207,8 @@ class Assembly(Foundation):
                 index=self.index,
                 answers=self.answers,
                 fleet=fleet_of(self.sessions.facts),
-                duties=duties_of(self.roster, policies),
-                paged=self.paging.paged,
+                duties=duties_of(self.roster.who, policies),
+                paged=self.incidents.paged,
                 shows=self.audiences.shows,
             ),
             maker=Maker(access=self.home_access, questions=Questions(self.ledger), renderer=self.renderer),
@@ -192,6 +221,7 @@ class Assembly(Foundation):
     def _build_intake(self) -> None:
         self.notifier = Notifier(
             settings=self.settings,
+            incidents=self.incidents,
             delivery=self.delivery,
             messages=self.messages,
             renderer=self.renderer,
@@ -202,7 +232,7 @@ class Assembly(Foundation):
             store=self.store,
             delivery=self.delivery,
             messages=self.messages,
-            paging=self.paging,
+            incidents=self.incidents,
             renderer=self.renderer,
             clock=self.clock,
         )
@@ -259,13 +289,13 @@ class Assembly(Foundation):
                 unread=self.unread,
                 pulse=self.pulse,
                 teller=self.delivery,
-                refresh=self.delivery.refresh,
+                refresh=self._refresh,
                 clock=self.clock,
                 rng=rng,
                 roster=self.roster,
-                duty=self.duty,
-                paging=self.paging,
-                page_threads=PagePlaces(self.store, self.messages.in_flight),
+                pages=self.pages,
+                page_actions=self.page_actions,
+                paged=self.incidents.paged,
                 rollup_threads=RollupPlaces(self.store, self.messages.in_flight, self.rollups),
                 permalinks=self.permalinks,
                 sessions=self.sessions.facts,
@@ -285,6 +315,9 @@ class Assembly(Foundation):
         until = deaf + PATIENCE
         return until if until > self.clock.now() else None
 
+    def _slack_connected(self) -> bool:
+        return self.door.connected
+
     def _slack_is_back(self) -> None:
         self.delivery.lanes.slack_is_back()
 
@@ -294,7 +327,7 @@ class Assembly(Foundation):
         It is escalated, or its card could not be posted: then nobody else sees the question.
         """
         known = self._summary_of(clarification)
-        return self.paging.paged(clarification) if known is not None and known.is_open else frozenset()
+        return self.incidents.paged(clarification) if known is not None and known.is_open else frozenset()
 
     def _changed(self, record: Clarification) -> None:
         """We wrote a record."""
@@ -313,9 +346,17 @@ class Assembly(Foundation):
         self.watchman.note(summary)
         self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)
-        self.paging.note(summary)
+        self.escalations.note(summary)
         self.answers.note(record)
         self.home.touch()
+
+    def _refresh(self, clarification: str) -> None:
+        """Somebody saw controls of a clarification that should be gone."""
+        self.delivery.refresh(clarification)
+        self.incidents.show_again(clarification)
+
+    def _policy_of(self, agent: str) -> str | None:
+        return self.settings.route_for(agent).on_call
 
     def _on_call_changed(self) -> None:
         """A page was sent or taken, or somebody's turn began: the Home tabs, which come later, show it."""

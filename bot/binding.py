@@ -16,7 +16,7 @@ from bot.codec import Press
 from bot.commands.codec import ListPress
 from bot.delivery.messages import Messages, Row
 from bot.delivery.wishes import rolled_up
-from bot.paging.codec import PagePress
+from bot.pagecodec import PagePress
 from bot.ports import Spot
 from bot.seal import carried
 

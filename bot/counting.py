@@ -6,8 +6,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from bot.errors import PagerError
-from bot.paging.ports import Outside
 from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
 
@@ -60,22 +58,6 @@ class CountedGateway(Gateway):
     def _counted(self, kind: str, outcome: Outcome) -> Outcome:
         self._telemetry.delivered(kind, _word(outcome))
         return outcome
-
-
-class CountedOutside:
-    """Implements `bot.paging.ports.Outside`."""
-
-    def __init__(self, inner: Outside, telemetry: Telemetry) -> None:
-        self._inner = inner
-        self._telemetry = telemetry
-
-    async def send(self, variable: str, title: str, body: str) -> None:
-        try:
-            await self._inner.send(variable, title, body)
-        except PagerError:
-            self._telemetry.paged("outside", "failed")
-            raise
-        self._telemetry.paged("outside", "sent")
 
 
 def counted_publish(publish: Publish, telemetry: Telemetry) -> Publish:

@@ -14,8 +14,8 @@ from bot.blockkit import BUTTON
 from bot.notices import Notice, agent_of, fact
 from bot.outline import outline
 from bot.pagecard import HAND, TAKE
+from bot.pagecodec import PagePress, PageVerb, action_id
 from bot.pagesheet import Matter, standing_words
-from bot.paging.codec import PagePress, PageVerb, action_id
 from bot.parts import Button, Words
 from core.aaep import Event
 

@@ -15,11 +15,11 @@ import structlog
 
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages, Row
-from bot.delivery.pages import Page
+from bot.delivery.pages import NewIncident
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.notices import agent_of
-from bot.paging.engine import Paging
+from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Item
 from bot.render import Message, Renderer
 from bot.settings.model import Settings
@@ -54,7 +54,7 @@ class LedgerTrouble:
         store: Store,
         delivery: Delivery,
         messages: Messages,
-        paging: Paging,
+        incidents: Incidents,
         renderer: Renderer,
         clock: Clock,
     ) -> None:
@@ -63,7 +63,7 @@ class LedgerTrouble:
         self._store = store
         self._delivery = delivery
         self._messages = messages
-        self._paging = paging
+        self._incidents = incidents
         self._renderer = renderer
         self._clock = clock
         self._waiting: dict[int, _Waiting] = {}
@@ -172,7 +172,7 @@ class LedgerTrouble:
         if event is not None:
             title = f"{agent_of(event)} sent something that cannot be recorded"
             words = event.question.text if event.question is not None else event.summary() or event.type
-        await self._delivery.page(Page(key, reason, title, words), agent or None)
+        await self._incidents.raise_(NewIncident(key, reason, title, words, agent or None))
         self._paged.add(key)
 
     async def _end(self) -> None:
@@ -181,7 +181,7 @@ class LedgerTrouble:
             return
         head = await self._messages.get(_notice_key(outage, "began"))
         await self._say(outage, "over", self._renderer.ledgers_again(), head)
-        await self._paging.over(_pages_of(outage))
+        await self._incidents.close_all(_pages_of(outage))
         await self._keep(None)
         self._paged.clear()
         _log.info("people are told that ledgers can be written again")

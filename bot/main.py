@@ -23,7 +23,7 @@ from bot.assembly import Assembly
 from bot.delivery.messages import Messages
 from bot.delivery.store import Store
 from bot.logs import log_trouble
-from bot.paging.heartbeat import Heartbeat
+from bot.oncall.outside import Heartbeat
 from bot.scan import scan
 from bot.settings.model import Settings
 from bot.takeup import take_up_ledgers
@@ -127,7 +127,7 @@ class Bot(Assembly):
         await self._trust_earlier(found.summaries)
         self.delivery.hold(pages=True)
         await self.delivery.restore()
-        await self.paging.restore()
+        await self.pager.restore()
         await self.sessions.restore()
         await self.home.restore()
         await self.agents.restore(found.summaries)
@@ -135,8 +135,8 @@ class Bot(Assembly):
             self.nudges.note(summary)
         self._spawn(self.delivery.run(), "delivery")
         self._spawn(self.nudges.run(), "nudges")
-        self._spawn(self.paging.run(), "paging")
-        self._spawn(self.distress.run(), "distress")
+        self._spawn(self.pager.run(), "paging")
+        self._spawn(self.slack_outage.run(), "Slack outage alert")
         self._spawn(self._run_home(), "home")
         self._spawn_heartbeat()
         self._spawn(self.intake.run(), "intake")
@@ -207,6 +207,7 @@ class Bot(Assembly):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.page_actions.close()
         await self.agents.close()
         await self.intake.close()
         await self.replies.close()
@@ -351,7 +352,7 @@ class Bot(Assembly):
         """A sign of life for who watches the watcher, while Slack is within reach."""
         every = self.settings.monitor.heartbeat_every
         async with httpx.AsyncClient(timeout=_HEARTBEAT_TIMEOUT) as http:
-            await Heartbeat(url, every, self.clock, http, lambda: not self.distress.in_distress).run()
+            await Heartbeat(url, every, self.clock, http, lambda: not self.slack_outage.is_raised).run()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.add(asyncio.create_task(work, name=name))

@@ -14,10 +14,11 @@ import structlog
 from bot import inert
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages
-from bot.delivery.pages import Page
+from bot.delivery.pages import NewIncident
 from bot.handoff import handoff_body, handoff_of, handoff_title
 from bot.locale import hinted
 from bot.notices import agent_of
+from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Item, Trouble
 from bot.render import Message, Renderer
 from bot.settings.model import Settings
@@ -36,9 +37,16 @@ _log = structlog.get_logger("clarify.ledger")
 
 class Notifier:
     def __init__(
-        self, *, settings: Settings, delivery: Delivery, messages: Messages, renderer: Renderer
+        self,
+        *,
+        settings: Settings,
+        incidents: Incidents,
+        delivery: Delivery,
+        messages: Messages,
+        renderer: Renderer,
     ) -> None:
         self._settings = settings
+        self._incidents = incidents
         self._delivery = delivery
         self._messages = messages
         self._renderer = renderer
@@ -71,21 +79,30 @@ class Notifier:
 
     async def trouble(self, trouble: Trouble) -> None:
         """Something critical may not have come in: somebody has to look."""
-        page = Page(trouble.key, trouble.summary, f"Producer {trouble.producer}: something was not taken in")
-        await self._delivery.page(page, trouble.agent_id)
+        title = f"Producer {trouble.producer}: something was not taken in"
+        await self._incidents.raise_(
+            NewIncident(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)
+        )
 
     async def not_worked_off(self, item: Item) -> None:
         """An event met a fault of ours: it is kept, and somebody has to look after the agent."""
         event = item.event
         reason = f"A fault in clarify-bot: event {event.event_id} ({event.type}) could not be worked off; see the log"
         title = f"{agent_of(event)} sent something that was not shown"
-        page = Page(f"failed:{item.producer}:{event.event_id}", reason, title)
-        await self._delivery.page(page, event.agent_id)
+        incident = NewIncident(
+            f"failed:{item.producer}:{event.event_id}", reason, title, agent_id=event.agent_id
+        )
+        await self._incidents.raise_(incident)
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None) -> None:
         name = error.aside.name if error.aside else f"issue-{error.issue}.json"
-        page = Page(f"ledger:{name}", str(error), f"The ledger of issue {error.issue} cannot be read")
-        await self._delivery.page(page, agent_id)
+        incident = NewIncident(
+            f"ledger:{name}",
+            str(error),
+            f"The ledger of issue {error.issue} cannot be read",
+            agent_id=agent_id,
+        )
+        await self._incidents.raise_(incident)
 
     async def record_unreadable(self, odd: Oddity) -> None:
         """One record of a ledger that others write: told once; in the log again when it changed and still is odd.
@@ -100,8 +117,10 @@ class Notifier:
         _log.warning("a ledger record cannot be read", file=file, id=odd.name, fields=fields)
         if not odd.is_over:
             reason = f"Record {odd.name} of {file} cannot be read, so that its question waits unseen. At fault: {fields}"
-            page = Page(key, reason, f"A record of issue {odd.issue} cannot be read")
-            await self._delivery.page(page, odd.agent_id)
+            incident = NewIncident(
+                key, reason, f"A record of issue {odd.issue} cannot be read", agent_id=odd.agent_id
+            )
+            await self._incidents.raise_(incident)
         self._named[key] = odd.digest
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
@@ -131,8 +150,14 @@ class Notifier:
         """
         handoff, event = handoff_of(item.event), item.event
         key = f"{item.producer}:{event.event_id}"
-        page = Page(f"handoff:{key}", "Handoff requested", handoff_title(handoff), handoff_body(handoff))
-        await self._delivery.page(page, event.agent_id)
+        incident = NewIncident(
+            f"handoff:{key}",
+            "Handoff requested",
+            handoff_title(handoff),
+            handoff_body(handoff),
+            agent_id=event.agent_id,
+        )
+        await self._incidents.raise_(incident)
         await self._show(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
 
     async def _notice(self, item: Item, message: Message, *, critical: bool) -> None:
@@ -162,8 +187,14 @@ class Notifier:
         body = event.summary() or event.text("error_message") or ""
         if hint := event.text("remediation_hint"):
             body = f"{body}\nWhat to do: {inert.plain(hint)}".strip()
-        page = Page(f"errored:{item.producer}:{event.event_id}", f"Error category {category}", title, body)
-        await self._delivery.page(page, event.agent_id)
+        incident = NewIncident(
+            f"errored:{item.producer}:{event.event_id}",
+            f"Error category {category}",
+            title,
+            body,
+            agent_id=event.agent_id,
+        )
+        await self._incidents.raise_(incident)
 
     async def _page_event(self, item: Item) -> None:
         """Something is asked that nobody can answer from Slack: a human has to go to the agent."""
@@ -176,8 +207,10 @@ class Notifier:
             else "There is no way to answer it from Slack"
         )
         body = event.text("action") or event.summary() or ""
-        page = Page(f"event:{item.producer}:{event.event_id}", reason, title, body)
-        await self._delivery.page(page, event.agent_id)
+        incident = NewIncident(
+            f"event:{item.producer}:{event.event_id}", reason, title, body, agent_id=event.agent_id
+        )
+        await self._incidents.raise_(incident)
 
     async def _tool(self, item: Item) -> None:
         """Into the session's thread: failures each as a notice, successes folded into one."""

@@ -13,6 +13,7 @@ from bot.blockkit import BUTTON, MESSAGE_BUDGET, SECTION
 from bot.card import MENU, open_card, options
 from bot.codec import LINK_ACTION
 from bot.notices import safe_url
+from bot.pagecodec import PagePress, PageVerb, action_id
 from bot.pagesheet import (
     Matter,
     Sheet,
@@ -24,7 +25,6 @@ from bot.pagesheet import (
     state_words,
     why_words,
 )
-from bot.paging.codec import PagePress, PageVerb, action_id
 from bot.parts import VIEW_FULL, Budget, Button, Select, Words, button, pieces
 from bot.rounds import Round, round_of, words
 from core.clarification import Clarification

@@ -21,7 +21,7 @@ _BARE = 2000
 
 @dataclass(frozen=True, slots=True)
 class Matter:
-    """One incident of a page; `kind` as in `bot.paging.model`. `who` is the Slack user who took it, or whom it was handed to; `asleep_by` and
+    """One incident of a page; `kind` as in `bot.oncall.incidents`. `who` is the Slack user who took it, or whom it was handed to; `asleep_by` and
     `until` tell of a snooze. `record` where it is about a question that could be read; `link` is a web address.
     """
 

@@ -54,31 +54,6 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class PagePlace:
-    """Where an open page stands in Slack, and a clarification that it is about."""
-
-    channel: str
-    ts: str
-    clarification: str
-
-    def is_before(self, channel: str, ts: str) -> bool:
-        """Whether it was there, in that conversation, when the message at `ts` was sent."""
-        return self.channel == channel and float(self.ts) < float(ts)
-
-
-class PageThreads(Protocol):
-    """`bot.delivery.pageplaces.PagePlaces`. Raises StorageUnavailable: it is not known now."""
-
-    async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
-        """The clarifications that the page at a place is about; none where it is no page."""
-        ...
-
-    async def open_pages(self) -> Sequence[PagePlace]:
-        """The pages about questions that somebody still has to take, which begin threads of their own."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class RollupPlace:
     """Where a roll-up card stands in Slack, and the clarifications that it holds."""
 

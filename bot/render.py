@@ -28,9 +28,9 @@ from bot.listing import Listing
 from bot.locale import directed
 from bot.nudge import Nudge, nudge, nudge_over, rollup_nudge, rollup_nudge_over
 from bot.pagecard import page_card
+from bot.pagecodec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.pagesheet import Matter, Sheet
 from bot.pagetext import page_text
-from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.parts import pieces
 from bot.readout import open_text, plain_text, settled_text
 from bot.rollup import WHICH, listing, rollup, which

@@ -18,8 +18,9 @@ from bot import phrases
 from bot.audience import Audiences
 from bot.desk import Desk, Records
 from bot.errors import SlackError
+from bot.oncall.pages import Pages
 from bot.people import Person, Reaction, explained
-from bot.ports import PageThreads, Place, RollupThreads, SlackMemory, Thread
+from bot.ports import Place, RollupThreads, SlackMemory, Thread
 from bot.rounds import Round, round_of
 from core import answers
 from core.clarification import Answer, Clarification
@@ -86,7 +87,7 @@ class ThreadReplies:
         desk: Desk,
         records: Records,
         memory: SlackMemory,
-        page_threads: PageThreads,
+        pages: Pages,
         rollup_threads: RollupThreads,
         which: Asks,
         audiences: Audiences,
@@ -95,7 +96,7 @@ class ThreadReplies:
         self._desk = desk
         self._records = records
         self._memory = memory
-        self._page_threads = page_threads
+        self._pages = pages
         self._rollup_threads = rollup_threads
         self._which = which
         self._audiences = audiences
@@ -160,7 +161,7 @@ class ThreadReplies:
         thread = await self._memory.thread_at(channel, thread_ts)
         if thread is not None:
             return await asked_in(thread, self._records, self._audiences)
-        paged = await self._page_threads.clarifications_at(channel, thread_ts)
+        paged = await self._pages.clarifications_at(channel, thread_ts)
         held = () if paged else await self._rollup_threads.held_at(channel, thread_ts)
         return [await self._desk.find(each) for each in paged or (held or ())[:_MOST_ASKED_ABOUT]]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bot.audience import Audience, Audiences, audience_of
-from bot.commands.ports import Doorkeeper, Paged, Roster
+from bot.commands.ports import Doorkeeper
+from bot.oncall.roster import Roster
 from bot.people import Person, Refusal, within_budget
 from bot.settings.model import RouteSettings, Settings
 from core.clarification import Clarification
@@ -29,9 +30,18 @@ class Circle:
 
 
 class Access:
-    """Every method raises SlackError where Slack does not tell who somebody is."""
+    """Every method raises SlackError where Slack does not tell who somebody is.
 
-    def __init__(self, gate: Doorkeeper, roster: Roster, paged: Paged, settings: Settings) -> None:
+    `paged(clarification)` gives the users that its open pages were sent to.
+    """
+
+    def __init__(
+        self,
+        gate: Doorkeeper,
+        roster: Roster,
+        paged: Callable[[str], frozenset[str]],
+        settings: Settings,
+    ) -> None:
         self._gate = gate
         self._roster = roster
         self._paged = paged
@@ -54,7 +64,7 @@ class Access:
 
     async def refusal(self, person: Person, record: Clarification) -> Refusal | None:
         """Why `person` may not change this clarification; None if they may."""
-        if record.status == "escalated" and person.user in self._paged.paged(record.id):
+        if record.status == "escalated" and person.user in self._paged(record.id):
             return None
         audience = audience_of(record)
         return await self._refusal(person, self._audiences.route_of(audience), audience)
@@ -80,7 +90,7 @@ class Access:
         """Whether somebody took it, was handed it, or was paged for it while it is escalated."""
         if user in {summary.taken_by, summary.handed_to}:
             return True
-        return summary.status == "escalated" and user in self._paged.paged(summary.id)
+        return summary.status == "escalated" and user in self._paged(summary.id)
 
     async def _refusal(self, person: Person, route: RouteSettings, audience: Audience) -> Refusal | None:
         refused = await self._gate.refusal(person, route.channel, audience)

@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 from bot import inert, phrases
 from bot.commands.access import Access
 from bot.commands.grammar import OnCall
-from bot.commands.ports import Announces, Doorkeeper, Duty, Roster, Turn
+from bot.commands.ports import Announces, Doorkeeper
 from bot.errors import StorageUnavailable
 from bot.listing import Listing, said
+from bot.oncall.roster import OnDuty, Roster
 from bot.people import Person, within_budget
 from bot.ports import Place
 from bot.settings.model import Settings
@@ -30,7 +31,6 @@ class OnCallDesk:
         self,
         *,
         roster: Roster,
-        duty: Duty,
         access: Access,
         gate: Doorkeeper,
         announce: Announces,
@@ -38,7 +38,6 @@ class OnCallDesk:
         clock: Clock,
     ) -> None:
         self._roster = roster
-        self._duty = duty
         self._access = access
         self._gate = gate
         self._announce = announce
@@ -73,7 +72,7 @@ class OnCallDesk:
             who = f"{inert.mention(user)} cannot be on call" if command.user else "You cannot be on call"
             return said(f"{who}: only active, full members of this workspace can. Nothing was changed.")
         until = await self._until(command, policy)
-        await self._duty.hand(policy, user, until, person.user)
+        await self._roster.hand(policy, user, until, person.user)
         told = f"{_shown(policy)} until {inert.date(until)}"
         if user == person.user:
             return said(f"You are on call for {told}.")
@@ -117,7 +116,7 @@ def _unknown(policy: str, names: Sequence[str]) -> str:
     return f"There is no on-call policy “{inert.clip(policy, 40)}”. {meant}"
 
 
-def _line(policy: str, turn: Turn) -> str:
+def _line(policy: str, turn: OnDuty) -> str:
     who = ", ".join(inert.mention(user) for user in turn.users) or _NOBODY
     source = f" ({inert.escape(inert.line(turn.source))})" if turn.source else ""
     until = f", until {inert.date(turn.until)}" if turn.until else ""

@@ -72,38 +72,6 @@ class Doorkeeper(Gatekeeper, Protocol):
         ...
 
 
-class Turn(Protocol):
-    """Who is on call now, by which source (words for people), until when."""
-
-    @property
-    def users(self) -> tuple[str, ...]: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def until(self) -> datetime | None: ...
-
-
-class Roster(Protocol):
-    """`bot.paging.roster.Roster`. Never raises."""
-
-    async def on_call(self, policy_name: str) -> tuple[str, ...]: ...
-    async def who(self, policy_name: str) -> Turn: ...
-
-
-class Duty(Protocol):
-    """`bot.paging.duty.Duty`. Raises StorageUnavailable: nothing was changed."""
-
-    async def hand(self, policy: str, user: str, until: datetime, by: str) -> object: ...
-
-
-class Paged(Protocol):
-    """`bot.paging.engine.Paging`."""
-
-    def paged(self, clarification_id: str) -> frozenset[str]:
-        """The users that the open page of a clarification was sent to."""
-        ...
-
-
 class Links(Protocol):
     """`bot.permalinks.Permalinks`. Never raises."""
 

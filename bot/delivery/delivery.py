@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 import structlog
 
@@ -16,7 +15,7 @@ from bot.delivery.lanes import Lanes, Priority
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.messenger import Messenger
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
-from bot.delivery.pages import Page, Paging
+from bot.delivery.pages import NewIncident, OnOutcome, Raise
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.sequels import Sequels, live_blocks
@@ -37,7 +36,10 @@ _STORAGE_RETRY = 0.5
 
 
 class Delivery:
-    """Built by main; `start` after the index was filled. Implements `bot.ports.Teller`."""
+    """Built by main; `start` after the index was filled. Implements `bot.ports.Teller`.
+
+    `raise_incident` has somebody paged; `on_outcome` is told what became of each message.
+    """
 
     def __init__(
         self,
@@ -49,7 +51,8 @@ class Delivery:
         gateway: Gateway,
         rollups: Rollups,
         wishes: Wishes,
-        pager: Paging,
+        raise_incident: Raise,
+        on_outcome: OnOutcome,
         replies: ReplyDelivery,
         clock: Clock,
         rng: random.Random,
@@ -62,15 +65,16 @@ class Delivery:
         self._adopting: set[asyncio.Task[None]] = set()
         self._gateway = gateway
         self._rollups = rollups
-        self._pager = pager
+        self._raise = raise_incident
+        self._on_outcome = on_outcome
         self._replies = replies
         self._clock = clock
         self._fallback = Fallback(
             messages=messages,
             ledger=ledger,
             fallback_channel=settings.slack.fallback_channel,
-            page=self.page,
-            ended=pager.ended,
+            raise_incident=raise_incident,
+            on_outcome=on_outcome,
             send=lambda target, key: self.lanes.put(target, key, (CARD, 0.0), post=True),
         )
         self._messenger = Messenger(
@@ -80,8 +84,7 @@ class Delivery:
             clock=clock,
             unplaceable=self._fallback.unplaceable,
             landed=self._landed,
-            dropped=pager.ended,
-            stumbled=pager.stumbled,
+            on_outcome=on_outcome,
             may_post=lambda kind: not (self._holds_pages if kind == "page" else self._holds),
             elsewhere=settings.slack.fallback_channel,
         )
@@ -174,7 +177,6 @@ class Delivery:
                     await self._clock.sleep(_STORAGE_RETRY)
 
     async def _show_again(self, clarification: str) -> None:
-        await self._pager.show_again(clarification)
         await self._messages.forget_shown(clarification)
         for row in await self._messages.cards_of([clarification]):
             if row.ts is not None:
@@ -276,37 +278,20 @@ class Delivery:
         if row is not None:
             self.send(row.channel or row.target, row.key, post=row.ts is None)
 
-    async def page(self, page: Page, agent_id: str | None, link: str | None = None) -> None:
-        """Page the people on call for an agent.
-
-        Raises:
-            StorageUnavailable: it could not be stored.
-        """
-        page = replace(page, agent_id=page.agent_id or agent_id)
-        await self._pager.page(page, self._settings.route_for(agent_id or ""), link)
-
     async def page_refused(self, clarification: str) -> None:
         """An agent refused its reply: somebody has to know."""
         record = await self._ledger.find(clarification, parse_id(clarification)[0])
         reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
-        page = Page(
-            f"refused:{record.id}:{record.round}",
-            reason,
-            f"{record.id}: the answer was refused",
-            record=record,
-        )
-        await self.page(page, record.asked.agent_id)
+        key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
+        await self._raise(NewIncident.about(record, key, reason, title))
 
     async def page_blocked(self, clarification: str, why: str) -> None:
         """An answer does not reach its agent until somebody mends something."""
         record = await self._ledger.find(clarification, parse_id(clarification)[0])
-        page = Page(
-            f"undelivered:{record.id}:{record.round}",
-            f"The agent cannot be reached with the answer: it {why}. It is tried again until the agent's time is over.",
-            f"{record.id}: the answer does not reach the agent",
-            record=record,
-        )
-        await self.page(page, record.asked.agent_id)
+        reason = f"The agent cannot be reached with the answer: it {why}. It is tried again until the agent's time is over."
+        key = f"undelivered:{record.id}:{record.round}"
+        title = f"{record.id}: the answer does not reach the agent"
+        await self._raise(NewIncident.about(record, key, reason, title))
 
     async def tell(
         self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
@@ -328,10 +313,7 @@ class Delivery:
         )
 
     async def _landed(self, row: Row, wish: Wish) -> None:
-        if row.kind == "page":
-            await self._pager.ended(row.key, "sent")
-        elif row.kind in {"notice", "handoff"}:
-            self._pager.landed(row.key)
+        await self._on_outcome(row, "sent", None)
         await self._sequels.follow(row, wish)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import structlog
 
 from bot.delivery.messages import Messages, Row
-from bot.delivery.pages import Page
+from bot.delivery.pages import NewIncident, OnOutcome, Raise
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
 from core.ledger import FileLedger
@@ -17,8 +17,8 @@ NOT_BUILT = "could_not_be_built"
 
 
 class Fallback:
-    """`page(page, agent)` pages an agent's people on call, `ended` tells that a page's own message failed;
-    `send(channel, key)` has a message posted.
+    """`raise_incident` has somebody paged, `on_outcome` is told that a page's own message failed; `send(channel, key)`
+    has a message posted.
     """
 
     def __init__(
@@ -27,15 +27,15 @@ class Fallback:
         messages: Messages,
         ledger: FileLedger,
         fallback_channel: str | None,
-        page: Callable[[Page, str | None], Awaitable[None]],
-        ended: Callable[[str, str, str], Awaitable[None]],
+        raise_incident: Raise,
+        on_outcome: OnOutcome,
         send: Callable[[str, str], None],
     ) -> None:
         self._messages = messages
         self._ledger = ledger
         self._channel = fallback_channel
-        self._page = page
-        self._ended = ended
+        self._raise = raise_incident
+        self._on_outcome = on_outcome
         self._send = send
 
     async def unplaceable(self, row: Row, code: str) -> bool:
@@ -45,7 +45,7 @@ class Fallback:
             StorageUnavailable: nothing was decided.
         """
         if row.kind == "page":
-            await self._ended(row.key, "failed", code)
+            await self._on_outcome(row, "failed", code)
             return False
         if row.kind in {"word", "more"}:
             _log.error("cannot be shown", key=row.key, reason=code)
@@ -71,17 +71,19 @@ class Fallback:
         title = "A card could not be posted" if row.kind == "card" else "A message could not be posted"
         if record is None and row.clarification is not None:
             title = f"{title} ({row.clarification})"
-        await self._page(
-            Page(f"unplaceable:{row.key}:{place}:{code}", f"{what}. {outcome}", title, record=record), agent
+        key, reason = f"unplaceable:{row.key}:{place}:{code}", f"{what}. {outcome}"
+        await self._raise(
+            NewIncident.about(record, key, reason, title)
+            if record is not None
+            else NewIncident(key, reason, title, agent_id=agent)
         )
 
     async def _of(self, row: Row) -> tuple[Clarification | None, str | None]:
-        """The record and the agent behind a message."""
+        """The record behind a message; without one, the agent, if that is known."""
         if row.clarification is None:
             return None, (row.body or {}).get("agent")
         try:
-            record = await self._ledger.find(row.clarification, parse_id(row.clarification)[0])
+            return await self._ledger.find(row.clarification, parse_id(row.clarification)[0]), None
         except ClarifyError as error:
             _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
             return None, None
-        return record, record.asked.agent_id or record.from_

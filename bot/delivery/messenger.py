@@ -13,6 +13,7 @@ from bot import inert
 from bot.delivery.fallback import NOT_BUILT
 from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import TAKEN_UP, Messages, Row
+from bot.delivery.pages import OnOutcome
 from bot.delivery.wishes import Hold, Wish, Wishes
 from bot.errors import StorageUnavailable
 from bot.slackapi import Draft, Gateway, Later, Never, Sent, Unknown
@@ -32,13 +33,12 @@ _ADOPTED = "adopted"  # what a message shows whose place a press told: its seque
 
 Unplaceable = Callable[[Row, str], Awaitable[bool]]
 Landed = Callable[[Row, Wish], Awaitable[None]]
-Dropped = Callable[[str, str], Awaitable[None]]
 
 
 class Messenger:
     """`unplaceable(row, code)` is asked when Slack will never take a message there: True if it was given a
-    new place (the row was moved), False if it cannot be shown at all. `dropped(key, "dropped")` is told of one that was not
-    posted because nobody needs it any more. `may_post(kind)`: whether a new message of this kind may be posted by now.
+    new place (the row was moved), False if it cannot be shown at all. `on_outcome` is told of one that was not
+    posted because nobody needs it any more, and of one that will be tried again. `may_post(kind)`: whether a new message of this kind may be posted by now.
     """
 
     def __init__(
@@ -50,8 +50,7 @@ class Messenger:
         clock: Clock,
         unplaceable: Unplaceable,
         landed: Landed,
-        dropped: Dropped | None = None,
-        stumbled: Callable[[str], None] | None = None,
+        on_outcome: OnOutcome | None = None,
         may_post: Callable[[str], bool] = lambda _: True,
         elsewhere: str | None = None,
     ) -> None:
@@ -62,8 +61,7 @@ class Messenger:
         self._clock = clock
         self._unplaceable = unplaceable
         self._on_landed = landed
-        self._on_dropped = dropped
-        self._stumbled = stumbled
+        self._on_outcome = on_outcome
         self._may_post = may_post
         self._elsewhere = elsewhere
         self._plain: set[str] = set()
@@ -158,8 +156,8 @@ class Messenger:
 
     async def _drop(self, row: Row) -> Done:
         await self._messages.give_up(row.key, "not needed any more")
-        if self._on_dropped is not None:
-            await self._on_dropped(row.key, "dropped")
+        if self._on_outcome is not None:
+            await self._on_outcome(row, "dropped", None)
         return Done()
 
     async def _look_up(self, row: Row, wish: Wish) -> Done | Again | NotYet | None:
@@ -212,8 +210,8 @@ class Messenger:
         self, row: Row, wish: Wish, outcome: Later | Unknown | Never, *, tried: bool
     ) -> Done | Again:
         _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
-        if row.kind == "page" and self._stumbled is not None and not _is_rate_limit(outcome):
-            self._stumbled(row.key)
+        if self._on_outcome is not None and not _is_rate_limit(outcome):
+            await self._on_outcome(row, "tried", _reason(outcome))
         if isinstance(outcome, Unknown):
             return Again(_LOOK_AGAIN, posted=tried) if tried else Again(pause=True)
         if tried:

@@ -1,25 +1,48 @@
-"""Pages, as the rest of the delivery sees them: why somebody is paged, and what is told back of a page's messages."""
+"""What delivery and on-call tell each other: what somebody has to take, how a page looks, what became of its message."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from datetime import datetime
+from typing import Literal
 
+from bot.delivery.messages import Row
 from bot.render import Message
-from bot.settings.model import RouteSettings
 from core.clarification import Clarification
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Why somebody is paged. `key` makes it once only; the renderer makes all words inert."""
+class NewIncident:
+    """Something that somebody has to take. `key` makes it once only; the renderer makes all words inert.
+
+    `agent_id`: whose on-call people are paged. `clarification`: what it is about, if it is about one; `expires_at`:
+    until when an answer helps.
+    """
 
     key: str
     reason: str
     title: str
     body: str = ""
-    record: Clarification | None = None
     agent_id: str | None = None
+    clarification: str | None = None
+    expires_at: datetime | None = None
+
+    @classmethod
+    def about(cls, record: Clarification, key: str, reason: str, title: str) -> NewIncident:
+        """An incident about a clarification."""
+        return cls(
+            key,
+            reason,
+            title,
+            agent_id=record.asked.agent_id or record.from_,
+            clarification=record.id,
+            expires_at=record.asked.expires_at if record.is_open else None,
+        )
+
+
+Raise = Callable[[NewIncident], Awaitable[object]]
+"""Have somebody take this; durable when it returns. Raises StorageUnavailable: it was not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +59,9 @@ class Drawn:
     about: str | None = None
 
 
-class Paging(Protocol):
-    """Both raise StorageUnavailable when it could not be kept."""
-
-    async def page(self, page: Page, route: RouteSettings | None, link: str | None = None) -> None:
-        """Have somebody paged; durable when this returns."""
-        ...
-
-    async def ended(self, key: str, state: str, note: str | None = None) -> None:
-        """What became of a page's message: sent, failed (refused for good), dropped (not needed any more)."""
-        ...
-
-    def landed(self, key: str) -> None:
-        """A notice is there: pages about the same event lead to it."""
-        ...
-
-    def stumbled(self, key: str) -> None:
-        """A page's message was tried and is not there: it will be tried again, others need not wait for it."""
-        ...
-
-    async def show_again(self, clarification: str) -> None:
-        """Somebody saw controls that should be gone: bring the pages about a clarification up to date."""
-        ...
+MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
+"""What became of a message: it is there; refused for good; not posted since nobody needs it any more; tried, and will
+be tried again.
+"""
+OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
+"""Told of every message, with a note on why. Raises StorageUnavailable: it could not be kept, so tell it again."""

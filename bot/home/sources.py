@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import Protocol
 
 from bot.home.facts import AgentLine, DutyLine, Fleet, ReadyLine
 from bot.home.gathering import Offload
 from bot.home.ports import Duties, SeeFleet
+from bot.oncall.roster import OnDuty
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.index import Summary
 
 Sessions = Callable[[], Awaitable[Sequence[SessionFact]]]
-
-
-class OnDuty(Protocol):
-    """Who is on call, why it is they, and until when (None: not known)."""
-
-    @property
-    def users(self) -> Sequence[str]: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def until(self) -> datetime | None: ...
-
-
-class Roster(Protocol):
-    async def who(self, policy_name: str) -> OnDuty:
-        """Never raises."""
-        ...
 
 
 def fleet_of(sessions: Sessions, offload: Offload = asyncio.to_thread) -> SeeFleet:
@@ -43,11 +25,11 @@ def fleet_of(sessions: Sessions, offload: Offload = asyncio.to_thread) -> SeeFle
     return see
 
 
-def duties_of(roster: Roster, policies: Sequence[str]) -> Duties:
+def duties_of(who: Callable[[str], Awaitable[OnDuty]], policies: Sequence[str]) -> Duties:
     """Who is on call by each policy, in the order of the configuration."""
 
     async def see() -> list[DutyLine]:
-        found = await asyncio.gather(*(roster.who(policy) for policy in policies))
+        found = await asyncio.gather(*(who(policy) for policy in policies))
         return [
             DutyLine(policy, tuple(duty.users), duty.source, duty.until)
             for policy, duty in zip(policies, found, strict=True)

@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from bot import phrases
 from bot.commands.desk import CommandDesk
-from bot.commands.ports import Paged, Said
+from bot.commands.ports import Said
 from bot.commands.shortcut import UseAsAnswer
 from bot.desk import Open, Records
 from bot.errors import SlackError
+from bot.oncall.pages import Pages
 from bot.people import Person, explained
-from bot.ports import PageThreads, Place, SlackMemory
+from bot.ports import Place, SlackMemory
 from bot.replies import Words, is_by, is_talk, moment
 from bot.slack import mrkdwn
 from bot.slack.hearing import Heard
@@ -34,8 +35,8 @@ class Asides:
         records: Records,
         memory: SlackMemory,
         index: Open,
-        paged: Paged,
-        page_threads: PageThreads,
+        paged: Callable[[str], frozenset[str]],
+        pages: Pages,
         bot_user: str,
         name_of: Callable[[str], str | None],
     ) -> None:
@@ -45,7 +46,7 @@ class Asides:
         self._memory = memory
         self._index = index
         self._paged = paged
-        self._page_threads = page_threads
+        self._pages = pages
         self._bot_user = bot_user
         self._name_of = name_of
 
@@ -83,7 +84,7 @@ class Asides:
         """For a mention that nobody understood, in a thread of no session and no page: how to speak to the bot."""
         if not mrkdwn.begins_with(heard.text, self._bot_user):
             return None
-        if await self._page_threads.clarifications_at(heard.channel, heard.thread_ts):
+        if await self._pages.clarifications_at(heard.channel, heard.thread_ts):
             return None
         text = mrkdwn.without(heard.text, self._bot_user)
         return _aside(await self._commands.run(text, person, Place(heard.channel, heard.thread_ts or None)))
@@ -119,7 +120,7 @@ class Asides:
         """A file alone, where an answer is waited for."""
         if not heard.files or not heard.thread_ts:
             return Words()
-        paged = await self._page_threads.clarifications_at(heard.channel, heard.thread_ts)
+        paged = await self._pages.clarifications_at(heard.channel, heard.thread_ts)
         waits = any(record.is_open for record in await self._found(paged))
         return _aloud(Said(phrases.FILE_ONLY), heard) if waits else Words()
 
@@ -127,21 +128,21 @@ class Asides:
         """Whether a reply in the thread of a page mentions somebody: talk there, as it is in a session's thread."""
         if not heard.thread_ts or not mrkdwn.speaks_to_somebody(heard.text, self._bot_user):
             return False
-        return bool(await self._page_threads.clarifications_at(heard.channel, heard.thread_ts))
+        return bool(await self._pages.clarifications_at(heard.channel, heard.thread_ts))
 
     async def _answer_page(self, heard: Heard, text: str, person: Person, place: Place) -> Said | None:
         """In the thread of a page."""
         if not heard.thread_ts:
             return None
-        named = await self._page_threads.clarifications_at(heard.channel, heard.thread_ts)
+        named = await self._pages.clarifications_at(heard.channel, heard.thread_ts)
         return await self._answer(named, heard, text, person, place)
 
     async def _answer_only_page(self, heard: Heard, text: str, person: Person, place: Place) -> Said | None:
         """Not in a thread: to whichever page is open for this person."""
         escalated = [each.id for each in self._index if each.status == "escalated"]
-        named = [each for each in escalated if person.user in self._paged.paged(each)]
+        named = [each for each in escalated if person.user in self._paged(each)]
         if heard.missed or heard.edited:  # it cannot mean a page that came after it
-            pages = await self._page_threads.open_pages()
+            pages = await self._pages.open_pages()
             before = {page.clarification for page in pages if page.is_before(heard.channel, heard.ts)}
             named = [each for each in named if each in before]
         return await self._answer(named, heard, text, person, place)

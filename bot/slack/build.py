@@ -46,7 +46,7 @@ class Parts:
         self._ports = ports
         self._audiences = Audiences(ports.settings)
         self.gate = ports.access
-        self.access = Access(ports.access, ports.roster, ports.paging, ports.settings)
+        self.access = Access(ports.access, ports.roster, ports.paged, ports.settings)
         self.desk = self._desk()
         self.commands = self._commands(later, bot_user)
         self.shortcut = UseAsAnswer(
@@ -63,7 +63,7 @@ class Parts:
             desk=self.desk,
             commands=self.commands,
             shortcut=self.shortcut,
-            pages=ports.paging,
+            page_actions=ports.page_actions,
             binding=ports.binding,
             teller=ports.teller,
             web=ports.web,
@@ -104,7 +104,6 @@ class Parts:
             changes=self._changes(lists, clock, bot_user),
             on_call=OnCallDesk(
                 roster=ports.roster,
-                duty=ports.duty,
                 access=access,
                 gate=self.gate,
                 announce=ports.teller,
@@ -144,7 +143,7 @@ class Parts:
             desk=self.desk,
             records=ports.ledger,
             memory=ports.memory,
-            page_threads=ports.page_threads,
+            pages=ports.pages,
             rollup_threads=ports.rollup_threads,
             which=self._which,
             audiences=self._audiences,
@@ -156,8 +155,8 @@ class Parts:
             records=ports.ledger,
             memory=ports.memory,
             index=ports.index,
-            paged=ports.paging,
-            page_threads=ports.page_threads,
+            paged=ports.paged,
+            pages=ports.pages,
             bot_user=bot_user,
             name_of=ports.people.known_name,
         )

@@ -66,7 +66,7 @@ class SlackDoor:
         self.ready = asyncio.Event()  # clicks are taken
         self._threads = OpenThreads(
             memory=ports.memory,
-            pages=ports.page_threads,
+            pages=ports.pages,
             rollups=ports.rollup_threads,
             index=ports.index,
             audiences=Audiences(ports.settings),

@@ -13,7 +13,7 @@ from typing import Any
 
 from bot.codec import Press
 from bot.errors import BadPress
-from bot.paging.codec import PagePress
+from bot.pagecodec import PagePress
 from bot.people import Person
 from bot.ports import Place, Spot
 from bot.seal import unseal

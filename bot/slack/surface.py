@@ -18,13 +18,13 @@ from bot.commands.shortcut import UseAsAnswer
 from bot.desk import Desk
 from bot.errors import SlackError, StorageUnavailable
 from bot.home.publisher import HomePublisher
+from bot.oncall.actions import PageActions
 from bot.people import People, Person, Reaction, explained, without_budget
 from bot.ports import Place, Spot, Teller
 from bot.slack.intake import Intake
 from bot.slack.later import Later
 from bot.slack.payloads import Click, HandedOver, Order, Submission, Touch, opened_from
 from bot.slack.responses import Responses
-from bot.slack.wiring import Pages
 from bot.slackapi import ask
 
 _log = logging.getLogger("clarify.slack")
@@ -65,7 +65,7 @@ class Surface:
         desk: Desk,
         commands: CommandDesk,
         shortcut: UseAsAnswer,
-        pages: Pages,
+        page_actions: PageActions,
         binding: Binding,
         teller: Teller,
         web: AsyncWebClient,
@@ -78,7 +78,7 @@ class Surface:
         self.desk = desk
         self.commands = commands
         self.shortcut = shortcut
-        self.pages = pages
+        self.page_actions = page_actions
         self.intake = intake
         self.people = people
         self.home = home

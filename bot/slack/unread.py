@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bot.audience import Audiences
-from bot.ports import PageThreads, RollupThreads, SlackMemory
+from bot.oncall.pages import Pages
+from bot.ports import RollupThreads, SlackMemory
 from core.clock import Clock
 from core.index import Index, Summary
 
@@ -33,7 +34,7 @@ class OpenThreads:
         self,
         *,
         memory: SlackMemory,
-        pages: PageThreads,
+        pages: Pages,
         rollups: RollupThreads,
         index: Index,
         audiences: Audiences,

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from bot.delivery.inflight import InFlight
+from bot.delivery.pages import NewIncident
 from bot.delivery.store import Store
 from bot.errors import BackupError, StorageInUseError
-from bot.paging.model import Destination, FreshIncident
-from bot.paging.store import Batch, IncidentStore
+from bot.oncall.incidents import Incidents
+from bot.oncall.pages import Batch, Destination, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup
@@ -243,11 +245,13 @@ async def _paged(database: Path) -> tuple[int, int]:
     """The numbers of a page and what it is about."""
     store = await Store.open(database)
     try:
-        incidents = IncidentStore(store)
-        found = await incidents.begin(FreshIncident("errored:1", "errored", "Broke", "It broke"), NOW)
+        clock = ManualClock()
+        incidents = Incidents(store, clock, lambda _: None)
+        found = await incidents.raise_(NewIncident("errored:1", "It broke", "Broke"))
         assert found is not None
         to = (Destination("slack", "U0ONCALL"),)
-        sendings = await incidents.send(Batch("errored", None, 0, (found.id,), to), NOW)
+        pages = Pages(store, incidents, InFlight(), clock)
+        sendings = await pages.send(Batch(found.group, 0, (found.id,), to))
         return found.id, sendings[0].page
     finally:
         await store.close()

@@ -83,6 +83,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.assembly, "Gateway", lambda *_: SlackGateway(outer, life().effect))
     patch.setattr(bot.assembly, "Outside", lambda *_: Pagers(outer, life().effect))
     patch.setattr(bot.foundation, "People", lambda *_: Directory(outer))
+    patch.setattr(bot.assembly, "AccessControl", lambda *_: Gate(outer))
     for module in (bot.assembly, bot.foundation, bot.delivery.delivery):
         patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.delivery.store, "_Connection", InlineConnection)
@@ -126,17 +127,16 @@ class Life:
         for summary in found.summaries:
             bot.index.put(summary)
             bot.watchman.note(summary)
-        bot.paging.admit_by(Gate(setting.outer))
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin(found.summaries))
 
     async def _begin(self, summaries: list[Summary]) -> None:
         bot = self.bot
         await bot.delivery.restore()
-        await bot.paging.restore()
+        await bot.pager.restore()
         for summary in summaries:
             bot.nudges.note(summary)
-        for part in (bot.delivery, bot.nudges, bot.paging, bot.watchman):
+        for part in (bot.delivery, bot.nudges, bot.pager, bot.watchman):
             self.parts.append(asyncio.create_task(part.run()))
 
     @property

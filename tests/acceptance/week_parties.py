@@ -154,7 +154,7 @@ class SlackGateway:
 
 
 class Pagers:
-    """`bot.paging.outside.Outside` for one life."""
+    """`bot.oncall.outside.Outside` for one life."""
 
     def __init__(self, outer: Outer, effect: Callable[[], None]) -> None:
         self._outer = outer

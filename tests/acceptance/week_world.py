@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.paging.codec import PagePress, PageVerb
+from bot.pagecodec import PagePress, PageVerb
 from bot.people import Person
-from bot.ports import Place
 from bot.settings.load import parse_settings, prepare_folders
 from core.answers import from_text
 from core.clarification import Clarification, Decider, NotOpen
@@ -158,10 +157,12 @@ class World:
         for each in sorted(self.plan.stand_ins, key=lambda each: each.at):
             await self._until(each.at)
             life, now = await self._there(), self.clock.now()
-            done = await life.do(
-                life.bot.duty.take(each.policy, each.user, now + timedelta(seconds=each.lasts))
-            )
+            done = await life.do(self._stand_in(life, each.policy, each.user, now, each.lasts))
             self.story.stood_in.append((self._loop.time(), each, now, done is not None))
+
+    async def _stand_in(self, life: Life, policy: str, user: str, now: datetime, lasts: float) -> bool:
+        await life.bot.roster.hand(policy, user, now + timedelta(seconds=lasts), user)
+        return True
 
     async def _ask_all(self) -> None:
         for question in self.plan.questions:
@@ -273,12 +274,12 @@ class World:
             "take" if what < 0.6 else "snooze" if what < 0.75 else "notmine" if what < 0.88 else "hand"
         )
         press, began = PagePress(verb, page, 0), self._loop.time()
-        person, place = Person(TEAM, user), Place(target)
+        person = Person(TEAM, user)
         if verb == "hand":
             to = PEOPLE[int(self.plan.draw("to", page, user) * len(PEOPLE))]
-            reaction = await life.do(life.bot.paging.submit_hand(press, to, person, place))
+            reaction = await life.do(life.bot.page_actions.submit_hand(press, to, person))
         else:
-            reaction = await life.do(life.bot.paging.press(press, person, place))
+            reaction = await life.do(life.bot.page_actions.press(press, person))
         confirmed = reaction is not None and _DONE[verb] in (reaction.text or "")
         self.story.acts.append(Act(began, self._loop.time(), user, verb, page, confirmed))
         if verb == "take" and confirmed and self.plan.draw("then", page, user) < 0.5:
@@ -287,8 +288,7 @@ class World:
 
     async def _answer_page(self, life: Life, user: str, page: int) -> None:
         """Of what the page is about, answer what is not meant to stay unanswered."""
-        told = await life.do(life.bot.paging.loop.incidents.page(page))
-        for incident in told.incidents if told is not None else ():
+        for incident in await life.do(life.bot.incidents.of_page(page)) or ():
             question = self._by_id.get(incident.clarification or "")
             if incident.is_open and question is not None and question.fate != "never":
                 await self._answer(incident.clarification or "", user)

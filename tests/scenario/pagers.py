@@ -127,7 +127,7 @@ class Night(Scene):
     async def later(self, bot: Bot, **delta: float) -> None:
         """Time passes, once all that is under way has landed: it would be late otherwise."""
         await bot.messages.in_flight.settled()
-        await eventually(lambda: bot.paging.loop.sender.next_watch() is None, LONG)
+        await eventually(lambda: bot.pages.next_look() is None, LONG)
         self.clock.leap(timedelta(**delta))
 
     async def escalate(self, clarification: str = FIRST) -> None:

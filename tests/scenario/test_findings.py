@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bot.paging.distress import Distress
+from bot.oncall.outside import SlackOutageAlert
 from bot.workspace.seed import AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from core.clock import iso
@@ -274,7 +274,7 @@ async def test_ledger_that_cannot_be_read_is_paged_with_its_name(stage: Night) -
 async def test_slack_out_of_reach_is_told_outside_once_and_its_return_too(
     stage: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.assembly.Distress", partial(Distress, patience=0.0, every=1.0))
+    monkeypatch.setattr("bot.assembly.SlackOutageAlert", partial(SlackOutageAlert, patience=0.0, every=1.0))
     async with pager() as outside:
         stage.environ["PAGER_URL"] = outside.url
         async with stage.bot(stage.config(step("0s", "dm"), step("15m", "apprise:PAGER_URL"))) as bot:
@@ -286,6 +286,6 @@ async def test_slack_out_of_reach_is_told_outside_once_and_its_return_too(
             stage.workspace.faults.clear()
             stage.clock.leap(timedelta(seconds=2))
             await outside.says("reaches Slack again")
-            assert not bot.distress.in_distress
+            assert not bot.slack_outage.is_raised
     assert len(outside.told) == 2
     assert outside.url.rpartition("/")[2] not in outside.words()

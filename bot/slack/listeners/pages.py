@@ -11,7 +11,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from bot import phrases
 from bot.commands.ports import Said
 from bot.errors import BadPress
-from bot.paging.codec import HAND_BLOCK, HAND_CALLBACK, PagePress
+from bot.pagecodec import HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.slack.payloads import handed_over, touch_of
 from bot.slack.socket import Unacknowledged
 from bot.slack.surface import Surface
@@ -35,7 +35,7 @@ def _controls(app: AsyncApp, surface: Surface) -> None:
             surface.answer(touch, Said(phrases.UNREADABLE_PRESS))
             return
         unbound = await surface.unbound(press, touch.spot)
-        reaction = unbound or await surface.pages.press(press, touch.person, touch.place)
+        reaction = unbound or await surface.page_actions.press(press, touch.person)
         if reaction.recorded:
             surface.react(touch, reaction)
         elif not await surface.told(touch, reaction.text or phrases.storage_failed()):
@@ -57,7 +57,7 @@ def _handing(app: AsyncApp, surface: Surface) -> None:
             await ack(response_action="update", view=surface.desk.notice(why))
             return
         person, place = sent.person, sent.place
-        reaction = await surface.pages.submit_hand(sent.press, sent.user, person, place)
+        reaction = await surface.page_actions.submit_hand(sent.press, sent.user, person)
         if reaction.errors is not None:
             await ack(response_action="errors", errors=dict(reaction.errors))
         elif reaction.text is not None and not reaction.recorded:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.counting import CountedGateway, CountedOutside, counted_publish, kind_of
-from bot.errors import PagerError
+from bot.counting import CountedGateway, counted_publish, kind_of
 from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
 from tests.clocks import ManualClock
@@ -32,15 +31,6 @@ class Scripted(Gateway):
         self, user: str, channel: str, thread_ts: str | None, text: str, blocks: Any = None
     ) -> Outcome:
         return self._outcome
-
-
-class Pager:
-    def __init__(self, *problems: Exception) -> None:
-        self._problems = list(problems)
-
-    async def send(self, variable: str, title: str, body: str) -> None:
-        if self._problems:
-            raise self._problems.pop()
 
 
 @pytest.fixture
@@ -86,14 +76,6 @@ async def test_message_is_counted(
     assert telemetry.deliveries == {("page", word): 2, ("whisper", word): 1}
     assert set(telemetry.retries) == (set() if page else {"page"})
     assert telemetry.pages == ({("slack", page): 1} if page else {})
-
-
-async def test_page_outside_is_counted_and_its_failure_passed_on(telemetry: Telemetry) -> None:
-    pager = CountedOutside(Pager(PagerError("no")), telemetry)
-    with pytest.raises(PagerError):
-        await pager.send("PAGER_URL", "title", "body")
-    await pager.send("PAGER_URL", "title", "body")
-    assert telemetry.pages == {("outside", "failed"): 1, ("outside", "sent"): 1}
 
 
 async def test_home_is_counted(telemetry: Telemetry) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from bot import inert
 from bot.handoff import handoff_of
+from bot.pagecodec import PagePress
 from bot.pagesheet import Matter, Sheet
 from bot.pagetext import outside_words
-from bot.paging.codec import PagePress
 from bot.render import Message, Renderer
 from bot.toollines import ToolLine
 from core.aaep import Event, parse_event

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from bot.notifier import Notifier
 from core.records import Oddity, oddity
-from tests.unit.bot.paging.stage import RENDERER, World, said
+from tests.unit.bot.oncall.stage import RENDERER, World, said
 
 ODD = {"id": "CLR-300-002", "from": "rival", "status": "pending", "topic": "s3cret", "thread": None}
 
@@ -26,7 +26,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def notifier(world: World) -> Notifier:
     return Notifier(
-        settings=world.settings, delivery=world.delivery, messages=world.messages, renderer=RENDERER
+        settings=world.settings,
+        incidents=world.incidents,
+        delivery=world.delivery,
+        messages=world.messages,
+        renderer=RENDERER,
     )
 
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bot import inert
+from bot.pagecodec import PagePress
 from bot.pagesheet import Matter, Sheet, State, left_words
 from bot.pagetext import outside_words
-from bot.paging.codec import PagePress
 from bot.render import Message, Renderer
 from core.clarification import Clarification, Entry
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown

@@ -14,7 +14,7 @@ from bot.commands.lists import Lists
 from bot.people import Person, Refusal
 from bot.ports import Place
 from bot.settings.model import RouteSettings, Settings
-from bot.slack.wiring import NobodyOnCall, NoLinks, NoPages
+from bot.slack.wiring import NoLinks
 from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, summarize
@@ -74,14 +74,22 @@ def configured(tmp_path: object) -> Settings:
     return settings(tmp_path)  # type: ignore[arg-type]
 
 
+class Nobody:
+    """A roster that names nobody."""
+
+    async def on_call(self, policy_name: str) -> tuple[str, ...]:
+        return ()
+
+
 def lists(records: Sequence[Clarification], gate: Gate, configured: Settings, clock: ManualClock) -> Lists:
     index = Index()
     for record in records:
         index.put(summarize(record))
+    roster: Any = Nobody()
     return Lists(
         index=index,
         records=Records(records),  # type: ignore[arg-type]
-        access=Access(gate, NobodyOnCall(), NoPages(), configured),
+        access=Access(gate, roster, lambda _: frozenset(), configured),
         links=NoLinks(),
         settings=configured,
         clock=clock,

@@ -12,7 +12,7 @@ from bot.slackapi import Draft
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Answer, Clarification, Decider
 from core.index import summarize
-from tests.unit.bot.paging.stage import CONFIGURATION, World
+from tests.unit.bot.oncall.stage import CONFIGURATION, World
 from tests.unit.core.records import ask
 
 THERE = "C0ARCHITECTS"

@@ -9,11 +9,12 @@ import pytest
 
 from bot import inert
 from bot.delivery.sequels import live_blocks, plain_blocks
+from bot.oncall.pages import Destination
 from bot.ports import Place
 from bot.slackapi import Draft
 from tests.clocks import until
 from tests.unit.bot.judges import shown
-from tests.unit.bot.paging.stage import AGENTS, DM, ONCALL, At, World
+from tests.unit.bot.oncall.stage import AGENTS, DM, ONCALL, World
 
 EVIL = "Use <!channel> *bold* `code` & a < b, or <https://x|y>? "
 LONG = EVIL * 150
@@ -40,13 +41,14 @@ def squeezed(text: str) -> str:
 
 
 async def carded(world: World, question: str) -> None:
-    """A question with its card in its session's thread."""
+    """A question with its card in its session's thread, escalated after that."""
     await world.store.execute(
         "insert into sessions (producer, session_id, agent_id, issue) values ('planner', 'sess_1', 'a', 42)"
     )
-    await world.escalated(question=question)
+    record = await world.asked(question=question)
     world.delivery.note(next(iter(world.index)))
     await until(lambda: any(place == AGENTS for place, _ in world.slack.there))
+    await world.router.escalate(record.id, "by hand")
     await world.quiet()
 
 
@@ -83,17 +85,22 @@ async def test_the_rest_of_another_matter_is_said_as_well(world: World) -> None:
 
 
 async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World) -> None:
-    world.places.to["dm"] = (At("slack", AGENTS, ("planner", "sess_1")), At("slack", ONCALL))
+    world.places.to["dm"] = (
+        Destination("slack", AGENTS, ("planner", "sess_1")),
+        Destination("slack", ONCALL),
+    )
     await carded(world, LONG)
     await world.pass_by(301)
     in_thread, alone = sequels(world, AGENTS), sequels(world, DM)
     assert len(world.slack.pages(AGENTS)) == 2
-    assert len(in_thread) == len(alone) > 1
-    assert all(draft.metadata["event_payload"]["key"].startswith("more:card:") for draft in in_thread)
+    assert len(in_thread) > 1
+    assert len(alone) > 1
+    keys = [draft.metadata["event_payload"]["key"] for draft in in_thread]
+    assert keys == [f"more:card:CLR-42-001:1:{n}" for n in range(len(keys))], "the card's own"
 
 
 async def test_the_rest_follows_a_page_in_the_channel_where_there_is_no_thread(world: World) -> None:
-    world.places.to["dm"] = (At("slack", AGENTS, ("planner", "sess_1")),)
+    world.places.to["dm"] = (Destination("slack", AGENTS, ("planner", "sess_1")),)
     await world.escalated(question=LONG)
     await world.pass_by(1)
     (at,) = [ts for (place, ts), draft in world.slack.there.items() if draft in world.slack.pages(AGENTS)]

@@ -10,6 +10,7 @@ from bot.audience import Audience
 from bot.home.facts import AgentLine, DutyLine, ReadyLine
 from bot.home.gathering import Answers, Gathering, Questions, answered
 from bot.home.sources import duties_of, fleet_of
+from bot.oncall.roster import OnDuty
 from core.agents import SessionFact
 from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
@@ -153,13 +154,12 @@ async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for(
     assert ReadyLine("tester", "s2", ("CLR-42-002",)) in fleet.ready
 
 
-class Roster:
-    async def who(self, policy_name: str) -> DutyLine:
-        return DutyLine("", (f"U0{policy_name}",), "named", START)
+async def who(policy: str) -> OnDuty:
+    return OnDuty((f"U0{policy}",), "named", START)
 
 
 async def test_duties_come_in_the_order_of_the_configuration() -> None:
-    assert await duties_of(Roster(), ["B", "A"])() == [
+    assert await duties_of(who, ["B", "A"])() == [
         DutyLine("B", ("U0B",), "named", START),
         DutyLine("A", ("U0A",), "named", START),
     ]

@@ -20,6 +20,10 @@ from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.store import Store
+from bot.oncall.actions import Admission, Announcer, PageActions
+from bot.oncall.incidents import Incidents
+from bot.oncall.pages import Pages
+from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
 from bot.permalinks import Permalinks
 from bot.ports import Place
@@ -160,6 +164,15 @@ class Bot:
         self.unread = Unread(self.clock, self._released)
         self.teller = TestTeller(self.web, self.messages)
         self.access = AccessControl(self.people, configured, self._paged)
+        self.incidents = Incidents(store, self.clock, lambda _: None)
+        self.pages = Pages(store, self.incidents, self.messages.in_flight, self.clock)
+        roster = Roster(configured, self.people, store, self.clock)
+        on_call: dict[str, Any] = {
+            "roster": roster,
+            "pages": self.pages,
+            "page_actions": self._page_actions(configured, roster),
+            "paged": self.incidents.paged,
+        }
         self.ports = ports = Ports(
             settings=configured,
             web=self.web,
@@ -184,7 +197,7 @@ class Bot:
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311 - jitter, not secrets
             permalinks=Permalinks(self.messages, partial(permalink, self.web)),
-            **more,
+            **(on_call | more),
         )
         parts = Parts(ports, self.later, BOT_USER, TEAM)
         self.desk, self.intake, self.surface = parts.desk, parts.intake, parts.surface
@@ -194,7 +207,7 @@ class Bot:
             memory=self.memory,
             threads=OpenThreads(
                 memory=self.memory,
-                pages=ports.page_threads,
+                pages=ports.pages,
                 rollups=ports.rollup_threads,
                 index=self.index,
                 audiences=Audiences(configured),
@@ -206,6 +219,25 @@ class Bot:
             clock=self.clock,
         )
         self.socket: SlackSocket | None = None
+
+    def _page_actions(self, configured: Settings, roster: Roster) -> PageActions:
+        delivery: Any = self.teller
+        return PageActions(
+            incidents=self.incidents,
+            policies=Policies(configured, roster, lambda _: None, self.clock),
+            router=self.router,
+            ledger=self.ledger,
+            renderer=self.renderer,
+            admission=Admission(
+                configured,
+                self.incidents,
+                roster,
+                self.index,
+                self.access,
+            ),
+            announcer=Announcer(configured, self.index, self.messages, delivery),
+            clock=self.clock,
+        )
 
     async def start(self, on_return: Callable[[], Any] | None = None) -> None:
         me = await who_am_i(self.people, self.web)
@@ -281,7 +313,7 @@ class Bot:
         return [each.text for each in self.ws.ephemerals(user)]
 
     def _paged(self, clarification: str) -> frozenset[str]:
-        return self.ports.paging.paged(clarification)
+        return self.ports.paged(clarification)
 
     def _released(self) -> None:
         self.released += 1

@@ -249,7 +249,7 @@ async def paged(bot: Bot, paging: Paging, **more: object) -> tuple[Clarification
 @pytest.mark.parametrize("in_thread", [True, False])
 async def test_answer_to_a_page_written_while_down_counts(built: Start, in_thread: bool) -> None:
     paging = Paging(ADE)
-    bot = await built(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await built(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record, page = await paged(bot, paging)
     await bot.ws.post(ADE, paging.channel, "yes", thread_ts=page if in_thread else None)
 
@@ -262,7 +262,7 @@ async def test_answer_to_a_page_written_while_down_counts(built: Start, in_threa
 
 async def test_direct_message_of_before_the_page_is_no_answer(built: Start) -> None:
     paging = Paging(ADE)
-    bot = await built(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await built(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     first, _ = await paged(bot, paging, question="First?")
     await bot.ws.post(ADE, paging.channel, "yes")
     await bot.router.abandon(first.id, Decider("user:os/ade@home", "shell"))

@@ -11,7 +11,8 @@ import pytest
 
 from bot.commands.codec import ListPress
 from bot.errors import StorageUnavailable
-from bot.people import Person
+from bot.oncall.roster import OnDuty
+from bot.people import PEOPLE_UNKNOWN, Person
 from bot.phrases import BUSY
 from bot.ports import Place, Spot
 from bot.slack.payloads import Touch
@@ -40,29 +41,17 @@ class Crew:
 
     def __init__(self, *users: str) -> None:
         self.users = users
-        self.source = "fixed list"
         self.until: datetime | None = None
         self.handed: list[tuple[str, str, datetime, str]] = []
 
     async def on_call(self, policy_name: str) -> tuple[str, ...]:
-        return self.users
+        return (await self.who(policy_name)).users
 
-    async def who(self, policy_name: str) -> Crew:
-        return self
+    async def who(self, policy_name: str) -> OnDuty:
+        return OnDuty(self.users, "fixed list", self.until)
 
-    async def hand(self, policy: str, user: str, until: datetime, by: str) -> object:
+    async def hand(self, policy: str, user: str, until: datetime, by: str) -> None:
         self.handed.append((policy, user, until, by))
-        return None
-
-
-class Paging:
-    """Pages that went to `users`."""
-
-    def __init__(self, *users: str) -> None:
-        self.users = frozenset(users)
-
-    def paged(self, clarification_id: str) -> frozenset[str]:
-        return self.users
 
 
 async def command(bot: Bot, text: str, user: str = ADE, channel: str = AGENTS) -> str:
@@ -432,7 +421,7 @@ async def test_who_is_on_call_may_change_what_others_answer(start: Start) -> Non
 
 
 async def test_who_was_paged_may_answer(start: Start) -> None:
-    bot = await start(f'["{FOLAKE}"]', paging=Paging(ADE))
+    bot = await start(f'["{FOLAKE}"]', paged=lambda _: frozenset({ADE}))
     record, ts = await bot.asked(session_id="s1")
     assert (await bot.ws.click(ONCALL, AGENTS, ts, label="Yes")).ok
     assert (await bot.find(record)).is_open
@@ -449,6 +438,23 @@ async def test_oncall_says_who(start: Start, text: str) -> None:
     assert f"platform: <@{ONCALL}> (fixed list)" in await command(bot, text)
 
 
+async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.people.LOOK_UPS", 0.2)
+
+    class Slow(Crew):
+        async def who(self, policy_name: str) -> OnDuty:
+            await asyncio.sleep(30)
+            return await super().who(policy_name)
+
+    slow = Slow()
+    bot = await start(more=ON_CALL, roster=slow)
+
+    assert PEOPLE_UNKNOWN in await command(bot, "oncall take 2h", ADE)
+    assert not slow.handed
+
+
 async def test_oncall_without_policies_says_so(bot: Bot) -> None:
     assert "No on-call policy is configured" in await command(bot, "oncall")
 
@@ -461,7 +467,7 @@ async def test_oncall_unknown_policy_is_suggested(start: Start) -> None:
 
 async def test_oncall_take_lasts_as_said(start: Start) -> None:
     crew = Crew(ONCALL)
-    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+    bot = await start(more=ON_CALL, roster=crew)
 
     told = await command(bot, "oncall take 2h", FOLAKE)
 
@@ -474,7 +480,7 @@ async def test_oncall_take_lasts_as_said(start: Start) -> None:
 async def test_oncall_hand_tells_the_other(start: Start) -> None:
     crew = Crew(ONCALL)
     crew.until = datetime.now(UTC) + timedelta(hours=5)
-    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+    bot = await start(more=ON_CALL, roster=crew)
 
     told = await command(bot, f"oncall hand <@{ADE}|ade>", ONCALL)
 
@@ -495,7 +501,7 @@ async def test_oncall_hand_tells_the_other(start: Start) -> None:
 )
 async def test_oncall_refuses_aloud(start: Start, user: str, text: str, words: str) -> None:
     crew = Crew(ONCALL)
-    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+    bot = await start(more=ON_CALL, roster=crew)
 
     assert words in await command(bot, text, user)
     assert not crew.handed
@@ -537,7 +543,7 @@ async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crew = Crew(ONCALL)
-    bot = await start(more=ON_CALL, roster=crew, duty=crew)
+    bot = await start(more=ON_CALL, roster=crew)
 
     async def fails(*_: object) -> None:
         raise StorageUnavailable

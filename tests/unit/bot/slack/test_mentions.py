@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bot.ports import PagePlace
+from bot.oncall.pages import PagePlace
 from bot.slack.hearing import Heard
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO, TEAM
 from bot.workspace.state import Message
@@ -188,7 +188,7 @@ async def test_pages_of_a_list_in_direct_messages_are_turned_in_place(bot: Bot) 
 
 async def test_reply_to_a_page_is_the_answer(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record = await escalated(bot, kinds=("freetext",))
     channel = await dm(bot)
     page = bot.ws.direct(ADE)[-1].ts
@@ -208,7 +208,7 @@ async def test_reply_to_a_page_is_the_answer(start: Start) -> None:
 
 async def test_direct_message_answers_the_only_page(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record = await escalated(bot)
     channel = await dm(bot)
 
@@ -221,7 +221,7 @@ async def test_direct_message_answers_the_only_page(start: Start) -> None:
 
 async def test_reply_in_a_thread_that_is_no_page_answers_the_only_page(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record = await escalated(bot)
     channel = await dm(bot)
     await say(bot, ADE, channel, "yes", bot.ws.direct(ADE)[-1].ts)
@@ -233,7 +233,7 @@ async def test_edit_that_makes_a_direct_message_readable_answers_the_page(
     start: Start, in_thread: bool
 ) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record = await escalated(bot)
     channel = await dm(bot)
     page = bot.ws.direct(ADE)[-1].ts
@@ -265,7 +265,7 @@ async def test_edit_of_a_direct_message_gives_no_command(start: Start) -> None:
 
 async def test_file_alone_is_no_answer_to_a_page(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record = await escalated(bot)
     channel = await dm(bot)
     page = bot.ws.direct(ADE)[-1].ts
@@ -289,7 +289,7 @@ async def test_file_alone_is_no_answer_to_a_page(start: Start) -> None:
 
 async def test_direct_message_with_several_pages_is_asked_back(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     records = [await escalated(bot, session_id=f"s{n}", question=f"Question {n}?") for n in range(2)]
     channel = await dm(bot)
 
@@ -326,7 +326,7 @@ async def test_mention_kept_before_a_kill_is_answered_after_it(built: Start, sta
 
 async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_question(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     first = await escalated(bot, kinds=("freetext",))
     channel = await dm(bot)
     message = await say(bot, ADE, channel, "use port 8080")
@@ -352,7 +352,7 @@ async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_questi
 )
 async def test_what_is_meant_as_a_command_is_no_answer_to_a_page(start: Start, text: str) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record = await escalated(bot, kinds=("freetext",))
     channel = await dm(bot)
 
@@ -364,7 +364,7 @@ async def test_what_is_meant_as_a_command_is_no_answer_to_a_page(start: Start, t
 
 async def test_reply_to_a_page_that_is_closed_hears_who_answered(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(page_threads=paging)
+    bot = await start(pages=paging)
     record, ts = await bot.asked()
     await say(bot, FOLAKE, AGENTS, "yes", ts)
     channel = await dm(bot)
@@ -378,7 +378,7 @@ async def test_reply_to_a_page_that_is_closed_hears_who_answered(start: Start) -
 
 async def test_reply_in_the_thread_of_a_page_in_a_channel_is_the_answer(start: Start) -> None:
     paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paging=paging, page_threads=paging)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
     record = await escalated(bot)
     page = str((await bot.web.chat_postMessage(channel=AGENTS, text="You are paged."))["ts"])
     paging.places[page] = (record.id,)

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from bot.paging.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
+from bot.pagecodec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
 from bot.people import Person, Reaction
-from bot.ports import Place
 from bot.seal import seal
-from bot.slack.wiring import NoPages
 from bot.workspace.seed import ADE, FOLAKE, TEAM
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import Bot
@@ -33,17 +31,17 @@ MODAL = {
 }
 
 
-class Pages(NoPages):
+class Actions:
     def __init__(self, reaction: Reaction) -> None:
         self.reaction = reaction
-        self.pressed: list[tuple[PagePress, Person, Place]] = []
+        self.pressed: list[tuple[PagePress, Person]] = []
         self.handed: list[tuple[PagePress, str, Person]] = []
 
-    async def press(self, press: PagePress, person: Person, place: Place) -> Reaction:
-        self.pressed.append((press, person, place))
+    async def press(self, press: PagePress, person: Person) -> Reaction:
+        self.pressed.append((press, person))
         return self.reaction
 
-    async def submit_hand(self, press: PagePress, user: str, person: Person, place: Place) -> Reaction:
+    async def submit_hand(self, press: PagePress, user: str, person: Person) -> Reaction:
         self.handed.append((press, user, person))
         return self.reaction
 
@@ -73,18 +71,18 @@ async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
 
 
 async def test_press_is_handed_on_and_its_words_told(start: Start) -> None:
-    pages = Pages(Reaction("You have it."))
-    bot = await start(paging=pages)
+    pages = Actions(Reaction("You have it."))
+    bot = await start(page_actions=pages)
     channel, ts = await page(bot, PagePress("take", 7, 3))
 
     assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
 
-    assert pages.pressed == [(PagePress("take", 7, 3), Person(TEAM, ADE), Place(channel))]
+    assert pages.pressed == [(PagePress("take", 7, 3), Person(TEAM, ADE))]
     await bot.ws.wait_for(lambda: bot.told(ADE) == ["You have it."])
 
 
 async def test_press_that_was_not_recorded_is_told_before_the_acknowledgement(start: Start) -> None:
-    bot = await start(paging=Pages(Reaction("Busy.", recorded=False)))
+    bot = await start(page_actions=Actions(Reaction("Busy.", recorded=False)))
     channel, ts = await page(bot, PagePress("take", 7))
 
     assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
@@ -92,8 +90,8 @@ async def test_press_that_was_not_recorded_is_told_before_the_acknowledgement(st
 
 
 async def test_press_of_another_release_gets_a_word(start: Start) -> None:
-    pages = Pages(Reaction())
-    bot = await start(paging=pages)
+    pages = Actions(Reaction())
+    bot = await start(page_actions=pages)
     channel, ts = await page(bot, "9|take|7|0")
 
     assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
@@ -114,8 +112,8 @@ async def test_press_of_another_release_gets_a_word(start: Start) -> None:
 async def test_hand_over_is_handed_on(
     start: Start, reaction: Reaction, ok: bool, errors: dict[str, Any]
 ) -> None:
-    pages = Pages(Reaction())
-    bot = await start(paging=pages)
+    pages = Actions(Reaction())
+    bot = await start(page_actions=pages)
     sealed = seal(bot.store.installation, str(MODAL["private_metadata"]))
     pages.reaction = Reaction(view=MODAL | {"private_metadata": sealed})
     channel, ts = await page(bot, PagePress("hand", 7))

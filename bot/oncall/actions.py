@@ -7,71 +7,200 @@ hand is written into its ledger first: the log of pages follows it.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
+import structlog
+
 from bot import inert, phrases
-from bot.desk import Modals
-from bot.errors import SlackError, StorageUnavailable
-from bot.paging.admission import Admission
-from bot.paging.codec import HAND_BLOCK, PagePress
-from bot.paging.loop import Loop
-from bot.paging.model import Incident
-from bot.paging.ports import Change, HandModal, Holding, Records
-from bot.paging.words import Announcer, many, said_handed, said_taken, taken_words
-from bot.people import Person, Reaction, explained
+from bot.audience import Audience, Audiences, audience_of
+from bot.delivery.delivery import Delivery
+from bot.delivery.messages import Messages
+from bot.errors import SlackError, SlackUnreachableError, StorageUnavailable
+from bot.oncall.incidents import Incident, Incidents
+from bot.oncall.roster import Policies, Roster
+from bot.pagecodec import HAND_BLOCK, PagePress
+from bot.people import AccessControl, Person, Reaction, Refusal, explained
 from bot.ports import Place
+from bot.render import Renderer
+from bot.settings.model import Settings
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout, NotFound
-from core.escalation import Handed, NotMine, Snoozed, Taken, quiet_until
+from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, Wanted, quiet_until
+from core.index import Index
+from core.ledger import FileLedger
+from core.router import Router
 
-_log = logging.getLogger("clarify.paging")
+_log = structlog.get_logger("clarify.paging")
 GONE = "This page is closed: nobody is needed for it any more."
 NOBODY_CHOSEN = "Choose a person."
 NOT_A_MEMBER = "Choose an active, full member of this workspace: nobody else can take it."
 PASSED_ON = "Passed on: whoever comes next is told now."
 IN_HAND = "Somebody else has this in hand: there is nothing to snooze."
 NO_TIME = "There is no time left to snooze."
-_PATIENCE = 1.5  # seconds: what Slack's three leave for the ledgers of a page about many
+_WHY = "you are not among those who are on call here, nor among those who answer"
+_WRITING = 1.5  # seconds: what Slack's three leave for the ledgers of a page about many
+_LOOK_UPS = 0.8  # seconds: Slack waits three for the whole
 _AT_ONCE = 16
+Change = Callable[[str, Holder], Awaitable[Clarification]]
 
 
-class Controls:
-    """`modals` builds what Show and Hand to… open; `announcer` tells a session's thread who has it in hand."""
+class Admission:
+    """Says who may change what a page is about: the people of its policy, everybody who was paged, the answerers of the
+    route.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        incidents: Incidents,
+        roster: Roster,
+        index: Index,
+        access: AccessControl,
+    ) -> None:
+        self._policies = {each.name: each for each in settings.on_call}
+        self._audiences = Audiences(settings)
+        self._incidents = incidents
+        self._roster = roster
+        self._index = index
+        self._access = access
+
+    async def is_member(self, user: str) -> bool:
+        """Whether this is an active, full member, who could take it.
+
+        Raises:
+            SlackError: Slack does not tell now.
+        """
+        return await self._access.full_member(user)
+
+    async def filter(
+        self, incidents: Sequence[Incident], person: Person
+    ) -> tuple[list[Incident], Refusal | None]:
+        """Those that `person` may change; or why none.
+
+        Raises:
+            SlackError: Slack does not tell now.
+        """
+        try:
+            async with asyncio.timeout(_LOOK_UPS):
+                return await self._filter(incidents, person)
+        except TimeoutError:
+            raise SlackUnreachableError("Slack did not say in time who somebody is.") from None
+
+    async def _filter(
+        self, incidents: Sequence[Incident], person: Person
+    ) -> tuple[list[Incident], Refusal | None]:
+        may: list[Incident] = []
+        refusal: Refusal | None = None
+        known: dict[tuple[str | None, Audience], Refusal | None] = {}
+        for each in incidents:
+            held = self._incidents.open(each.id)
+            if held is not None and person.user in held.paged:
+                may.append(each)
+                continue
+            key = (each.policy, self._audience(each))
+            if key not in known:
+                known[key] = await self._refusal(each, person)
+            if known[key] is None:
+                may.append(each)
+            else:
+                refusal = known[key]
+        return may, refusal
+
+    async def _refusal(self, incident: Incident, person: Person) -> Refusal | None:
+        policy = self._policies.get(incident.policy or "")
+        named: tuple[str, ...] = ()
+        if policy is not None:
+            named = policy.named_users
+            if person.user in named or person.user in await self._roster.on_call(policy.name):
+                return None
+            if policy.group is not None and person.user in await self._roster.members(policy.group):
+                return None
+        audience = self._audience(incident)
+        channel = self._audiences.route_of(audience).channel
+        refused = await self._access.refusal(person, channel, audience)
+        return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
+
+    def _audience(self, incident: Incident) -> Audience:
+        """Whom the question is put to, where it is about one that still waits; else the agent's own people."""
+        about = incident.clarification
+        known = None if about is None else self._index.get(about, parse_id(about)[0])
+        return Audience(incident.agent_id or "") if known is None else audience_of(known)
+
+
+class Announcer:
+    """Says in the threads of sessions who has their questions, or what they handed over, in hand."""
+
+    def __init__(self, settings: Settings, index: Index, messages: Messages, delivery: Delivery) -> None:
+        self._audiences = Audiences(settings)
+        self._index = index
+        self._messages = messages
+        self._delivery = delivery
+
+    async def tell(
+        self, incidents: Sequence[Incident], verb: str, words: Callable[[str], str], at: datetime
+    ) -> None:
+        """Say it once per thread. A word that cannot be stored is left out: the cards say it, too."""
+        threads: dict[Place, list[Incident]] = {}
+        try:
+            for each in incidents:
+                if (place := await self._thread(each)) is not None:
+                    threads.setdefault(place, []).append(each)
+            for place, mine in threads.items():
+                key = f"{verb}:{mine[0].id}:{int(at.timestamp() * 1000)}"
+                await self._delivery.say(place, key, words(many(mine)))
+        except StorageUnavailable as error:
+            _log.warning("a word about a page was not said", what=verb, reason=str(error))
+
+    async def _thread(self, incident: Incident) -> Place | None:
+        """The session's thread: of a question by its session, of a handoff by where its card stands."""
+        if incident.clarification is None:
+            card = await self._messages.get(incident.notice_key)
+            if card is None or card.channel is None or card.ts is None:
+                return None
+            return Place(card.channel, card.thread_ts or card.ts)
+        known = self._index.get(incident.clarification, parse_id(incident.clarification)[0])
+        if known is None:
+            return None
+        thread = await self._messages.thread_of(*self._audiences.thread(known))
+        return Place(thread.channel, thread.ts) if thread is not None else None
+
+
+class PageActions:
+    """`admission` says who may; `announcer` tells a session's thread who has its question in hand."""
 
     def __init__(
         self,
         *,
-        loop: Loop,
-        router: Holding,
-        records: Records,
+        incidents: Incidents,
+        policies: Policies,
+        router: Router,
+        ledger: FileLedger,
+        renderer: Renderer,
         admission: Admission,
-        modals: Modals,
-        hand_modal: HandModal,
         announcer: Announcer,
         clock: Clock,
     ) -> None:
-        self._loop = loop
+        self._incidents = incidents
+        self._policies = policies
         self._router = router
-        self._records = records
+        self._ledger = ledger
+        self._renderer = renderer
         self._admission = admission
-        self._modals = modals
-        self._hand_modal = hand_modal
         self._announcer = announcer
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._later: set[asyncio.Task[Clarification]] = set()
 
-    async def press(self, press: PagePress, person: Person, place: Place) -> Reaction:  # noqa: ARG002 - as the desk's
+    async def press(self, press: PagePress, person: Person) -> Reaction:
         """A control was pressed. What it does must be allowed to this person now; looking is allowed to everybody."""
         try:
             return await self._pressed(press, person)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, "this page")
 
-    async def submit_hand(self, press: PagePress, user: str, person: Person, place: Place) -> Reaction:  # noqa: ARG002 - as above
+    async def submit_hand(self, press: PagePress, user: str, person: Person) -> Reaction:
         """Hand to… was sent with `user` chosen (empty: nobody)."""
         if not inert.is_user(user):
             return Reaction(errors={HAND_BLOCK: NOBODY_CHOSEN}, recorded=False)
@@ -93,12 +222,12 @@ class Controls:
             case "take":
                 return await self._take(incidents, person)
             case "hand":
-                return Reaction(view=self._hand_modal.hand_modal(press, many(incidents)))
+                return Reaction(view=self._renderer.hand_modal(press, many(incidents)))
             case "snooze":
                 return await self._snooze(incidents, person)
             case _:
                 now = self._clock.now()
-                await self._loop.happened([(each.id, NotMine(now, person.user)) for each in incidents])
+                await self._incidents.happened([(each.id, NotMine(now, person.user)) for each in incidents])
                 return Reaction(PASSED_ON)
 
     async def _admitted(self, press: PagePress, person: Person) -> tuple[list[Incident], Reaction | None]:
@@ -107,7 +236,7 @@ class Controls:
         if not chosen:
             return [], Reaction(GONE)
         if not (still_open := [each for each in chosen if each.is_open]):
-            self._loop.touch(each.id for each in chosen)
+            self._incidents.touch(chosen)
             return [], Reaction(await self._closed_words(chosen, person.user))
         mine, refusal = await self._admission.filter(still_open, person)
         if not mine and refusal is not None:
@@ -119,10 +248,9 @@ class Controls:
 
     async def _chosen(self, press: PagePress) -> list[Incident]:
         if not press.page:  # on no page: the card of what is handed over
-            one = await self._loop.incidents.get(press.incident)
+            one = await self._incidents.get(press.incident)
             return [one] if one is not None else []
-        told = await self._loop.incidents.page(press.page)
-        incidents = told.incidents if told is not None else ()
+        incidents = await self._incidents.of_page(press.page)
         return [each for each in incidents if press.incident in {0, each.id}]
 
     async def _closed_words(self, chosen: Sequence[Incident], user: str) -> str:
@@ -130,11 +258,11 @@ class Controls:
         if len(chosen) != 1:
             return GONE
         if (clarification := chosen[0].clarification) is not None:
-            record = await self._records.find(clarification, parse_id(clarification)[0])
+            record = await self._ledger.find(clarification, parse_id(clarification)[0])
             return GONE if record.is_open else phrases.closed(record)
         if chosen[0].kind != "handoff":
             return GONE
-        history = (await self._loop.incidents.histories([chosen[0].id])).get(chosen[0].id, [])
+        history = (await self._incidents.histories([chosen[0].id])).get(chosen[0].id, [])
         return taken_words(history, user) or GONE
 
     async def _take(self, incidents: Sequence[Incident], person: Person) -> Reaction:
@@ -149,8 +277,8 @@ class Controls:
             (each.id, Taken(now, person.user)) for each in taken if not self._is_known(each, person.user)
         ]
         if entries:
-            await self._loop.happened(entries)
-        mine = await self._loop.taken([each.id for each in rest], person.user) if rest else set()
+            await self._incidents.happened(entries)
+        mine = await self._incidents.take([each.id for each in rest], person.user) if rest else set()
         let_go = [each for each in rest if each.id in mine]
         if rest and not (let_go or taken or failed or later):
             return Reaction(await self._closed_words(rest, person.user))
@@ -169,7 +297,7 @@ class Controls:
             if not self._is_handed(each, user, now)
         ]
         if entries:
-            await self._loop.happened(entries)
+            await self._incidents.happened(entries)
         told = [*handed, *(each for each in rest if each.kind == "handoff")]
         await self._announcer.tell(told, "handed", said_handed(person.user, user), now)
         words = f"{inert.mention(user)} gets a page now. You handed over"
@@ -184,7 +312,7 @@ class Controls:
         until = quiet_until(now, ends)
         if until <= now:
             return Reaction(NO_TIME)
-        await self._loop.happened([(each.id, Snoozed(now, until, person.user)) for each in incidents])
+        await self._incidents.happened([(each.id, Snoozed(now, until, person.user)) for each in incidents])
         return Reaction(f"Snoozed until {inert.date(until)}. Then it comes back by itself.")
 
     async def _show(self, press: PagePress) -> Reaction:
@@ -197,27 +325,30 @@ class Controls:
             text = "\n\n".join(
                 filter(None, (incident.title, incident.reason, incident.body, incident.link or ""))
             )
-            return Reaction(view=self._modals.message_modal("In full", text))
-        record = await self._records.find(incident.clarification, parse_id(incident.clarification)[0])
+            return Reaction(view=self._renderer.message_modal("In full", text))
+        record = await self._ledger.find(incident.clarification, parse_id(incident.clarification)[0])
         if record.is_open:
-            return Reaction(view=self._modals.answer_modal(record))
-        return Reaction(view=self._modals.full_view(record))
+            return Reaction(view=self._renderer.answer_modal(record))
+        return Reaction(view=self._renderer.full_view(record))
 
     def _is_known(self, incident: Incident, user: str) -> bool:
         """The ledger's news may have been taken in already."""
-        each = self._loop.board.get(incident.id)
-        want = self._loop.wants(each) if each is not None else None
+        want = self._wants(incident)
         return want is not None and want.state == "taken" and want.holder == user
 
     def _is_others(self, incident: Incident, user: str) -> bool:
         """Whether somebody else has it in hand: an older page may still offer to snooze it."""
-        each = self._loop.board.get(incident.id)
-        want = self._loop.wants(each) if each is not None else None
+        want = self._wants(incident)
         return want is not None and want.state == "taken" and want.holder != user
+
+    def _wants(self, incident: Incident) -> Wanted | None:
+        """What the policy wants of an incident now; None: it is closed."""
+        each = self._incidents.open(incident.id)
+        return self._policies.wants_of(each) if each is not None else None
 
     def _is_handed(self, incident: Incident, user: str, since: datetime) -> bool:
         """Whether the ledger's news was taken in already: said twice, it would page twice."""
-        each = self._loop.board.get(incident.id)
+        each = self._incidents.open(incident.id)
         latest = each.history[-8:] if each is not None else []
         return any(isinstance(h, Handed) and h.user == user and h.at >= since for h in latest)
 
@@ -226,7 +357,7 @@ class Controls:
     ) -> tuple[list[Incident], list[tuple[Incident, Exception]], list[Incident]]:
         """Write who has it: done, failed, and still being written when Slack has to be answered.
 
-        What comes later is taken in by the mirror.
+        What comes later is taken in from the ledgers.
         """
         tasks = {asyncio.create_task(self._change(change, each, holder)): each for each in incidents}
         if not tasks:
@@ -234,7 +365,7 @@ class Controls:
         for task in tasks:
             self._later.add(task)
             task.add_done_callback(self._ended)
-        await asyncio.wait(tasks, timeout=_PATIENCE if len(tasks) > 1 else None)
+        await asyncio.wait(tasks, timeout=_WRITING if len(tasks) > 1 else None)
         done, failed, later = list[Incident](), list[tuple[Incident, Exception]](), list[Incident]()
         for task, each in tasks.items():
             error = task.exception() if task.done() else None
@@ -286,3 +417,28 @@ def reaction(
     if busy or other:
         text += f" {busy + other} could not be changed: please press the button again."
     return Reaction(text)
+
+
+def many(incidents: Sequence[Incident]) -> str:
+    """What incidents are called, plain: few by name, many by their number."""
+    names = [each.clarification or f"“{inert.clip(inert.line(each.title), 80)}”" for each in incidents]
+    if len(names) > 3:
+        return f"{len(names)} things, {', '.join(names[:3])} among them"
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "nothing"
+
+
+def said_taken(user: str) -> Callable[[str], str]:
+    return lambda what: f"{inert.mention(user)} took {inert.escape(what)}."
+
+
+def said_handed(by: str, user: str) -> Callable[[str], str]:
+    return lambda what: f"{inert.mention(by)} handed {inert.escape(what)} to {inert.mention(user)}."
+
+
+def taken_words(history: Sequence[Happening], user: str) -> str:
+    """Who has what is closed, for `user` who wanted to change it; empty where nobody took it."""
+    last = next((each for each in reversed(history) if isinstance(each, Taken)), None)
+    if last is None or not inert.is_user(last.user):
+        return ""
+    who = "You have" if last.user == user else f"{inert.mention(last.user)} has"
+    return f"{who} this already, since {inert.date(last.at)}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,50 +11,44 @@ from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn
 from bot.handoff import Handoff
 from bot.inert import is_user
+from bot.oncall.incidents import Incident, Incidents
+from bot.oncall.pages import Pages
+from bot.oncall.roster import Policies
 from bot.pagecard import LISTED
 from bot.pagesheet import Matter, Sheet, State
 from bot.pagetext import outside_words, subject
-from bot.paging.model import Incident, notice_key
-from bot.paging.policies import Policies
-from bot.paging.ports import Permalinks, Records
-from bot.paging.shown import Shown
-from bot.paging.store import IncidentStore
+from bot.permalinks import Permalinks
 from bot.render import Message, Renderer
 from core.clarification import Clarification, parse_id
-from core.clock import Clock
 from core.errors import ClarifyError
-from core.escalation import Handed, Happening, Snoozed, Taken, wanted
+from core.escalation import Handed, Happening, Snoozed, Taken
+from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.paging")
-_LINK_PATIENCE = 2.0  # seconds
-_MOST_LINKS = 10_000
 _STATES: dict[str, State] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
 
 
-class Sheets:
-    """`links` gives a message's web address, kept once known; pages go without where Slack does not say."""
+class PageView:
+    """Draws pages and the cards of handoffs. Pages go without web addresses where Slack does not tell them."""
 
     def __init__(
         self,
         *,
-        incidents: IncidentStore,
-        shown: Shown,
-        messages: Messages,
-        records: Records,
+        incidents: Incidents,
+        pages: Pages,
         policies: Policies,
+        messages: Messages,
+        ledger: FileLedger,
         renderer: Renderer,
-        links: Permalinks,
-        clock: Clock,
+        permalinks: Permalinks,
     ) -> None:
         self._incidents = incidents
-        self._shown = shown
-        self._messages = messages
-        self._records = records
+        self._pages = pages
         self._policies = policies
+        self._messages = messages
+        self._ledger = ledger
         self._renderer = renderer
-        self._links = links
-        self._clock = clock
-        self._known_links: dict[str, str] = {}
+        self._permalinks = permalinks
 
     async def draw(self, row: Row) -> Drawn | None:
         """A page's message, or the card of a handoff, as it should be; None: nobody was paged about it.
@@ -75,13 +68,13 @@ class Sheets:
         return Drawn(message, needed=matter.state != "closed", final=matter.state == "closed")
 
     async def _draw_page(self, row: Row) -> Drawn | None:
-        where = await self._shown.sending_of(row.key)
-        if where is None:
+        sending = await self._pages.sending_of(row.key)
+        if sending is None:
             return None
-        covered = await self._shown.is_covered(row.key, posted=row.ts is not None)
-        mentions = await self._shown.mentions(row.key)
-        sheet = await self.sheet(
-            where[0], covered=covered, mentions=mentions, channel=row.channel or row.target
+        covered = await self._pages.is_covered(row.key, posted=row.ts is not None)
+        mentions = sending.destination.mentions
+        sheet = await self._sheet(
+            sending.page, covered=covered, mentions=mentions, channel=row.channel or row.target
         )
         if sheet is None:
             return None
@@ -95,26 +88,26 @@ class Sheets:
         Raises:
             StorageUnavailable: it cannot be known now.
         """
-        sheet = await self.sheet(page)
+        sheet = await self._sheet(page)
         return outside_words(sheet) if sheet is not None and sheet.left > 0 and sheet.is_awaited else None
 
-    async def sheet(
+    async def _sheet(
         self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
     ) -> Sheet | None:
         """The page `page` as it stands in `channel` (None: outside Slack); None: there is no such page."""
-        told = await self._incidents.page(page)
-        if told is None:
+        sent_at, incidents = await self._pages.sent_at(page), await self._incidents.of_page(page)
+        if sent_at is None or not incidents:
             return None
-        histories = await self._incidents.histories(each.id for each in told.incidents)
-        matters = [self._standing(each, histories.get(each.id, [])) for each in told.incidents]
+        histories = await self._incidents.histories(each.id for each in incidents)
+        matters = [self._standing(each, histories.get(each.id, [])) for each in incidents]
         awaited = any(each.state == "live" for each in matters)
         listed = [
             await self._matter(incident, matter, channel)
-            for incident, matter in list(zip(told.incidents, matters, strict=True))[:LISTED]
+            for incident, matter in list(zip(incidents, matters, strict=True))[:LISTED]
         ]
         return Sheet(
             page=page,
-            sent_at=told.at,
+            sent_at=sent_at,
             matters=tuple(listed),
             count=len(matters),
             left=sum(each.state != "closed" for each in matters),
@@ -132,7 +125,7 @@ class Sheets:
 
     def _standing(self, incident: Incident, history: Sequence[Happening]) -> Matter:
         """How an incident stands, without what it says."""
-        want = wanted(self._policies.of(incident.policy), history, self._clock.now())
+        want = self._policies.wants(incident, history)
         state: State = "closed" if not incident.is_open else _STATES[want.state]
         closing = (Taken,) if state == "closed" else (Taken, Handed)
         last = next((each for each in reversed(history) if isinstance(each, closing)), None)
@@ -157,7 +150,7 @@ class Sheets:
     async def _matter(self, incident: Incident, matter: Matter, channel: str | None) -> Matter:
         """With the question, and where its card is. What a handoff's card says in the same channel is not said twice."""
         if incident.clarification is None:
-            key = notice_key(incident.key)
+            key = incident.notice_key
             link = incident.link or await self._link(key)
             card = await self._messages.get(key) if incident.kind == "handoff" and link else None
             if card is not None and card.ts is not None and card.channel == channel:
@@ -169,25 +162,14 @@ class Sheets:
 
     async def _record(self, clarification: str) -> Clarification | None:
         try:
-            return await self._records.find(clarification, parse_id(clarification)[0])
+            return await self._ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
             _log.warning("a page goes without its question", id=clarification, reason=str(error))
             return None
 
     async def _link(self, key: str) -> str | None:
         """The web address of the message `key`; None: it is not there, or Slack does not say."""
-        if key in self._known_links:
-            return self._known_links[key]
         row = await self._messages.get(key)
         if row is None or row.ts is None or row.channel is None:
             return None
-        try:
-            async with asyncio.timeout(_LINK_PATIENCE):
-                link = await self._links.permalink(row.channel, row.ts)
-        except TimeoutError:
-            return None
-        if link is not None:
-            if len(self._known_links) >= _MOST_LINKS:
-                self._known_links.clear()
-            self._known_links[key] = link
-        return link
+        return await self._permalinks.permalink(row.channel, row.ts)

@@ -10,16 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from bot.paging.codec import PagePress
-from bot.paging.model import FreshIncident
+from bot.delivery.pages import NewIncident
+from bot.oncall.incidents import Incidents
+from bot.oncall.pager import Windows, merged
+from bot.oncall.pages import Destination
+from bot.pagecodec import PagePress
 from core.clarification import Answer, Holder
-from tests.clocks import until
+from tests.clocks import START, until
 from tests.unit.bot.judges import labels
-from tests.unit.bot.paging.stage import ADE, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World, said
+from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World, said
 from tests.unit.core.records import ADE as DECIDER
 
+GROUP, HERE = ("errored", "platform"), Destination("slack", ONCALL)
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
-HERE = ADE
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ async def test_escalated_question_is_paged_with_its_controls(world: World) -> No
 
 async def test_raised_twice_is_one_incident(world: World) -> None:
     for _ in range(2):
-        await world.raised(key="ledger:issue-1.json", kind="ledger")
+        await world.raised(key="ledger:issue-1.json")
     await world.paged(1)
 
 
@@ -67,9 +70,9 @@ async def test_every_step_is_taken_in_its_turn(world: World) -> None:
     await world.raised()
     for _ in range(6):
         await world.pass_by(300)
-    await until(lambda: world.pager.sent)
+    await until(lambda: world.outside.sent)
     assert len(world.slack.pages(BOSSES)) == 1
-    ((variable, title, body),) = world.pager.sent
+    ((variable, title, body),) = world.outside.sent
     assert variable == "PAGER_URL"
     assert "planner stopped 1" in title
     assert "Error category permanent" in body
@@ -78,7 +81,7 @@ async def test_every_step_is_taken_in_its_turn(world: World) -> None:
 async def test_take_stops_and_the_page_says_who(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
-    reaction = await world.paging.press(PagePress("take", 1), HERE, world.place)
+    reaction = await world.actions.press(PagePress("take", 1), ADE)
     assert reaction.recorded
     assert reaction.text == f"You took {record.id}."
     await world.pass_by(600)
@@ -97,10 +100,10 @@ async def test_take_stops_and_the_page_says_who(world: World) -> None:
 async def test_taken_but_not_answered_is_paged_again(world: World) -> None:
     await world.escalated()
     await world.paged(1)
-    await world.paging.press(PagePress("take", 1), HERE, world.place)
+    await world.actions.press(PagePress("take", 1), ADE)
     await world.pass_by(15 * 60 + 1)
     await world.paged(2)
-    await world.paging.press(PagePress("take", 2), HERE, world.place)
+    await world.actions.press(PagePress("take", 2), ADE)
     await world.pass_by(600)
     await world.paged(2)
 
@@ -131,7 +134,7 @@ async def test_taken_in_the_ledger_by_others_stops_the_pages(world: World) -> No
 async def test_snooze_is_quiet_and_comes_back(world: World) -> None:
     await world.raised()
     await world.paged(1)
-    await world.paging.press(PagePress("snooze", 1), HERE, world.place)
+    await world.actions.press(PagePress("snooze", 1), ADE)
     await world.pass_by(599)
     (page,) = await world.paged(1)
     assert "Snoozed until" in page.text
@@ -142,21 +145,21 @@ async def test_snooze_is_quiet_and_comes_back(world: World) -> None:
 async def test_not_mine_takes_the_next_step_now(world: World) -> None:
     await world.raised()
     await world.paged(1)
-    await world.paging.press(PagePress("notmine", 1), HERE, world.place)
+    await world.actions.press(PagePress("notmine", 1), ADE)
     await world.paged(1, BOSSES)
 
 
 async def test_handed_over_person_is_paged_at_once(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
-    reaction = await world.paging.submit_hand(PagePress("hand", 1), SECOND, HERE, world.place)
+    reaction = await world.actions.submit_hand(PagePress("hand", 1), SECOND, ADE)
     assert reaction.recorded
     (page,) = await world.paged(1, DM_SECOND)
     assert labels(page.blocks)[:2] == ["Yes", "No"]
     found = await world.ledger.find(record.id, 42)
     assert found.asked.handed_to is not None
     assert found.asked.handed_to.user == SECOND
-    assert world.paging.paged(record.id) == {ONCALL, SECOND}
+    assert world.incidents.paged(record.id) == {ONCALL, SECOND}
 
 
 @pytest.mark.parametrize("how", ["refused", "nobody", "late", "broken", "outside"])
@@ -171,7 +174,7 @@ async def test_what_does_not_arrive_takes_the_next_step_at_once(world: World, ho
         world.slack.broken.add(DM)
     else:
         world.slack.refuses |= {DM, BOSSES}
-        world.pager.error = RuntimeError("503")
+        world.outside.error = RuntimeError("503")
     await world.raised()
     if how in {"late", "broken"}:
         await world.quiet()
@@ -187,16 +190,17 @@ async def test_page_that_lands_while_it_is_looked_for_is_no_trouble(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its time is over at the moment at which Slack takes it."""
-    shown, sender = world.paging.loop.shown, world.paging.loop.sender
     world.slack.stuck.add(DM)
     await world.raised()
     await world.quiet()
 
     async def landing(key: str) -> bool:
-        await sender.ended(key, "sent")
+        row = await world.messages.get(key)
+        assert row is not None
+        await world.pages.on_outcome(row, "sent")
         return False
 
-    monkeypatch.setattr(shown, "is_posted", landing)
+    monkeypatch.setattr(world.pages, "is_posted", landing)
     await world.pass_by(15)
     assert not any(task.done() for task in world.tasks)
     assert await world.log() == ["began", "sent"]
@@ -228,7 +232,7 @@ async def test_take_of_a_page_about_many_takes_all_of_it(world: World) -> None:
     assert len(pages) <= 5
     named = int(re.findall(r"page:(\d+):", repr([page.metadata for page in pages]))[-1])
     for page in range(1, named + 1):
-        await world.paging.press(PagePress("take", page), HERE, world.place)
+        await world.actions.press(PagePress("take", page), ADE)
     count = len(world.slack.pages())
     await world.pass_by(600)
     await world.paged(count)
@@ -249,7 +253,7 @@ async def test_poisoned_incident_stops_nobody(world: World) -> None:
 
 
 async def test_no_policy_is_one_post_where_everybody_looks(world: World) -> None:
-    await world.raised(policy=None)
+    await world.raised(agent_id="unpaged")
     await world.paged(1, FALLBACK)
     await world.pass_by(3600)
     await world.paged(1, FALLBACK)
@@ -291,9 +295,8 @@ async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None
     """Killed between any two durable steps; built anew from the same files."""
     match moment:
         case "begun":
-            await world.paging.loop.incidents.begin(
-                FreshIncident("errored:x", "errored", "x stopped", "why", policy="platform"),
-                world.clock.now(),
+            await Incidents(world.store, world.clock, lambda _: "platform").raise_(
+                NewIncident("errored:x", "why", "x stopped")
             )
         case "sent":
             world.slack.stuck.add(DM)
@@ -313,16 +316,16 @@ async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None
         case _:
             world.places.nobody |= {"dm", "channel"}
             world.slack.refuses.add(FALLBACK)
-            world.pager.held = asyncio.Event()
+            world.outside.held = asyncio.Event()
             await world.raised()
             await world.quiet()
     await world.restart()
     if moment == "outside":
-        assert world.pager.held is not None
-        world.pager.held.set()
-        await until(lambda: world.pager.sent)
+        assert world.outside.held is not None
+        world.outside.held.set()
+        await until(lambda: world.outside.sent)
         await world.quiet()
-        assert len(world.pager.sent) == 1
+        assert len(world.outside.sent) == 1
         return
     await until(world.slack.pages)
     await world.pass_by(12)
@@ -340,3 +343,49 @@ async def test_restart_keeps_to_the_policy(world: World) -> None:
     await world.paged(1)
     await world.pass_by(2)
     await world.paged(2)
+
+
+def test_places_are_merged() -> None:
+    threads = [Destination("slack", "C1", ("p", str(n)), (f"U{n}",)) for n in range(2)]
+    assert merged([*threads, HERE, HERE]) == (Destination("slack", "C1", None, ("U0", "U1")), HERE)
+    assert merged(threads[:1] * 2) == (threads[0],)
+
+
+def test_window_opens_at_once_then_later_and_later_while_the_storm_lasts() -> None:
+    windows, at = Windows(), START
+    waits = []
+    for number in range(7):
+        at = windows.opens(GROUP, (number,), None, at)
+        waits.append((at - START).total_seconds())
+        windows.passed(GROUP, (number,), at)
+    assert waits == [0, 5, 15, 35, 55, 75, 95]
+    calm = at + timedelta(minutes=5)
+    assert windows.opens(GROUP, (8,), None, calm) == calm
+    windows.passed(GROUP, (8,), calm)
+    assert windows.opens(GROUP, (9,), None, calm) == calm + timedelta(seconds=5)
+    assert windows.opens(("ledger", None), (9,), None, calm) == calm
+
+
+def test_window_is_not_shut_by_what_is_paged_again() -> None:
+    windows, at = Windows(), START
+    for _ in range(20):
+        assert windows.opens(GROUP, (1,), None, at) == at
+        windows.passed(GROUP, (1,), at)
+        at += timedelta(seconds=2)
+
+
+def test_window_lets_the_first_three_that_have_to_be_decided_through() -> None:
+    windows = Windows()
+    for number in range(3):
+        assert windows.opens(("escalated", None), (number,), None, START) == START
+        windows.passed(("escalated", None), (number,), START)
+    assert windows.opens(("escalated", None), (3,), None, START) == START + timedelta(seconds=5)
+
+
+def test_window_waits_a_quarter_of_the_time_left_at_most_and_not_for_a_clock_set_back() -> None:
+    windows = Windows()
+    windows.passed(GROUP, (1,), START)
+    assert windows.opens(GROUP, (2,), START + timedelta(seconds=8), START) == START + timedelta(seconds=2)
+    assert windows.opens(GROUP, (2,), START - timedelta(hours=1), START) == START
+    early = START - timedelta(hours=1)
+    assert windows.opens(GROUP, (2,), None, early) == early

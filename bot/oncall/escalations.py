@@ -1,27 +1,26 @@
-"""The ledgers' side of the pages: what is escalated there is paged, who took it there is known here.
+"""Keeps the incidents in line with the ledgers: what is escalated there is paged, who took it there is known here.
 
-Ledgers are written by others, too (`/clarify`, the shell, other implementations): the incidents follow them. Worked
-off in the engine's rounds, from the newest of what was noted.
+Ledgers are written by others, too (`/clarify`, the shell, other implementations). Summaries of what was written are
+kept, the newest of each clarification, and worked off in the pager's rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import islice
 
 import structlog
 
+from bot.delivery.pages import NewIncident
 from bot.errors import StorageUnavailable
-from bot.paging.board import Open
-from bot.paging.loop import Loop
-from bot.paging.model import FreshIncident, Incident
-from bot.paging.ports import Known, Records
+from bot.oncall.incidents import Incident, Incidents, OpenIncident
+from bot.oncall.roster import Policies
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
 from core.errors import ClarifyError
-from core.escalation import Closed, Handed, Happening, Taken
-from core.index import Summary, summarize
+from core.escalation import Handed, Happening, Taken
+from core.index import Index, Summary, summarize
+from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100
@@ -30,40 +29,35 @@ _ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
 
-class Mirror:
-    """`policy_of(agent)` names the policy of an agent's route."""
+class Escalations:
+    """`work` raises StorageUnavailable if not all of it was done; the rest stays noted."""
 
     def __init__(
-        self,
-        loop: Loop,
-        records: Records,
-        index: Known,
-        policy_of: Callable[[str], str | None],
-        clock: Clock,
+        self, incidents: Incidents, policies: Policies, ledger: FileLedger, index: Index, clock: Clock
     ) -> None:
-        self._loop = loop
-        self._records = records
+        self._incidents = incidents
+        self._policies = policies
+        self._ledger = ledger
         self._index = index
-        self._policy_of = policy_of
         self._clock = clock
         self._noted: dict[str, Summary] = {}
         self._gone: set[str] = set()
 
     def note(self, summary: Summary) -> None:
         """A clarification as it is now."""
-        if summary.status == "escalated" or self._loop.board.about(summary.id) or summary.id in self._noted:
+        if summary.status == "escalated" or self._incidents.about(summary.id) or summary.id in self._noted:
             self._noted[summary.id] = summary
-            self._loop.wake()
+            self._incidents.awake.set()
 
     def restore(self) -> None:
         """On start: everything that is escalated, and everything that was."""
         for summary in self._index:
             self.note(summary)
-        for each in self._loop.board:
+        for each in self._incidents:
             clarification = each.incident.clarification
             if clarification is not None and clarification not in self._noted:
                 self._gone.add(clarification)
-        self._loop.wake()
+        self._incidents.awake.set()
 
     async def work(self) -> None:
         """Bring the incidents in line with what was noted, as much of it as fits into a round.
@@ -84,7 +78,7 @@ class Mirror:
             if self._noted.get(clarification) is summary:
                 del self._noted[clarification]
         if self._noted or self._gone:  # in the next round: the first pages go out meanwhile
-            self._loop.wake()
+            self._incidents.awake.set()
 
     async def _find(self, clarification: str) -> None:
         """One that needs nothing any more, or that was not there to be read.
@@ -92,7 +86,7 @@ class Mirror:
         A ledger that is gone may have been set aside, by whoever read it first: only people can tell what to do.
         """
         try:
-            record = await self._records.find(clarification, parse_id(clarification)[0])
+            record = await self._ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
             _log.warning("a page stays without its question", id=clarification, reason=str(error))
         else:
@@ -100,67 +94,60 @@ class Mirror:
 
     async def _follow(self, summary: Summary) -> None:
         key = key_of(summary)
-        over = [each for each in self._loop.board.about(summary.id) if _is_over(each.incident, summary, key)]
-        await self._close(over)
+        over = [each for each in self._incidents.about(summary.id) if _is_over(each.incident, summary, key)]
+        await self._incidents.close(over)
         if key is None:
-            self._loop.touch(each.incident.id for each in self._loop.board.about(summary.id))
+            self._incidents.touch(each.incident for each in self._incidents.about(summary.id))
             return
-        if self._loop.board.named(key) is None:
+        if self._incidents.open_of(key) is None:
             await self._begin(key, summary)
-        each = self._loop.board.named(key)
+        each = self._incidents.open_of(key)
         if each is None:
             return
         if (news := await self._unknown(summary, each)) is not None:
-            await self._loop.happened([(each.incident.id, news)])
+            await self._incidents.happened([(each.incident.id, news)])
         else:
-            self._loop.touch([each.incident.id])
+            self._incidents.touch([each.incident])
 
     async def _begin(self, key: str, summary: Summary) -> None:
         """One whose ledger was gone for a while was let go; now that it is there again, somebody has to take it."""
-        fresh = self._fresh(key, summary)
-        if await self._loop.begin(fresh) is not None:
+        new = _incident(key, summary)
+        if await self._incidents.raise_(new) is not None:
             return
         try:
-            record = await self._records.find(summary.id, summary.issue)
+            record = await self._ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("whether it is escalated is not known", id=summary.id, reason=str(error))
             return
         if key_of(summarize(record)) == key:
-            await self._loop.begin(fresh, anew=True)
+            await self._incidents.raise_(new, anew=True)
 
-    async def _unknown(self, summary: Summary, each: Open) -> Happening | None:
+    async def _unknown(self, summary: Summary, each: OpenIncident) -> Happening | None:
         """What the ledger knows of who has it in hand, and the log does not."""
         news = unknown(summary, each, self._clock.now())
         if news is not None or (summary.taken_by is None and summary.handed_to is None):
             return news
-        if self._loop.wants(each).state == "taken":
+        if self._policies.wants_of(each).state == "taken":
             return None
         # The same person as the log knows, who does not have it any more as it knows: was it taken again?
         try:
-            record = await self._records.find(summary.id, summary.issue)
+            record = await self._ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("who has it in hand is not known", id=summary.id, reason=str(error))
             return None
         return again(record, each, self._clock.now())
 
-    def _fresh(self, key: str, summary: Summary) -> FreshIncident:
-        agent = summary.agent_id or summary.from_
-        return FreshIncident(
-            key=key,
-            kind="escalated",
-            title=f"{summary.id} needs a human",
-            reason=f"Escalated: {summary.escalated_for}" if summary.escalated_for else "Escalated",
-            body=summary.topic,
-            policy=self._policy_of(agent),
-            agent_id=agent,
-            clarification=summary.id,
-            expires_at=summary.expires_at,
-        )
 
-    async def _close(self, over: list[Open]) -> None:
-        if over:
-            now = self._clock.now()
-            await self._loop.happened([(each.incident.id, Closed(now)) for each in over])
+def _incident(key: str, summary: Summary) -> NewIncident:
+    return NewIncident(
+        key=key,
+        title=f"{summary.id} needs a human",
+        reason=f"Escalated: {summary.escalated_for}" if summary.escalated_for else "Escalated",
+        body=summary.topic,
+        agent_id=summary.agent_id or summary.from_,
+        clarification=summary.id,
+        expires_at=summary.expires_at,
+    )
 
 
 def _is_over(incident: Incident, summary: Summary, key: str | None) -> bool:
@@ -179,7 +166,7 @@ def key_of(summary: Summary) -> str | None:
     return f"escalated:{summary.id}:{summary.round}:{since}"
 
 
-def again(record: Clarification, each: Open, now: datetime) -> Happening | None:
+def again(record: Clarification, each: OpenIncident, now: datetime) -> Happening | None:
     """Whether somebody took it, or was handed it, once more than the log knows (pure)."""
     last = _last(each)
     asked = record.asked
@@ -189,11 +176,11 @@ def again(record: Clarification, each: Open, now: datetime) -> Happening | None:
     return Taken(now, holder.user) if asked.taken_by is not None else Handed(now, holder.user, "")
 
 
-def _last(each: Open) -> Taken | Handed | None:
+def _last(each: OpenIncident) -> Taken | Handed | None:
     return next((h for h in reversed(each.history) if isinstance(h, (Taken, Handed))), None)
 
 
-def unknown(summary: Summary, each: Open, now: datetime) -> Happening | None:
+def unknown(summary: Summary, each: OpenIncident, now: datetime) -> Happening | None:
     """What the ledger knows of who has it in hand, and the log does not (pure)."""
     last = _last(each)
     if summary.taken_by is not None:

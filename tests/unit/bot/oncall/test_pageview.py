@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.paging.codec import PagePress
+from bot.pagecodec import PagePress
 from tests.unit.bot.judges import labels
-from tests.unit.bot.paging.stage import ADE, ONCALL, World, said
+from tests.unit.bot.oncall.stage import ADE, ONCALL, World, said
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ async def test_needed_and_final_table(world: World, verb: str, needed: bool, fin
     await world.raised()
     await world.paged(1)
     if verb:
-        await world.paging.press(PagePress(verb, 1), ADE, world.place)  # type: ignore[arg-type]
+        await world.actions.press(PagePress(verb, 1), ADE)  # type: ignore[arg-type]
     row = await world.messages.get(f"page:1:{ONCALL}")
     assert row is not None
-    drawn = await world.paging.draw(row)
+    drawn = await world.view.draw(row)
     assert drawn is not None
     assert (drawn.needed, drawn.final) == (needed, final)
     if needed or final:
         return
-    assert await world.paging.sheets.words(1) is None, "a pager outside would wake somebody all the same"
+    assert await world.view.words(1) is None, "a pager outside would wake somebody all the same"
 
 
 async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
@@ -43,7 +43,7 @@ async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
     await world.paged(1)
     world.delivery.note(next(iter(world.index)))
     await world.quiet()
-    world.paging.note(next(iter(world.index)))
+    world.escalations.note(next(iter(world.index)))
     await world.quiet()
     (page,) = await world.paged(1)
     assert "Go to the question" in labels(page.blocks)
@@ -77,4 +77,4 @@ async def test_row_of_no_page_is_left_alone(world: World) -> None:
     row = await world.messages.get(f"page:1:{ONCALL}")
     assert row is not None
     await world.store.execute("delete from page_sendings")
-    assert await world.paging.draw(row) is None
+    assert await world.view.draw(row) is None

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.paging.codec import PagePress
+from bot.pagecodec import PagePress
 from core.clarification import Answer, Decider, Holder
 from core.index import summarize
 from tests.clocks import until
-from tests.unit.bot.paging.stage import ADE, DM_SECOND, ONCALL, SECOND, World
+from tests.unit.bot.oncall.stage import ADE, DM_SECOND, ONCALL, SECOND, World
 from tests.unit.core.records import ask
 
 DECIDER = Decider("user:slack/T1/U1", "slack", "T1", "U1")
@@ -29,10 +29,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_only_escalated_ones_are_paged(world: World) -> None:
     await world.router.open(42, ask(expires_at=world.clock.now() + timedelta(hours=1)))
     await world.quiet()
-    assert world.paging.of("CLR-42-001") is None
+    assert world.about("CLR-42-001") is None
     await world.router.escalate("CLR-42-001", "by hand")
-    await until(lambda: world.paging.of("CLR-42-001"))
-    incident = world.paging.of("CLR-42-001")
+    await until(lambda: world.about("CLR-42-001"))
+    incident = world.about("CLR-42-001")
     assert incident is not None
     assert (incident.kind, incident.policy) == ("escalated", "platform")
 
@@ -47,8 +47,8 @@ async def test_not_open_any_more_is_closed(world: World, how: str) -> None:
         )
     else:
         await world.router.abandon(record.id, DECIDER)
-    await until(lambda: world.paging.of(record.id) is None)
-    assert world.paging.paged(record.id) == frozenset()
+    await until(lambda: world.about(record.id) is None)
+    assert world.incidents.paged(record.id) == frozenset()
 
 
 async def test_closed_while_the_bot_was_away_is_closed_on_start(world: World) -> None:
@@ -57,7 +57,7 @@ async def test_closed_while_the_bot_was_away_is_closed_on_start(world: World) ->
     world.deaf = True
     await world.router.abandon(record.id, DECIDER)
     await world.restart()
-    await until(lambda: world.paging.of(record.id) is None)
+    await until(lambda: world.about(record.id) is None)
     await world.pass_by(600)
     (page,) = await world.paged(1)
     assert "closed" in page.text
@@ -87,7 +87,7 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
     await world.router.take(record.id, Holder(user=ONCALL, team="T1", at=world.clock.now()))
     await world.pass_by(600)
     await world.paged(2)
-    world.paging.note(summarize(await world.ledger.find(record.id, 42)))
+    world.escalations.note(summarize(await world.ledger.find(record.id, 42)))
     await world.quiet()
     assert (await world.log()).count("taken") == 2
 
@@ -100,12 +100,12 @@ async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -
     path.unlink()
     await world.restart()
     await world.quiet()
-    assert world.paging.of(record.id) is not None
-    await world.paging.press(PagePress("take", 1), ADE, world.place)
-    assert world.paging.of(record.id) is None
+    assert world.about(record.id) is not None
+    await world.actions.press(PagePress("take", 1), ADE)
+    assert world.about(record.id) is None
     path.write_bytes(whole)
-    world.paging.note(summarize(await world.ledger.find(record.id, 42)))
-    await until(lambda: world.paging.of(record.id))
+    world.escalations.note(summarize(await world.ledger.find(record.id, 42)))
+    await until(lambda: world.about(record.id))
     await world.pass_by(61)
     assert len(world.slack.pages()) >= 2
 
@@ -114,8 +114,8 @@ async def test_late_news_of_an_escalation_that_is_over_pages_nobody(world: World
     record = await world.escalated()
     await world.paged(1)
     await world.router.abandon(record.id, DECIDER)
-    await until(lambda: world.paging.of(record.id) is None)
-    world.paging.note(summarize(record))
+    await until(lambda: world.about(record.id) is None)
+    world.escalations.note(summarize(record))
     await world.pass_by(61)
     await world.paged(1)
 
@@ -125,15 +125,15 @@ async def test_odd_words_of_other_implementations_stop_nobodys_pages(world: Worl
     odd = await world.escalated(43, "rpl_odd")
     await world.quiet()
     summary = replace(summarize(odd), id="CLR-44-001", issue=44, topic=words, from_=words, agent_id=None)
-    world.paging.note(summary)
-    await until(lambda: world.paging.of("CLR-44-001"))
+    world.escalations.note(summary)
+    await until(lambda: world.about("CLR-44-001"))
     assert not any(task.done() for task in world.tasks)
 
 
 async def test_fault_of_ours_with_one_record_stops_nobodys_pages(world: World) -> None:
     broken = replace(summarize(await world.escalated()), id="CLR-45-001", issue=45)
     object.__setattr__(broken, "topic", object())
-    world.paging.note(broken)
+    world.escalations.note(broken)
     await world.quiet()
     assert not any(task.done() for task in world.tasks)
 
@@ -146,4 +146,4 @@ async def test_unreadable_ledger_keeps_its_page(world: World) -> None:
     await world.start_without_ledgers()
     await world.pass_by(301)
     await world.paged(2)
-    assert world.paging.of(record.id) is not None
+    assert world.about(record.id) is not None

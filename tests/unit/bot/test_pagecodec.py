@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bot.errors import BadPress
-from bot.paging.codec import PagePress, PageVerb, action_id
+from bot.pagecodec import PagePress, PageVerb, action_id
 
 
 @pytest.mark.parametrize("verb", ["hand", "notmine", "show", "snooze", "take"])

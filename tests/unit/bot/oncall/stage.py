@@ -13,24 +13,31 @@ from typing import Any
 from bot.audience import Audience, Audiences
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages
+from bot.delivery.pages import NewIncident
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
-from bot.paging.engine import Paging
-from bot.paging.model import FreshIncident, Incident
+from bot.oncall.actions import Admission, Announcer, PageActions
+from bot.oncall.escalations import Escalations
+from bot.oncall.incidents import Incident, Incidents
+from bot.oncall.pager import Pager
+from bot.oncall.pages import Destination, Pages
+from bot.oncall.pageview import PageView
+from bot.oncall.roster import Policies, Roster
 from bot.people import Person, Refusal
-from bot.ports import Place
+from bot.permalinks import Permalinks
 from bot.render import Renderer
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
-from core.clarification import Clarification
-from core.index import Index, summarize
+from core.clarification import Clarification, parse_id
+from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from tests.clocks import ManualClock, until
+from tests.unit.bot.oncall.crew_parties import Directory
 from tests.unit.bot.producers.parties import nobody
 from tests.unit.core.records import SLA, ask
 
@@ -49,6 +56,9 @@ url = "http://127.0.0.1:1"
 [[routes]]
 channel = "{AGENTS}"
 on_call = "platform"
+[[routes]]
+agent = "unpaged"
+channel = "{AGENTS}"
 [[on_call]]
 name = "platform"
 users = ["{ONCALL}"]
@@ -63,50 +73,26 @@ RENDERER = Renderer()
 ADE, BEA, STRANGE = (Person("T1", user) for user in (ONCALL, SECOND, STRANGER))
 
 
-@dataclass(frozen=True)
-class At:
-    kind: str
-    target: str
-    thread: tuple[str, str] | None = None
-    mentions: tuple[str, ...] = ()
-
-
 @dataclass
 class Places:
-    """`bot.paging.targets` as the test wants it: `broken` incidents raise, words in `nobody` lead nowhere, those in `to`
-    there.
-    """
+    """What is wrong with where pages go: `broken` incidents raise, words in `nobody` lead nowhere, those in `to` there."""
 
     broken: set[str] = field(default_factory=set)
     nobody: set[str] = field(default_factory=set)
-    to: dict[str, tuple[At, ...]] = field(default_factory=dict)
+    to: dict[str, tuple[Destination, ...]] = field(default_factory=dict)
 
-    async def addresses(
-        self, notify: str, policy: str | None, incident: Incident, holder: str | None
-    ) -> Sequence[At]:
-        if incident.key in self.broken:
+
+class StagedPolicies(Policies):
+    """The real ones, but for what `places` says."""
+
+    places: Places
+
+    async def _behind(self, notify: str, incident: Incident, holder: str | None) -> Sequence[Destination]:
+        if incident.key in self.places.broken:
             raise RuntimeError("poisoned")
-        head, _, rest = notify.partition(":")
-        if head in self.nobody:
+        if notify.partition(":")[0] in self.places.nobody:
             return ()
-        if notify in self.to:
-            return self.to[notify]
-        if head == "dm":
-            return (At("slack", holder or ONCALL),)
-        if head == "apprise":
-            return (At("apprise", rest),)
-        return (At("slack", rest or FALLBACK, None, (ONCALL,)),)
-
-
-@dataclass
-class Crew:
-    users: tuple[str, ...] = (ONCALL,)
-
-    async def on_call(self, policy_name: str) -> Sequence[str]:
-        return self.users
-
-    async def members(self, group: str) -> Sequence[str]:
-        return ()
+        return self.places.to.get(notify) or await super()._behind(notify, incident, holder)
 
 
 @dataclass
@@ -131,7 +117,7 @@ class Gate:
 
 
 @dataclass
-class Pager:
+class Outside:
     """A sender outside Slack; `error` is raised, `held` keeps it waiting."""
 
     sent: list[tuple[str, str, str]] = field(default_factory=list)
@@ -195,7 +181,7 @@ class Slack:
                 return Sent(where, ts)
         return None
 
-    async def permalink(self, channel: str, ts: str) -> str | None:
+    async def permalink(self, channel: str, ts: str) -> str:
         self.asked += 1
         return f"https://x.slack.com/archives/{channel}/p{ts.replace('.', '')}"
 
@@ -212,14 +198,14 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.clock = ManualClock()
-        self.slack, self.pager, self.places = Slack(self.clock), Pager(), Places()
+        self.slack, self.outside, self.places = Slack(self.clock), Outside(), Places()
         environ = {
             "SLACK_BOT_TOKEN": BOT_TOKEN,
             "SLACK_APP_TOKEN": APP_TOKEN,
             "PAGER_URL": "json://127.0.0.1:1",
         }
         self.settings: Settings = parse_settings(CONFIGURATION, file=folder / "clarify.toml", environ=environ)
-        self.crew, self.gate, self.place = Crew(), Gate(), Place(DM)
+        self.gate, self.directory = Gate(), Directory()
         self.tasks: list[asyncio.Task[None]] = []
         self.count = 0
         self.deaf = False
@@ -237,8 +223,8 @@ class World:
             issue = int(path.stem.partition("-")[2])
             self.index.update(issue, await self.ledger.read(issue))
         await self.delivery.restore()
-        await self.paging.restore()
-        self.tasks = [asyncio.create_task(self.paging.run()), asyncio.create_task(self.delivery.run())]
+        await self.pager.restore()
+        self.tasks = [asyncio.create_task(self.pager.run()), asyncio.create_task(self.delivery.run())]
         return self
 
     async def stop(self) -> None:
@@ -262,22 +248,23 @@ class World:
         self.messages = Messages(self.store)
         audiences = Audiences(self.settings)
         rollups, rng = Rollups(self.index, audiences), random.Random(1)  # noqa: S311 - jitter
-        self.paging = Paging(
-            settings=self.settings,
-            store=self.store,
-            messages=self.messages,
-            records=self.ledger,
-            index=self.index,
-            renderer=RENDERER,
-            targets=self.places,
-            outside=self.pager,
-            links=self.slack,
-            router=self.router,
-            crew=self.crew,
-            clock=self.clock,
-            told=self._told,
+        self.incidents = Incidents(
+            self.store, self.clock, lambda agent: self.settings.route_for(agent).on_call, self._told
         )
-        self.paging.admit_by(self.gate)
+        self.pages = Pages(self.store, self.incidents, self.messages.in_flight, self.clock)
+        people: Any = self.directory
+        self.roster = Roster(self.settings, people, self.store, self.clock)
+        self.policies = StagedPolicies(self.settings, self.roster, self._known, self.clock)
+        self.policies.places = self.places
+        self.view = PageView(
+            incidents=self.incidents,
+            pages=self.pages,
+            policies=self.policies,
+            messages=self.messages,
+            ledger=self.ledger,
+            renderer=RENDERER,
+            permalinks=Permalinks(self.messages, self.slack.permalink),
+        )
         self.delivery = Delivery(
             settings=self.settings,
             index=self.index,
@@ -292,9 +279,10 @@ class World:
                 RENDERER,
                 audiences,
                 clock=self.clock,
-                draw=self.paging.draw,
+                draw=self.view.draw,
             ),
-            pager=self.paging,
+            raise_incident=self.incidents.raise_,
+            on_outcome=self.pages.on_outcome,
             replies=ReplyDelivery(
                 producers=nobody(self.store, self.clock),
                 router=self.router,
@@ -309,8 +297,38 @@ class World:
             clock=self.clock,
             rng=rng,
         )
+        self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, self.clock)
+        self.pager = Pager(
+            incidents=self.incidents,
+            pages=self.pages,
+            policies=self.policies,
+            escalations=self.escalations,
+            delivery=self.delivery,
+            send_outside=self.outside.send,
+            words=self.view.words,
+            clock=self.clock,
+            on_sent=self._told,
+        )
+        access: Any = self.gate
+        self.actions = PageActions(
+            incidents=self.incidents,
+            policies=self.policies,
+            router=self.router,
+            ledger=self.ledger,
+            renderer=RENDERER,
+            admission=Admission(
+                self.settings,
+                self.incidents,
+                self.roster,
+                self.index,
+                access,
+            ),
+            announcer=Announcer(self.settings, self.index, self.messages, self.delivery),
+            clock=self.clock,
+        )
 
-        self.paging.use(self.delivery)
+    def _known(self, clarification: str) -> Summary | None:
+        return self.index.get(clarification, parse_id(clarification)[0])
 
     def _told(self) -> None:
         self.touched += 1
@@ -324,23 +342,30 @@ class World:
     def _changed(self, record: Clarification) -> None:
         self.index.put(summarize(record))
         if not self.deaf:
-            self.paging.note(summarize(record))
+            self.escalations.note(summarize(record))
 
-    async def raised(self, **more: Any) -> FreshIncident:
+    async def raised(self, **more: Any) -> NewIncident:
         self.count += 1
         fields: dict[str, Any] = {
             "key": f"errored:planner:{self.count}",
-            "kind": "errored",
             "title": f"planner stopped {self.count}",
             "reason": "Error category permanent",
-            "policy": "platform",
         }
-        fresh = FreshIncident(**(fields | more))
-        await self.paging.raise_incident(fresh)
-        return fresh
+        new = NewIncident(**(fields | more))
+        await self.incidents.raise_(new)
+        return new
+
+    def about(self, clarification: str) -> Incident | None:
+        """The newest open incident about a clarification."""
+        found = self.incidents.about(clarification)
+        return found[-1].incident if found else None
 
     async def escalated(self, issue: int = 42, reply: str = "rpl_1", **more: Any) -> Clarification:
         """A question that was escalated."""
+        return await self.router.escalate((await self.asked(issue, reply, **more)).id, "by hand")
+
+    async def asked(self, issue: int = 42, reply: str = "rpl_1", **more: Any) -> Clarification:
+        """A question."""
         now = self.clock.now()
         fields: dict[str, Any] = {
             "kinds": ("yes_no",),
@@ -350,8 +375,7 @@ class World:
             "asked_at": now,
             "received_at": now,
         }
-        opened = await self.router.open(issue, ask(**(fields | more)))
-        return await self.router.escalate(opened.record.id, "by hand")
+        return (await self.router.open(issue, ask(**(fields | more)))).record
 
     async def pass_by(self, seconds: float) -> None:
         """Time goes on by `seconds` at one go, and everybody does what is to be done."""

@@ -1,0 +1,455 @@
+"""What somebody has to take, and what happened to it: the incidents, their log, and those that are open, in memory.
+
+Everybody raises incidents here and the pager drains them. An incident is kept before it is acted upon, and what
+happened to it (`core.escalation.Happening`) is written into its log, so that a kill loses nothing. Times are on our clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, cast, get_args
+
+import structlog
+
+from bot.delivery.pages import NewIncident
+from bot.delivery.store import Store
+from core.aaep import whole_characters
+from core.clock import Clock
+from core.escalation import (
+    Began,
+    Closed,
+    Failed,
+    Handed,
+    Happening,
+    NotMine,
+    Sent,
+    Snoozed,
+    Taken,
+)
+
+_log = structlog.get_logger("clarify.paging")
+Kind = Literal[
+    "escalated",
+    "refused",
+    "undelivered",
+    "unplaceable",
+    "ledger",
+    "errored",
+    "event",
+    "handoff",
+    "trouble",
+    "failed",
+]
+_KINDS: frozenset[str] = frozenset(get_args(Kind))
+Group = tuple[str, str | None]
+"""A kind and a policy: alike incidents go into one page where they come in numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One thing that somebody has to take, as it is kept; see `bot.delivery.pages.NewIncident`.
+
+    `policy` names the on-call policy; None: one post where everybody looks.
+    """
+
+    id: int
+    key: str
+    kind: Kind
+    policy: str | None
+    agent_id: str | None
+    clarification: str | None
+    title: str
+    reason: str
+    body: str
+    link: str | None
+    expires_at: datetime | None
+    began_at: datetime
+    closed_at: datetime | None
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed_at is None
+
+    @property
+    def group(self) -> Group:
+        return self.kind, self.policy
+
+    @property
+    def notice_key(self) -> str:
+        """The name of the notice, or card, about what this is about: both are named after the event."""
+        return f"notice:{self.key.partition(':')[2]}"
+
+
+@dataclass(slots=True)
+class OpenIncident:
+    """An incident that nobody closed yet. `paged`: the Slack users that it was sent to. `due`: when to ask the policy
+    about it again; None: not before something happens.
+    """
+
+    incident: Incident
+    history: list[Happening]
+    paged: set[str] = field(default_factory=set)
+    due: datetime | None = None
+
+
+class Incidents:
+    """`policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called when something happened to
+    incidents. Methods that store or read raise StorageUnavailable if that could not be done.
+
+    `awake` is set when the pager has something to do.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        policy_of: Callable[[str], str | None],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._policy_of = policy_of
+        self._on_change = on_change
+        self.awake = asyncio.Event()
+        self.touched: set[int] = set()  # their messages are to be brought up to date
+        self._open: dict[int, OpenIncident] = {}
+        self._by_key: dict[str, int] = {}
+        self._by_clarification: dict[str, set[int]] = {}
+        self._agenda: list[tuple[datetime, int]] = []  # a heap: when to look at which
+        self._latest: datetime | None = None
+
+    async def restore(self) -> None:
+        """On start: take up what is open."""
+        rows = await self._store.read("select * from incidents where closed_at is null order by id")
+        incidents = [_incident(row) for row in rows]
+        histories = await self.histories(each.id for each in incidents)
+        for incident in incidents:
+            self._hold(OpenIncident(incident, histories.get(incident.id, [])))
+
+    async def raise_(self, new: NewIncident, *, anew: bool = False) -> Incident | None:
+        """Have somebody take this, once per key; durable when this returns. None: it was raised before, and is open or
+        (unless `anew`) closed.
+        """
+        began = Began(self._clock.now())
+
+        def work(db: sqlite3.Connection) -> Incident | None:
+            if anew:  # the one before keeps its log and its pages, under another name
+                db.execute(
+                    "update incidents set key = key || '#' || id where key = ? and closed_at is not null",
+                    (new.key,),
+                )
+            row = db.execute(
+                """insert into incidents (key, kind, policy, agent_id, clarification, title, reason, body,
+                     expires_at, began_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                   on conflict (key) do nothing returning *""",
+                (
+                    new.key,
+                    kind_of(new.key),
+                    self._policy_of(new.agent_id or ""),
+                    whole_characters(new.agent_id) if new.agent_id is not None else None,
+                    new.clarification,
+                    whole_characters(new.title),
+                    whole_characters(new.reason),
+                    whole_characters(new.body),
+                    new.expires_at.timestamp() if new.expires_at else None,
+                    began.at.timestamp(),
+                ),
+            ).fetchone()
+            if row is None:
+                return None
+            incident = _incident(row)
+            append(db, incident.id, began)
+            return incident
+
+        incident = await self._store.write(work)
+        if incident is not None:
+            self._hold(OpenIncident(incident, [began]))
+        return incident
+
+    async def happened(self, entries: Sequence[tuple[int, Happening]]) -> None:
+        """Keep what happened to incidents, and have the pager act on it; `Closed` closes them. Durable when this
+        returns.
+        """
+
+        def work(db: sqlite3.Connection) -> None:
+            for incident, happening in entries:
+                append(db, incident, happening)
+                if isinstance(happening, Closed):
+                    db.execute(
+                        "update incidents set closed_at = ? where id = ? and closed_at is null",
+                        (happening.at.timestamp(), incident),
+                    )
+
+        await self._store.write(work)
+        for incident, happening in entries:
+            if (each := self._open.get(incident)) is not None:
+                each.history.append(happening)
+            if isinstance(happening, Closed):
+                self._let_go(incident)
+        self.changed([incident for incident, _ in entries])
+
+    async def take(self, incidents: Sequence[int], user: str) -> set[int]:
+        """Close incidents that `user` took, and return those that were open until now. Durable when this returns.
+
+        Of two who press at the same moment only one has it.
+        """
+        now = self._clock.now()
+
+        def work(db: sqlite3.Connection) -> set[int]:
+            mine: set[int] = set()
+            for incident in incidents:
+                closed = db.execute(
+                    "update incidents set closed_at = ? where id = ? and closed_at is null",
+                    (now.timestamp(), incident),
+                )
+                if closed.rowcount:
+                    append(db, incident, Taken(now, user))
+                    append(db, incident, Closed(now))
+                    mine.add(incident)
+            return mine
+
+        mine = await self._store.write(work)
+        for incident in mine:
+            self._let_go(incident)
+        self.changed(incidents)
+        return mine
+
+    async def close(self, incidents: Iterable[OpenIncident]) -> None:
+        """Close incidents that nobody has to take any more. Durable when this returns."""
+        now = self._clock.now()
+        if entries := [(each.incident.id, Closed(now)) for each in incidents]:
+            await self.happened(entries)
+
+    async def close_all(self, beginning: str) -> None:
+        """Close the incidents whose keys begin so."""
+        await self.close([each for each in self if each.incident.key.startswith(beginning)])
+
+    def changed(self, incidents: Iterable[int]) -> None:
+        """Something happened to incidents: have the policy asked again, and their messages brought up to date."""
+        now = self._clock.now()
+        for incident in incidents:
+            self.touched.add(incident)
+            if (each := self._open.get(incident)) is not None:
+                self.schedule(each, now)
+        self._on_change()
+        self.awake.set()
+
+    def touch(self, incidents: Iterable[Incident]) -> None:
+        """Have the messages about incidents brought up to date."""
+        self.touched.update(each.id for each in incidents)
+        self.awake.set()
+
+    def show_again(self, clarification: str) -> None:
+        """Somebody saw controls that should be gone: have the pages about a clarification brought up to date."""
+        self.touch(each.incident for each in self.about(clarification))
+
+    def paged(self, clarification: str) -> frozenset[str]:
+        """The Slack users to whom the open incidents about a clarification were sent."""
+        return frozenset(user for each in self.about(clarification) for user in each.paged)
+
+    def about(self, clarification: str) -> list[OpenIncident]:
+        """The open incidents about a clarification, the earliest first."""
+        return [self._open[each] for each in sorted(self._by_clarification.get(clarification, ()))]
+
+    def open(self, incident: int) -> OpenIncident | None:
+        """An incident, if it is open."""
+        return self._open.get(incident)
+
+    def open_of(self, key: str) -> OpenIncident | None:
+        """The incident of a key, if it is open."""
+        return self._open.get(self._by_key.get(key, -1))
+
+    def __iter__(self) -> Iterator[OpenIncident]:
+        return iter(list(self._open.values()))
+
+    async def get(self, incident: int) -> Incident | None:
+        row = await self._store.read_one("select * from incidents where id = ?", incident)
+        return _incident(row) if row else None
+
+    async def named(self, key: str) -> Incident | None:
+        """The incident of a key, open or closed."""
+        row = await self._store.read_one("select * from incidents where key = ?", key)
+        return _incident(row) if row else None
+
+    async def of_page(self, page: int) -> list[Incident]:
+        """The incidents that a page is about, the open ones first."""
+        rows = await self._store.read(
+            """select x.* from page_items i join incidents x on x.id = i.incident where i.page = ?
+               order by x.closed_at is not null, x.id""",
+            page,
+        )
+        return [_incident(row) for row in rows]
+
+    async def histories(self, incidents: Iterable[int]) -> dict[int, list[Happening]]:
+        """What happened to incidents, in its order."""
+        rows = await self._store.read(
+            """select l.* from json_each(?) wanted join incident_log l on l.incident = wanted.value
+               order by l.id""",
+            json.dumps(list(incidents)),
+        )
+        found: dict[int, list[Happening]] = {}
+        for row in rows:
+            kept = found.setdefault(row["incident"], [])
+            try:
+                kept.append(_happening(row))
+            except (ValueError, TypeError) as error:  # one entry must not keep the bot from starting
+                _log.error("an entry in the log of pages cannot be read", id=row["id"], reason=str(error))
+        return found
+
+    def schedule(self, each: OpenIncident, at: datetime | None) -> None:
+        """Have an incident looked at from `at` on; None: not before something happens."""
+        each.due = at
+        if at is not None and each.incident.id in self._open:
+            heapq.heappush(self._agenda, (at, each.incident.id))
+
+    def take_due(self, now: datetime) -> list[OpenIncident]:
+        """Those to look at now, each once; they have to be scheduled anew. All, if the clock was set back since."""
+        if self._latest is not None and now < self._latest:
+            for each in self._open.values():
+                if each.due is not None and each.due > now:
+                    self.schedule(each, now)
+        self._latest = now
+        found: list[OpenIncident] = []
+        while (head := self._head()) is not None and head[0] <= now:
+            heapq.heappop(self._agenda)
+            each = self._open[head[1]]
+            each.due = None
+            found.append(each)
+        return found
+
+    def next_due(self) -> datetime | None:
+        head = self._head()
+        return head[0] if head is not None else None
+
+    def _head(self) -> tuple[datetime, int] | None:
+        """The earliest entry that still counts."""
+        while self._agenda:
+            at, incident_id = self._agenda[0]
+            each = self._open.get(incident_id)
+            if each is not None and each.due == at:
+                return self._agenda[0]
+            heapq.heappop(self._agenda)
+        return None
+
+    def _hold(self, each: OpenIncident) -> None:
+        incident = each.incident
+        self._open[incident.id] = each
+        self._by_key[incident.key] = incident.id
+        if incident.clarification is not None:
+            self._by_clarification.setdefault(incident.clarification, set()).add(incident.id)
+        self.schedule(each, self._clock.now())
+        self.awake.set()
+
+    def _let_go(self, incident_id: int) -> None:
+        each = self._open.pop(incident_id, None)
+        if each is None:
+            return
+        self._by_key.pop(each.incident.key, None)
+        of = self._by_clarification.get(each.incident.clarification or "", set())
+        of.discard(incident_id)
+        if not of:
+            self._by_clarification.pop(each.incident.clarification or "", None)
+
+
+def kind_of(key: str) -> Kind:
+    """The kind of an incident by the beginning of its key; what has none of ours is trouble with a producer."""
+    head = key.partition(":")[0]
+    return cast("Kind", head) if head in _KINDS else "trouble"
+
+
+def append(db: sqlite3.Connection, incident: int, happening: Happening, page: int | None = None) -> None:
+    """Write what happened to an incident into its log, within somebody else's transaction."""
+    db.execute(
+        """insert into incident_log (incident, at, what, step, user, done_by, until, page)
+           values (?, ?, ?, ?, ?, ?, ?, ?)""",
+        (incident, *_row(happening), page),
+    )
+
+
+def moment(seconds: float) -> datetime:
+    """A stored time."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class _LogRow(NamedTuple):
+    """The columns of `incident_log` that hold a happening, in their order."""
+
+    at: float
+    what: str
+    step: int | None = None
+    user: str | None = None
+    done_by: str | None = None
+    until: float | None = None
+
+
+def _row(happening: Happening) -> _LogRow:  # noqa: PLR0911 - a table
+    at = happening.at.timestamp()
+    match happening:
+        case Began():
+            return _LogRow(at, "began")
+        case Sent(step=step):
+            return _LogRow(at, "sent", step)
+        case Failed(step=step):
+            return _LogRow(at, "failed", step)
+        case Taken(user=user):
+            return _LogRow(at, "taken", user=user)
+        case Handed(user=user, by=by):
+            return _LogRow(at, "handed", user=user, done_by=by)
+        case Snoozed(until=until, by=by):
+            return _LogRow(at, "snoozed", done_by=by, until=until.timestamp())
+        case NotMine(by=by):
+            return _LogRow(at, "not mine", done_by=by)
+        case Closed():
+            return _LogRow(at, "closed")
+
+
+def _happening(row: sqlite3.Row) -> Happening:  # noqa: PLR0911 - a table
+    """The happening that `_row` wrote.
+
+    Raises:
+        ValueError: the row is of another release.
+    """
+    at = moment(row["at"])
+    match row["what"]:
+        case "began":
+            return Began(at)
+        case "sent":
+            return Sent(at, row["step"])
+        case "failed":
+            return Failed(at, row["step"])
+        case "taken":
+            return Taken(at, row["user"])
+        case "handed":
+            return Handed(at, row["user"], row["done_by"] or "")
+        case "snoozed":
+            return Snoozed(at, moment(row["until"]), row["done_by"] or "")
+        case "not mine":
+            return NotMine(at, row["done_by"] or "")
+        case "closed":
+            return Closed(at)
+        case what:
+            raise ValueError(f"the log of pages has an entry of kind {what!r}, of another release")
+
+
+def _incident(row: sqlite3.Row) -> Incident:
+    return Incident(
+        id=row["id"],
+        key=row["key"],
+        kind=row["kind"],
+        policy=row["policy"],
+        agent_id=row["agent_id"],
+        clarification=row["clarification"],
+        title=row["title"],
+        reason=row["reason"],
+        body=row["body"],
+        link=row["link"],
+        expires_at=moment(row["expires_at"]) if row["expires_at"] is not None else None,
+        began_at=moment(row["began_at"]),
+        closed_at=moment(row["closed_at"]) if row["closed_at"] is not None else None,
+    )

@@ -1,0 +1,277 @@
+"""What leaves the bot beside Slack: pages to outside services, the alert that Slack is away, the heartbeat.
+
+Pagers outside (PagerDuty, Opsgenie, e-mail, SMS …) are reached through apprise, which blocks for as long as the other
+side lets it. Each sending therefore has a thread of its own, which is left behind when its time is over: a daemon, so
+that one that hangs never holds up the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+
+import httpx
+import structlog
+from pydantic import SecretStr
+
+from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
+from bot.http import NETWORK, words
+from bot.settings.model import Settings
+from bot.telemetry import Telemetry
+from core.clock import Clock
+
+_log = structlog.get_logger("clarify.pages")
+_heartbeat_log = structlog.get_logger("clarify.heartbeat")
+_LIMIT = 15.0
+_MOST_HANGING = 32
+_TITLE, _BODY = 200, 3000  # characters; services cut on their own below that
+_OUTAGE = 180.0  # seconds that Slack may be away before the pagers outside are told
+_EVERY = 15.0
+SendOutside = Callable[[str, str, str], Awaitable[None]]
+"""Sends a title and a text to the address in an environment variable; see `Outside.send`."""
+
+
+class Outside:
+    """`secrets`: the apprise addresses by the name of their environment variable (`Secrets.by_variable`).
+
+    limit: seconds that one sending may take.
+    """
+
+    def __init__(
+        self, secrets: Mapping[str, SecretStr], telemetry: Telemetry, *, limit: float = _LIMIT
+    ) -> None:
+        self._secrets = secrets
+        self._telemetry = telemetry
+        self._limit = limit
+        self._hanging = 0
+        # Its log lines quote addresses, which hold keys; what went wrong is told by PagerError.
+        logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
+
+    async def send(self, variable: str, title: str, body: str) -> None:
+        """Send plain text to the address in `variable`; returns once it was accepted.
+
+        Raises:
+            PagerError: it was not, or nobody knows. Its message names the variable, never the address.
+        """
+        try:
+            await self._send(variable, title, body)
+        except PagerError:
+            self._telemetry.paged("outside", "failed")
+            raise
+        self._telemetry.paged("outside", "sent")
+
+    async def _send(self, variable: str, title: str, body: str) -> None:
+        secret = self._secrets.get(variable)
+        if secret is None:
+            raise PagerError(f"{variable} is not set")
+        if self._hanging >= _MOST_HANGING:
+            raise PagerError(f"{variable}: {self._hanging} earlier sendings have not ended yet")
+        try:
+            async with asyncio.timeout(self._limit):
+                await self._in_thread(variable, secret, title[:_TITLE], body[:_BODY])
+        except TimeoutError:
+            raise PagerError(f"{variable}: no answer within {self._limit:g} s") from None
+
+    def _in_thread(self, variable: str, secret: SecretStr, title: str, body: str) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def tell(problem: PagerError | None) -> None:
+            self._hanging -= 1
+            if done.done():
+                return
+            if problem is not None:
+                done.set_exception(problem)
+            else:
+                done.set_result(None)
+
+        def work() -> None:
+            problem = _notify(variable, secret, title, body)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(tell, problem)
+
+        self._hanging += 1
+        threading.Thread(target=work, name=f"pager {variable}", daemon=True).start()
+        return done
+
+
+def _notify(variable: str, secret: SecretStr, title: str, body: str) -> PagerError | None:
+    """Blocks until the service took it, or did not."""
+    import apprise  # noqa: PLC0415 - takes a second: not on the event loop, and only where a pager is configured
+
+    asset = apprise.AppriseAsset(app_id="clarify-bot", app_desc="clarify-bot", async_mode=False)
+    try:
+        pager = apprise.Apprise(asset=asset)
+        if not pager.add(secret.get_secret_value()):
+            return PagerError(f"{variable} does not hold an address that apprise understands")
+        accepted = pager.notify(
+            body=body,
+            title=title,
+            notify_type=apprise.NotifyType.WARNING,
+            body_format=apprise.NotifyFormat.TEXT,
+        )
+    except Exception as error:  # noqa: BLE001 - each service is a plugin of its own; its words may hold the address
+        return PagerError(f"{variable}: {type(error).__name__} in apprise")
+    return None if accepted else PagerError(f"{variable}: the service did not take it, or cannot be reached")
+
+
+class SlackOutageAlert:
+    """Tells the pagers outside that Slack cannot be reached, since no page in Slack arrives then; `run` until cancelled.
+
+    Once an outage, after minutes of it, and once more when it is over. Who could not be told is tried again for as long
+    as the outage lasts. Time is counted on a monotonic clock: a clock that is set must not make an outage.
+
+    targets: the environment variables with the addresses to tell, see `outside_targets`.
+    connected: whether clicks can arrive (Socket Mode).
+    probe: a cheap call to Slack; raises SlackError.
+    seconds: a monotonic clock; patience and every are in its seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        targets: Iterable[str],
+        send: SendOutside,
+        connected: Callable[[], bool],
+        probe: Callable[[], Awaitable[object]],
+        clock: Clock,
+        seconds: Callable[[], float],
+        patience: float = _OUTAGE,
+        every: float = _EVERY,
+    ) -> None:
+        self._targets = tuple(targets)
+        self._send_outside = send
+        self._connected = connected
+        self._probe = probe
+        self._clock = clock
+        self._seconds = seconds
+        self._patience = patience
+        self._every = every
+        self._since: float | None = None
+        self._told: set[str] = set()
+        self._raised = False
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether Slack was out of reach for so long that the pagers outside were told."""
+        return self._raised
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.sleep(self._every)  # at the start nothing can be up yet
+            await self.look()
+
+    async def look(self) -> None:
+        """See how things are, and tell where that is due."""
+        trouble = await self._trouble()
+        if trouble is None:
+            self._since = None
+            if self._raised:
+                await self._recovered()
+            return
+        if self._since is None:
+            self._since = self._seconds()
+            _log.warning("Slack cannot be reached", reason=trouble)
+        if self._seconds() - self._since >= self._patience:
+            await self._raise(trouble)
+
+    async def _trouble(self) -> str | None:
+        """What is wrong, in words for people."""
+        try:
+            await self._probe()
+        except SlackUnreachableError:
+            return "Slack does not answer"
+        except SlackRefusedError as error:
+            return f"Slack refuses the bot ({error.code})"
+        return None if self._connected() else "Slack's connection for clicks and replies is down"
+
+    async def _raise(self, trouble: str) -> None:
+        if not self._raised:
+            self._raised = True
+            _log.error("in distress", reason=trouble, targets=list(self._targets))
+        body = (
+            f"{trouble}, for {int(self._patience // 60)} minutes or more. Questions of agents and pages to people on call "
+            "do not get through in Slack, or cannot be answered there. Nothing is lost: it is delivered once Slack is back."
+        )
+        for target in self._targets:
+            if target not in self._told and await self._send(target, "clarify-bot cannot reach Slack", body):
+                self._told.add(target)
+
+    async def _recovered(self) -> None:
+        """Those who were told are told; once, since an alarm that stays on is looked into anyway."""
+        told, self._told, self._raised = sorted(self._told), set(), False
+        _log.info("Slack is back", targets=told)
+        for target in told:
+            await self._send(
+                target, "clarify-bot reaches Slack again", "What waited meanwhile is being delivered."
+            )
+
+    async def _send(self, target: str, title: str, body: str) -> bool:
+        try:
+            await self._send_outside(target, title, body)
+        except PagerError as error:
+            _log.error("a pager outside was not told", target=target, reason=str(error))
+            return False
+        _log.info("a pager outside was told", target=target, page=title)
+        return True
+
+
+def outside_targets(settings: Settings) -> tuple[str, ...]:
+    """The environment variables with pagers' addresses that any policy names, each once."""
+    notify = [target for policy in settings.on_call for step in policy.steps for target in step.notify]
+    return tuple(
+        dict.fromkeys(target.removeprefix("apprise:") for target in notify if target.startswith("apprise:"))
+    )
+
+
+class Heartbeat:
+    """Sends a sign of life to those who watch the bot: a GET of a configured address while all is well.
+
+    `healthy()` says whether all is well; while it is not, nothing is sent, so that the other side raises alarm.
+
+    The address is a secret: monitoring services put their key into it.
+    """
+
+    def __init__(
+        self,
+        url: SecretStr,
+        every: timedelta,
+        clock: Clock,
+        http: httpx.AsyncClient,
+        healthy: Callable[[], bool],
+    ) -> None:
+        self._url = url
+        self._every = every
+        self._clock = clock
+        self._http = http
+        self._healthy = healthy
+        self._trouble: str | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            if self._healthy():
+                self._note(await self._beat())
+            await self._clock.sleep(self._every.total_seconds())
+
+    async def _beat(self) -> str | None:
+        """One sign of life; what went wrong, in words that do not hold the address."""
+        try:
+            async with self._http.stream("GET", self._url.get_secret_value()) as response:
+                return None if response.is_success else f"HTTP {response.status_code}"
+        except NETWORK as error:
+            return words(error)
+
+    def _note(self, trouble: str | None) -> None:
+        """Logged when it changes, not every minute."""
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        if trouble is None:
+            _heartbeat_log.info("the heartbeat arrives again")
+        else:
+            _heartbeat_log.warning("the heartbeat does not arrive", reason=trouble)

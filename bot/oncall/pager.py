@@ -1,0 +1,377 @@
+"""The pager: wakes when something happened or is due, asks the policies what they want then, and sends it.
+
+One round takes in what the ledgers say, goes on without messages that did not arrive, asks about what is due, holds back
+what comes in numbers, and sends what goes together. What was sent is written down before it is on its way, so that a
+kill neither loses nor doubles anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from bot.delivery.delivery import Delivery
+from bot.errors import StorageUnavailable
+from bot.oncall.escalations import Escalations
+from bot.oncall.incidents import Group, Incidents, OpenIncident
+from bot.oncall.outside import SendOutside
+from bot.oncall.pages import Batch, Destination, Lane, Pages, Sending, State
+from bot.oncall.roster import Policies
+from core.clock import Clock, within
+from core.escalation import Failed, Handed, NotMine, Sent, Wanted
+
+_log = structlog.get_logger("clarify.paging")
+_LOOK_AGAIN = 60.0  # seconds: the machine's clock may be changed while the pager sleeps
+_STORAGE_RETRY = 1.0
+_APART = timedelta(seconds=60)
+_SOON = timedelta(seconds=1)
+_AT_ONCE = 8  # senders outside
+_FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
+_REMEMBERED = 2 * _LONGEST  # after that, no window is open
+_SHARE = 4  # of the time that is left, at most a quarter is waited
+Words = Callable[[int], Awaitable[tuple[str, str] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    each: OpenIncident
+    want: Wanted
+
+    @property
+    def is_urgent(self) -> bool:
+        """Somebody passed it on, or what was sent did not arrive: it does not wait for others."""
+        return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
+
+
+class Pager:
+    """`restore` after the index was filled, then `run` until cancelled.
+
+    `words(page)` gives a page's title and text for senders outside; None: nobody needs it any more. `on_sent` is called
+    when pages were sent.
+    """
+
+    def __init__(
+        self,
+        *,
+        incidents: Incidents,
+        pages: Pages,
+        policies: Policies,
+        escalations: Escalations,
+        delivery: Delivery,
+        send_outside: SendOutside,
+        words: Words,
+        clock: Clock,
+        on_sent: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._incidents = incidents
+        self._pages = pages
+        self._policies = policies
+        self._escalations = escalations
+        self._delivery = delivery
+        self._send_outside = send_outside
+        self._words = words
+        self._clock = clock
+        self._on_sent = on_sent
+        self._windows = Windows()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def restore(self) -> None:
+        """On start: take up what is open and what is owed.
+
+        Raises:
+            StorageUnavailable: it could not be read.
+        """
+        await self._incidents.restore()
+        owed = await self._pages.restore()
+        now = self._clock.now()
+        for group, together, at in await self._pages.since(now - _REMEMBERED):
+            self._windows.passed(group, together, at)
+        for sending in owed:
+            for number in sending.incidents:
+                if (each := self._incidents.open(number)) is not None:
+                    # It goes out now: the next repeat counts from here, not from before the restart.
+                    each.history.append(Sent(now, sending.step))
+                    self._incidents.schedule(each, now)
+            self._go(sending)
+        self._escalations.restore()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        try:
+            while True:
+                self._incidents.awake.clear()
+                try:
+                    await self._round()
+                    seconds = self._seconds_left()
+                except StorageUnavailable as error:
+                    _log.warning("pages have to wait", reason=str(error))
+                    self._incidents.awake.clear()
+                    seconds = _STORAGE_RETRY
+                if seconds is None:
+                    await self._incidents.awake.wait()
+                elif seconds:  # none are left: what is due is worked off first
+                    await within(self._clock, seconds, self._incidents.awake.wait())
+        finally:
+            # Without an outcome, what is under way outside is sent again after the next start.
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _round(self) -> None:
+        await self._escalations.work()
+        await self._pages.look()
+        if await self._page():
+            self._on_sent()
+        if touched := list(self._incidents.touched):
+            self._bring(await self._pages.of_incidents(touched))
+            self._incidents.touched.difference_update(touched)
+        for key in list(self._pages.landed):
+            self._bring(await self._pages.older(key))
+            self._pages.landed.discard(key)
+
+    def _bring(self, lanes: Iterable[Lane]) -> None:
+        """Have messages brought up to date."""
+        for lane in lanes:
+            self._delivery.send(lane.target, lane.key, post=lane.post)
+
+    def _seconds_left(self) -> float | None:
+        """Until something is due; None: before something happens."""
+        moments = [at for at in (self._incidents.next_due(), self._pages.next_look()) if at is not None]
+        if not moments:
+            return None
+        return min(_LOOK_AGAIN, max(0.0, (min(moments) - self._clock.now()).total_seconds()))
+
+    async def _page(self) -> bool:
+        """Send what is due, and tell whether anything was; whatever was looked at is scheduled anew.
+
+        Raises:
+            StorageUnavailable: not all of it was sent; the rest is due again in a second.
+        """
+        looked_at = self._incidents.take_due(self._clock.now())
+        unscheduled = {each.incident.id: each for each in looked_at}
+        any_sent = False
+        try:
+            groups: dict[Group, list[_Due]] = {}
+            for each in looked_at:
+                want = self._ask(each)
+                if want is None or not want.send:
+                    self._schedule(each, want)
+                    del unscheduled[each.incident.id]
+                else:
+                    groups.setdefault(each.incident.group, []).append(_Due(each, want))
+            for group, members in groups.items():
+                ready = self._through_the_window(group, members, unscheduled)
+                calm = any(not due.is_urgent for due in ready)
+                sent = [await self._send(batch, step, holder) for step, holder, batch in _batches(ready)]
+                any_sent |= any(sent)
+                if calm and any(sent):
+                    self._windows.passed(group, (due.each.incident.id for due in ready), self._clock.now())
+                for due in ready:
+                    self._reschedule(due.each)
+                    unscheduled.pop(due.each.incident.id, None)
+        finally:
+            for each in unscheduled.values():
+                self._incidents.schedule(each, self._clock.now() + _SOON)
+        return any_sent
+
+    def _ask(self, each: OpenIncident) -> Wanted | None:
+        """None: it cannot be asked about, and is set apart."""
+        try:
+            return self._policies.wants_of(each)
+        except Exception:  # noqa: BLE001 - one broken incident must not stop the others
+            _log.exception("an incident cannot be handled", incident=each.incident.id)
+            return None
+
+    def _schedule(self, each: OpenIncident, want: Wanted | None) -> None:
+        self._incidents.schedule(each, self._clock.now() + _APART if want is None else want.next_at)
+
+    def _reschedule(self, each: OpenIncident) -> None:
+        """After a sending. What failed at once wants its next step at once; nothing else may want so again."""
+        if each.due is not None:
+            return  # set apart, or something happened to it meanwhile
+        want, now = self._ask(each), self._clock.now()
+        if want is None or not want.send:
+            self._schedule(each, want)
+        else:
+            self._incidents.schedule(each, now if isinstance(each.history[-1], Failed) else now + _SOON)
+
+    def _through_the_window(
+        self, group: Group, members: Sequence[_Due], unscheduled: dict[int, OpenIncident]
+    ) -> list[_Due]:
+        """Those that may go now; the others are due again when the window opens."""
+        now = self._clock.now()
+        ends = min(
+            (due.each.incident.expires_at for due in members if due.each.incident.expires_at), default=None
+        )
+        ready = []
+        for due in members:
+            opens = self._windows.opens(group, (due.each.incident.id,), ends, now)
+            if due.is_urgent or opens <= now:
+                ready.append(due)
+            else:
+                self._incidents.schedule(due.each, opens)
+                del unscheduled[due.each.incident.id]
+        return ready
+
+    async def _send(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> bool:
+        """Whether anything was sent."""
+        to: list[Destination] = []
+        reached: list[OpenIncident] = []
+        for each in members:
+            try:
+                to += await self._policies.destinations(each.incident, step, holder)
+                reached.append(each)
+            except StorageUnavailable:
+                raise
+            except Exception:  # noqa: BLE001 - as above
+                self._set_apart(each)
+        # Looking up took its time: what was taken meanwhile is not sent any more.
+        still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
+        return bool(still) and await self._send_or_split(still, step, to)
+
+    async def _send_or_split(
+        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination]
+    ) -> bool:
+        try:
+            await self._send_page(members, step, to)
+        except StorageUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - as above
+            if len(members) > 1:
+                return any([await self._send_or_split([each], step, to) for each in members])
+            self._set_apart(members[0])
+            return False
+        return True
+
+    def _set_apart(self, each: OpenIncident) -> None:
+        _log.exception("an incident cannot be paged", incident=each.incident.id)
+        self._incidents.schedule(each, self._clock.now() + _APART)
+
+    async def _send_page(self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination]) -> None:
+        """Send one page about `members`; durable when this returns."""
+        first, ids = members[0].incident, tuple(each.incident.id for each in members)
+        batch = Batch(first.group, step, ids, merged(to))
+        sendings = await self._pages.send(batch)
+        _log.warning(
+            "paging",
+            kind=first.kind,
+            step=step,
+            incidents=ids[:20],
+            count=len(ids),
+            targets=[each.target for each in batch.destinations],
+        )
+        for sending in sendings:
+            self._go(sending)
+
+    def _go(self, sending: Sending) -> None:
+        """Put a sending that is written down on its way."""
+        if sending.message is not None:
+            self._pages.watch(sending)
+            self._delivery.send(sending.destination.target, sending.message)
+            return
+        task = asyncio.create_task(self._page_outside(sending), name=f"page {sending.page} outside")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _page_outside(self, sending: Sending) -> None:
+        variable = sending.destination.target
+        state: State
+        try:
+            async with self._slots:
+                words = await self._words(sending.page)
+                if words is not None:
+                    await self._send_outside(variable, *words)
+            state, note = ("sent" if words else "dropped"), None
+        except Exception as error:  # noqa: BLE001 - whatever a sender does: the next step is due
+            _log.warning(
+                "a page was not sent", page=sending.page, through=variable, error=type(error).__name__
+            )
+            state, note = "failed", type(error).__name__
+        while True:
+            try:
+                return await self._pages.settle(sending, state, note)
+            except StorageUnavailable as error:
+                _log.warning("the outcome of a page has to wait", page=sending.page, reason=str(error))
+                await self._clock.sleep(_STORAGE_RETRY)
+
+
+@dataclass(slots=True)
+class _Window:
+    last: datetime
+    paged: set[int]
+    length: timedelta = _FIRST
+
+
+class Windows:
+    """When alike incidents go out: the first at once, what follows soon after together. Times come in.
+
+    One window per group: shut for 5 s after the first pages, twice as long each time while the storm lasts.
+    """
+
+    def __init__(self) -> None:
+        self._windows: dict[Group, _Window] = {}
+
+    def passed(self, group: Group, incidents: Iterable[int], at: datetime) -> None:
+        """A page about `incidents` of `group` goes out."""
+        window = self._windows.get(group)
+        if window is None or not timedelta(0) <= at - window.last <= 2 * window.length:
+            self._windows[group] = _Window(at, set(incidents))
+            return
+        news = set(incidents) - window.paged
+        if news and len(window.paged) >= _alone(group):
+            window.length = min(_LONGEST, 2 * window.length)
+        window.paged |= news
+        window.last = at if news else window.last
+
+    def opens(self, group: Group, incidents: Iterable[int], ends: datetime | None, now: datetime) -> datetime:
+        """From when a page about `incidents` may go out; `ends`: the first moment from which it helps nobody.
+
+        What was paged in the window goes out again when the policy says so: repeats are no storm.
+        """
+        window = self._windows.get(group)
+        if window is None or now < window.last:  # the clock was set back: nobody waits for what was not yet
+            return now
+        if len(window.paged) < _alone(group) or window.paged.issuperset(incidents):
+            return now
+        wait = window.length
+        if ends is not None:
+            wait = min(wait, max(timedelta(0), (ends - window.last) / _SHARE))
+        return max(now, window.last + wait)
+
+
+def _alone(group: Group) -> int:
+    """How many of a group have pages of their own before they go out together. What has to be decided, escalated
+    clarifications, has its controls on a page of its own, so the first few of them go out alone.
+    """
+    return 3 if group[0] == "escalated" else 1
+
+
+def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[OpenIncident]]]:
+    """What goes out together: the same step to the same people, where it comes in numbers."""
+    found: dict[tuple[int, str | None], list[OpenIncident]] = {}
+    for due in ready:
+        for step in due.want.send:
+            found.setdefault((step, due.want.holder), []).append(due.each)
+    for (step, holder), members in found.items():
+        few = len(members) <= _alone(members[0].incident.group)
+        for batch in [[each] for each in members] if few else [members]:
+            yield step, holder, batch
+
+
+def merged(destinations: Iterable[Destination]) -> tuple[Destination, ...]:
+    """Each place once, everybody who is to be called there named; several threads of a channel: the channel."""
+    found: dict[tuple[str, str], Destination] = {}
+    for each in destinations:
+        known = found.get((each.via, each.target))
+        if known is None:
+            found[each.via, each.target] = each
+            continue
+        thread = each.thread if each.thread == known.thread else None
+        mentions = tuple(dict.fromkeys([*known.mentions, *each.mentions]))
+        found[each.via, each.target] = Destination(each.via, each.target, thread, mentions)
+    return tuple(found.values())

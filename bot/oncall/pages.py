@@ -1,0 +1,419 @@
+"""The pages that were sent: about what, to where, what became of each sending, and where their messages stand in Slack.
+
+A page is one sending about one or more alike incidents, with a message per destination. It is written down before it is
+on its way. A message that fails, or that is not there after 15 s, is written down once per page: the policy then goes on
+with its next step at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+import structlog
+
+from bot.delivery.inflight import InFlight
+from bot.delivery.messages import Fresh, Row, put
+from bot.delivery.pages import MessageOutcome
+from bot.delivery.store import Store
+from bot.oncall.incidents import Group, Incidents, append, moment
+from core.clock import Clock
+from core.escalation import Failed, Sent
+
+_log = structlog.get_logger("clarify.paging")
+_LANDING = timedelta(seconds=15)
+_STUMBLED = timedelta(seconds=2)
+State = Literal["sent", "late", "failed", "dropped"]
+"""How a sending ended. Late: not there in time, and still on its way; dropped: not needed any more."""
+# What a sending can have been before.
+_BEFORE: dict[State, tuple[str, ...]] = {
+    "sent": ("wanted", "late"),
+    "late": ("wanted",),
+    "failed": ("wanted", "late", "sent"),
+    "dropped": ("wanted", "late"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a page goes: a channel or user in Slack, or the environment variable with an address for apprise.
+
+    thread: the session (producer, id) in whose thread of the channel it is posted.
+    mentions: users whom the post has to mention to reach them.
+    """
+
+    via: Literal["slack", "apprise"]
+    target: str
+    thread: tuple[str, str] | None = None
+    mentions: tuple[str, ...] = ()
+
+    @property
+    def users(self) -> set[str]:
+        """Whom a message there reaches by name."""
+        return {*self.mentions, *([self.target] if self.target.startswith(("U", "W")) else [])}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Alike incidents that go out together, and where to; no destinations: nobody could be found."""
+
+    group: Group
+    step: int
+    incidents: tuple[int, ...]
+    destinations: tuple[Destination, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A page on its way to one destination. `message` names its row in the messages table; None: it goes outside."""
+
+    page: int
+    step: int
+    destination: Destination
+    message: str | None = None
+    incidents: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A message to bring up to date, and the lane for that; `post`: it is not there yet."""
+
+    target: str
+    key: str
+    post: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PagePlace:
+    """Where an open page stands in Slack, and a clarification that it is about."""
+
+    channel: str
+    ts: str
+    clarification: str
+
+    def is_before(self, channel: str, ts: str) -> bool:
+        """Whether it was there, in that conversation, when the message at `ts` was sent."""
+        return self.channel == channel and float(self.ts) < float(ts)
+
+
+class Pages:
+    """Methods that store or read raise StorageUnavailable if that could not be done."""
+
+    def __init__(self, store: Store, incidents: Incidents, in_flight: InFlight, clock: Clock) -> None:
+        self._store = store
+        self._incidents = incidents
+        self._in_flight = in_flight
+        self._clock = clock
+        self.landed: set[str] = set()  # messages that are there now: they cover older ones
+        self._watched: dict[str, Sending] = {}
+        self._watches: list[tuple[datetime, str]] = []  # a heap: when to look whether a message is there
+        self._hurried: set[str] = set()
+
+    async def restore(self) -> list[Sending]:
+        """On start, after the incidents: take up whom they were sent to, and return the sendings that are still owed."""
+        rows = await self._store.read(
+            """select i.incident, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
+               join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack'"""
+        )
+        for row in rows:
+            if (each := self._incidents.open(row["incident"])) is not None:
+                each.paged |= _destination("slack", row).users
+        rows = await self._store.read(
+            """select s.message from page_sendings s join messages m on m.key = s.message
+               where s.state in ('wanted', 'late') and m.ts is not null"""
+        )
+        for row in rows:
+            await self._ended(row["message"], "sent", None)
+        return await self._owed()
+
+    async def send(self, batch: Batch) -> tuple[Sending, ...]:
+        """Keep a page with all its messages, and that it was sent; without destinations only that it failed. Durable
+        when this returns.
+        """
+        now = self._clock.now()
+        happening = Sent(now, batch.step) if batch.destinations else Failed(now, batch.step)
+
+        def work(db: sqlite3.Connection) -> tuple[Sending, ...]:
+            if not batch.destinations:
+                for incident in batch.incidents:
+                    append(db, incident, happening)
+                return ()
+            page = db.execute(
+                "insert into pages (kind, policy, step, at) values (?, ?, ?, ?) returning id",
+                (*batch.group, batch.step, now.timestamp()),
+            ).fetchone()["id"]
+            db.executemany("insert into page_items values (?, ?)", [(page, each) for each in batch.incidents])
+            sendings = tuple(_sending(page, batch, each) for each in batch.destinations)
+            db.executemany(
+                "insert into page_sendings (page, via, target, mentions, message) values (?, ?, ?, ?, ?)",
+                [_sending_row(each) for each in sendings],
+            )
+            put(db, [_fresh(each, each.message) for each in sendings if each.message is not None])
+            for incident in batch.incidents:
+                append(db, incident, happening, page)
+            return sendings
+
+        sendings = await self._store.write(work)
+        for incident in batch.incidents:
+            if (each := self._incidents.open(incident)) is not None:
+                each.history.append(happening)
+        return sendings
+
+    def watch(self, sending: Sending) -> None:
+        """A message was handed to delivery: it has to be there in time."""
+        if sending.message is None:
+            return
+        for incident in sending.incidents:
+            if (each := self._incidents.open(incident)) is not None:
+                each.paged |= sending.destination.users
+        self._watched[sending.message] = sending
+        heapq.heappush(self._watches, (self._clock.now() + _LANDING, sending.message))
+
+    def next_look(self) -> datetime | None:
+        """When to look whether messages are there; None: none is waited for."""
+        while self._watches and self._watches[0][1] not in self._watched:
+            heapq.heappop(self._watches)
+        return self._watches[0][0] if self._watches else None
+
+    async def look(self) -> None:
+        """Go on without the messages that are not there in time. Set back, the clock gives none of them longer."""
+        now = self._clock.now()
+        if self._watches and max(self._watches)[0] > now + _LANDING:
+            self._watches = sorted((min(at, now + _LANDING), key) for at, key in self._watches)
+        while (at := self.next_look()) is not None and at <= now:
+            key = self._watches[0][1]
+            sending = self._watched[key]  # it may end by itself while this looks
+            if await self.is_posted(key):
+                await self.settle(sending, "sent")
+            else:
+                await self.settle(sending, "late", "not there in time")
+            heapq.heappop(self._watches)
+            self._unwatch(key)
+
+    async def on_outcome(self, row: Row, outcome: MessageOutcome, note: str | None = None) -> None:
+        """Take in what became of a message, a page's or one that pages lead to."""
+        if row.kind == "page" and outcome == "tried":
+            self._hurry(row.key)
+        elif row.kind == "page" and outcome != "tried":
+            await self._ended(row.key, outcome, note)
+        elif row.kind in {"notice", "handoff"} and outcome == "sent":
+            about = row.key.partition(":")[2]
+            self._incidents.touch(
+                each.incident for each in self._incidents if each.incident.key.partition(":")[2] == about
+            )
+
+    async def settle(self, sending: Sending, state: State, note: str | None = None) -> None:
+        """Keep how a sending ended. A page that failed has the next step of its policy taken, once."""
+        page, to, now = sending.page, sending.destination, self._clock.now()
+
+        def work(db: sqlite3.Connection) -> tuple[Failed, tuple[int, ...]] | None:
+            before = db.execute(
+                "select 1 from page_sendings where page = ? and state in ('late', 'failed')", (page,)
+            ).fetchone()
+            changed = db.execute(
+                """update page_sendings set state = ?, note = ? where page = ? and via = ? and target = ?
+                   and state in (select value from json_each(?))""",
+                (state, note, page, to.via, to.target, json.dumps(_BEFORE[state])),
+            ).rowcount
+            if not changed or before is not None or state in {"sent", "dropped"}:
+                return None
+            failed = Failed(
+                now, db.execute("select step from pages where id = ?", (page,)).fetchone()["step"]
+            )
+            rows = db.execute(
+                """select incident from page_items join incidents on id = incident
+                   where page = ? and closed_at is null""",
+                (page,),
+            ).fetchall()
+            for row in rows:
+                append(db, row["incident"], failed, page)
+            return failed, tuple(row["incident"] for row in rows)
+
+        found = await self._store.write(work)
+        if found is None:
+            return
+        failed, incidents = found
+        _log.warning("a page did not arrive", page=page, step=failed.step, through=to.via, reason=note)
+        for incident in incidents:
+            if (each := self._incidents.open(incident)) is not None:
+                each.history.append(failed)
+        self._incidents.changed(incidents)
+
+    async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
+        """Which alike incidents were paged together lately, in order."""
+        rows = await self._store.read(
+            """select p.id, p.kind, p.policy, p.at, json_group_array(i.incident) as incidents
+               from pages p join page_items i on i.page = p.id where p.at >= ? group by p.id order by p.id""",
+            since.timestamp(),
+        )
+        return [
+            ((row["kind"], row["policy"]), set(json.loads(row["incidents"])), moment(row["at"]))
+            for row in rows
+        ]
+
+    async def sent_at(self, page: int) -> datetime | None:
+        """When a page was sent; None: there is no such page."""
+        row = await self._store.read_one("select at from pages where id = ?", page)
+        return moment(row["at"]) if row else None
+
+    async def of_incidents(self, incidents: Iterable[int]) -> list[Lane]:
+        """The messages about incidents, pages and the cards of handoffs, that may still have to change."""
+        rows = await self._store.read(
+            """select distinct m.key, m.target, m.channel, m.ts from json_each(?1) wanted
+               join page_items i on i.incident = wanted.value join page_sendings s on s.page = i.page
+               join messages m on m.key = s.message where m.final = 0 and m.failed is null
+               union
+               select m.key, m.target, m.channel, m.ts from json_each(?1) wanted
+               join incidents x on x.id = wanted.value and x.kind = 'handoff'
+               join messages m on m.key = 'notice:' || substr(x.key, instr(x.key, ':') + 1)
+               where m.kind = 'handoff' and m.final = 0 and m.failed is null""",
+            json.dumps(list(incidents)),
+        )
+        return [_lane(row) for row in rows]
+
+    async def older(self, key: str) -> list[Lane]:
+        """The messages before `key` to the same target, about something that it is about."""
+        rows = await self._store.read(
+            """select distinct m.key, m.target, m.channel, m.ts from page_sendings new
+               join page_items i on i.page = new.page join page_items j on j.incident = i.incident
+               join page_sendings old on old.page = j.page and old.via = 'slack' and old.target = new.target
+               join messages m on m.key = old.message
+               where new.message = ? and old.page < new.page and m.final = 0 and m.failed is null""",
+            key,
+        )
+        return [_lane(row) for row in rows]
+
+    async def is_covered(self, key: str, *, posted: bool) -> bool:
+        """Whether newer pages to the same target are about all that is open of `key`'s.
+
+        One that is `posted` is covered by what is there, too; another by what is on its way.
+        """
+        row = await self._store.read_one(
+            """select count(*) as open, coalesce(sum(exists (
+                 select 1 from page_items j join page_sendings s on s.page = j.page
+                 left join messages m on m.key = s.message
+                 where j.incident = i.incident and s.via = 'slack' and s.target = mine.target
+                   and j.page > i.page and m.failed is null and (m.ts is not null or not ?))), 0) as covered
+               from page_sendings mine join page_items i on i.page = mine.page
+               join incidents x on x.id = i.incident
+               where mine.message = ? and x.closed_at is null""",
+            int(posted),
+            key,
+        )
+        return row is not None and row["open"] > 0 and row["open"] == row["covered"]
+
+    async def sending_of(self, key: str) -> Sending | None:
+        """The sending whose message is `key`."""
+        row = await self._store.read_one(
+            """select s.*, p.step from page_sendings s join pages p on p.id = s.page where s.message = ?""",
+            key,
+        )
+        return Sending(row["page"], row["step"], _destination("slack", row), key) if row else None
+
+    async def is_posted(self, key: str) -> bool:
+        """Whether a message is there."""
+        row = await self._store.read_one("select ts from messages where key = ?", key)
+        return row is not None and row["ts"] is not None
+
+    async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
+        """The clarifications of the page whose message is at `ts`; none where it is no page. A reply in its thread is
+        an answer.
+        """
+        while True:
+            # A reply can be here before it is known that the page arrived.
+            change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
+            rows = await self._store.read(
+                """select distinct i.clarification from messages m
+                   join page_sendings s on s.message = m.key
+                   join page_items p on p.page = s.page
+                   join incidents i on i.id = p.incident
+                   where m.channel = ? and m.ts = ? and i.clarification is not null order by i.id""",
+                channel,
+                ts,
+            )
+            if rows or change is None:
+                return tuple(row["clarification"] for row in rows)
+            await change.wait()
+
+    async def open_pages(self) -> list[PagePlace]:
+        """The pages about questions that somebody still has to take, which begin threads of their own."""
+        rows = await self._store.read(
+            """select distinct m.channel, m.ts, i.clarification from incidents i
+               join page_items p on p.incident = i.id
+               join page_sendings s on s.page = p.page join messages m on m.key = s.message
+               where i.closed_at is null and i.clarification is not null
+                 and m.ts is not null and m.thread_ts is null"""
+        )
+        return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]
+
+    def _hurry(self, key: str) -> None:
+        """A first try failed: its time ends sooner, but for trouble that passes at once."""
+        if key in self._watched and key not in self._hurried:
+            self._hurried.add(key)
+            heapq.heappush(self._watches, (self._clock.now() + _STUMBLED, key))
+            self._incidents.awake.set()
+
+    async def _ended(self, key: str, state: State, note: str | None) -> None:
+        sending = await self.sending_of(key)
+        if sending is None:
+            return
+        await self.settle(sending, state, note)
+        self._unwatch(key)
+        if state == "sent":
+            self.landed.add(key)
+            self._incidents.awake.set()
+
+    def _unwatch(self, key: str) -> None:
+        self._watched.pop(key, None)
+        self._hurried.discard(key)
+
+    async def _owed(self) -> list[Sending]:
+        """The sendings whose outcome is not known, the earliest first."""
+        rows = await self._store.read(
+            """select s.*, p.step, json_group_array(i.incident) as incidents from page_sendings s
+               join pages p on p.id = s.page join page_items i on i.page = s.page
+               where s.state in ('wanted', 'late') group by s.page, s.via, s.target order by s.page"""
+        )
+        return [
+            Sending(
+                row["page"],
+                row["step"],
+                _destination(row["via"], row),
+                row["message"],
+                tuple(json.loads(row["incidents"])),
+            )
+            for row in rows
+        ]
+
+
+def _destination(via: Literal["slack", "apprise"], row: sqlite3.Row) -> Destination:
+    return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
+
+
+def _sending(page: int, batch: Batch, to: Destination) -> Sending:
+    message = f"page:{page}:{to.target}" if to.via == "slack" else None
+    return Sending(page, batch.step, to, message, batch.incidents)
+
+
+def _sending_row(sending: Sending) -> tuple[object, ...]:
+    to = sending.destination
+    return sending.page, to.via, to.target, json.dumps(to.mentions), sending.message
+
+
+def _fresh(sending: Sending, key: str) -> Fresh:
+    producer, session = sending.destination.thread or (None, None)
+    return Fresh(
+        key=key, kind="page", target=sending.destination.target, producer=producer, session_id=session
+    )
+
+
+def _lane(row: sqlite3.Row) -> Lane:
+    """What is still being posted stays in the lane in which that was begun: two lanes would both post it."""
+    if row["ts"] is None:
+        return Lane(row["target"], row["key"], post=True)
+    return Lane(row["channel"] or row["target"], row["key"], post=False)

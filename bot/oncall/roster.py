@@ -1,0 +1,304 @@
+"""Who is on call now, what the configured policies want, and where their steps lead.
+
+The first of these sources that has somebody holds: the override in force; the policy's users, rotation or user
+group; the other users that the policy names. Deactivated people are left out wherever they stand. Slack is asked, with
+a limit; what it does not tell is taken as last known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from bot.audience import Audiences
+from bot.delivery.store import Store
+from bot.errors import SlackError, SlackRefusedError, StorageError
+from bot.oncall.incidents import Incident, OpenIncident, moment
+from bot.oncall.pages import Destination
+from bot.people import NO_GROUP, UNTOLD, People
+from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings
+from core.clock import Clock
+from core.escalation import (
+    Happening,
+    Override,
+    Policy,
+    Step,
+    Wanted,
+    in_force,
+    turn,
+    turn_until,
+    wanted,
+)
+from core.index import Summary
+
+_log = structlog.get_logger("clarify.oncall")
+_PATIENCE = 3.0  # seconds: a page must not wait for a directory
+_SILENCE = timedelta(seconds=15)
+_LAST_RESORT = "last resort"
+_NOBODY = Policy((), timedelta(minutes=15))
+
+
+@dataclass(frozen=True, slots=True)
+class OnDuty:
+    """Who is on call, by what (`source`, in words), until when if that is known, and who said so if somebody did."""
+
+    users: tuple[str, ...]
+    source: str
+    until: datetime | None = None
+    by: str | None = None
+
+
+class Roster:
+    """Says who is on call, and keeps who stands in. No method but `hand` raises.
+
+    `on_change` is called when somebody stands in. `patience`: how many seconds Slack has for an answer.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        people: People,
+        store: Store,
+        clock: Clock,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        patience: float = _PATIENCE,
+    ) -> None:
+        self._policies = {policy.name: policy for policy in settings.on_call}
+        self._people = people
+        self._store = store
+        self._clock = clock
+        self._on_change = on_change
+        self._patience = patience
+        self._active: dict[str, bool] = {}  # as last known
+        self._groups: dict[str, tuple[str, ...]] = {}
+        self._silent_since: datetime | None = None
+
+    async def hand(self, policy: str, user: str, until: datetime, by: str) -> None:
+        """`by` has `user` take over from now on; durable when this returns.
+
+        Raises:
+            StorageUnavailable: nothing was changed.
+        """
+        since = self._clock.now().timestamp()
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute("delete from overrides where until <= ?", (since,))
+            db.execute(
+                "insert into overrides (policy, user, since, until, made_by) values (?, ?, ?, ?, ?)",
+                (policy, user, since, until.timestamp(), by),
+            )
+
+        await self._store.write(work)
+        self._on_change()
+
+    async def on_call(self, policy_name: str) -> tuple[str, ...]:
+        """The user ids of those who are on call; empty if there is nobody."""
+        return (await self.who(policy_name)).users
+
+    async def who(self, policy_name: str) -> OnDuty:
+        policy = self._policies.get(policy_name)
+        if policy is None:
+            return OnDuty((), "no such policy")
+        override = in_force(await self._overrides(policy_name), self._clock.now())
+        if override is not None and await self.active((override.user,)):
+            words = "took over" if override.by == override.user else "handed over"
+            return OnDuty((override.user,), words, override.until, override.by)
+        planned = await self._planned(policy)
+        if planned.users:
+            return planned
+        return OnDuty(await self._others(policy), "stands in")
+
+    async def members(self, group: str) -> tuple[str, ...]:
+        """The active members of a user group, sorted; as last known while Slack does not tell."""
+        try:
+            async with self._limit():
+                found = tuple(sorted(await self._people.group(group)))
+            self._groups[group] = found
+        except (SlackError, TimeoutError) as error:
+            gone = isinstance(error, SlackRefusedError) and error.code in NO_GROUP
+            _log.warning("a user group's members are not known", group=group, reason=self._why(error))
+            found = () if gone else self._groups.get(group, ())
+        return await self.active(found)
+
+    async def active(self, users: Iterable[str]) -> tuple[str, ...]:
+        """Those of `users` who are not known to be deactivated, in their order."""
+        asked = tuple(dict.fromkeys(users))
+        known = await asyncio.gather(*map(self._is_active, asked))
+        return tuple(user for user, is_active in zip(asked, known, strict=True) if is_active)
+
+    async def _is_active(self, user: str) -> bool:
+        try:
+            async with self._limit():
+                self._active[user] = not (await self._people.profile(user)).is_deleted
+        except (SlackError, TimeoutError) as error:
+            if isinstance(error, SlackRefusedError) and error.code in UNTOLD:
+                self._active[user] = False
+            else:
+                _log.warning("a person's profile is not known", user=user, reason=self._why(error))
+        return self._active.get(user, True)
+
+    def _limit(self) -> asyncio.Timeout:
+        """How long Slack has; no time at all right after it was silent: a page about hundreds asks for each of them."""
+        return asyncio.timeout(0 if self._is_silent() else self._patience)
+
+    def _is_silent(self) -> bool:
+        since = self._silent_since
+        return since is not None and timedelta(0) <= self._clock.now() - since < _SILENCE
+
+    def _why(self, error: Exception) -> str:
+        """What to log; a silence is remembered."""
+        if isinstance(error, TimeoutError) and not self._is_silent():
+            self._silent_since = self._clock.now()
+        return str(error) or type(error).__name__
+
+    async def _overrides(self, policy: str) -> Sequence[Override]:
+        """In the order of making; those that are over may be among them."""
+        try:
+            rows = await self._store.read("select * from overrides where policy = ? order by id", policy)
+        except StorageError as error:
+            _log.error("overrides of on call cannot be read", policy=policy, reason=str(error))
+            return ()
+        return [
+            Override(row["user"], moment(row["since"]), moment(row["until"]), row["made_by"]) for row in rows
+        ]
+
+    async def _planned(self, policy: OnCallSettings) -> OnDuty:
+        if policy.group is not None:
+            members = await self.members(policy.group)
+            if policy.pick == "first_present":
+                members = await self._first_present(members)
+            return OnDuty(members, "user group")
+        if policy.rotation is not None:
+            return await self._on_shift(policy.rotation)
+        return OnDuty(await self.active(policy.users or ()), "fixed list")
+
+    async def _on_shift(self, plan: RotationSettings) -> OnDuty:
+        now = self._clock.now()
+        users = await self.active((turn(plan.users, plan.start, plan.shift, plan.timezone, now),))
+        return OnDuty(users, "rotation", turn_until(plan.start, plan.shift, plan.timezone, now))
+
+    async def _others(self, policy: OnCallSettings) -> tuple[str, ...]:
+        """In a rotation the next one only, as it is one person's turn."""
+        plan = policy.rotation
+        if plan is None:
+            return await self.active(policy.named_users)
+        at = plan.users.index(turn(plan.users, plan.start, plan.shift, plan.timezone, self._clock.now()))
+        return (await self.active((*plan.users[at + 1 :], *plan.users[:at])))[:1]
+
+    async def _first_present(self, members: tuple[str, ...]) -> tuple[str, ...]:
+        """All of them where nobody is present, or Slack does not tell in time."""
+        try:
+            async with self._limit():
+                for user in members:
+                    if await self._people.present(user):
+                        return (user,)
+        except (SlackError, TimeoutError) as error:
+            _log.warning("who is present is not known", reason=self._why(error))
+        return members
+
+
+class Policies:
+    """The on-call policies of the configuration: what they want of an incident, and where their steps lead.
+
+    A route without a policy has the last resort only; so has one whose policy is configured no more. `known` gives a
+    clarification as it is now; None: it is in no thread any more.
+    """
+
+    def __init__(
+        self, settings: Settings, roster: Roster, known: Callable[[str], Summary | None], clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._roster = roster
+        self._known = known
+        self._clock = clock
+        self._audiences = Audiences(settings)
+        self._policies = {each.name: _policy(each) for each in settings.on_call}
+
+    def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
+        """What the incident's policy wants now."""
+        policy = self._policies.get(incident.policy or "", _NOBODY)
+        return wanted(policy, history, self._clock.now())
+
+    def wants_of(self, each: OpenIncident) -> Wanted:
+        """What an open incident's policy wants now."""
+        return self.wants(each.incident, each.history)
+
+    async def destinations(self, incident: Incident, step: int, holder: str | None) -> list[Destination]:
+        """Where a step leads for one incident; empty: nobody is there.
+
+        `holder`: who was handed it, or took it; pages go to them instead of the people on call.
+        """
+        policy = self._policies.get(incident.policy or "", _NOBODY)
+        if 0 <= step < len(policy.steps):
+            notified = policy.steps[step].notify
+        else:  # without steps, what somebody was handed goes to them
+            notified = ("dm",) if holder is not None and not policy.steps else (_LAST_RESORT,)
+        found = list[Destination]()
+        for notify in notified:
+            found += await self._behind(notify, incident, holder)
+        return found
+
+    async def _behind(self, notify: str, incident: Incident, holder: str | None) -> Sequence[Destination]:
+        """The destinations behind one entry of a step's `notify`, or behind the last resort."""
+        kind, _, name = notify.partition(":")
+        if kind == "apprise":
+            return [Destination("apprise", name)]
+        if kind == "group":
+            return _direct(await self._roster.members(name))
+        people = await self._reached(incident, holder)
+        if kind == "dm":
+            return _direct(people)
+        if kind == "channel":
+            return [Destination("slack", name, None, people)]
+        return (
+            self._thread(incident, people)
+            if kind == "thread"
+            else self._last_resort(incident, people, holder)
+        )
+
+    async def _reached(self, incident: Incident, holder: str | None) -> tuple[str, ...]:
+        """Whoever holds it; if they were deactivated since, the people on call."""
+        if holder is not None and (held := await self._roster.active((holder,))):
+            return held
+        return await self._roster.on_call(incident.policy) if incident.policy in self._policies else ()
+
+    def _thread(self, incident: Incident, people: tuple[str, ...]) -> Sequence[Destination]:
+        about = self._about(incident)
+        route = self._route(incident, about)
+        session = None if about is None else self._audiences.thread(about)
+        return [] if route is None else [Destination("slack", route.channel, session, people)]
+
+    def _last_resort(
+        self, incident: Incident, people: tuple[str, ...], holder: str | None
+    ) -> Sequence[Destination]:
+        route = self._route(incident, self._about(incident))
+        place = self._settings.slack.fallback_channel or (route.channel if route is not None else None)
+        held = _direct(people) if holder is not None else []
+        return [*held, *([] if place is None else [Destination("slack", place, None, people)])]
+
+    def _route(self, incident: Incident, about: Summary | None) -> RouteSettings | None:
+        """Where the question is shown; without an agent (an unreadable ledger, the bot's own trouble) the default one."""
+        try:
+            if about is not None:
+                return self._audiences.route(about)
+            return self._settings.route_for(incident.agent_id or "")
+        except LookupError:
+            return None
+
+    def _about(self, incident: Incident) -> Summary | None:
+        return None if incident.clarification is None else self._known(incident.clarification)
+
+
+def _policy(settings: OnCallSettings) -> Policy:
+    steps = tuple(Step(each.after, tuple(each.notify), each.every) for each in settings.steps)
+    return Policy(steps, settings.take_timeout)
+
+
+def _direct(users: Iterable[str]) -> list[Destination]:
+    return [Destination("slack", user) for user in users]

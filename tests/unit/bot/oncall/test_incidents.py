@@ -1,0 +1,154 @@
+"""What somebody has to take: kept once, with what happened to it, and taken up after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bot.delivery.pages import NewIncident
+from bot.delivery.store import Store
+from bot.oncall.incidents import Incident, Incidents
+from core.escalation import Began, Closed, Failed, Handed, Happening, NotMine, Sent, Snoozed, Taken
+from tests.clocks import START, ManualClock
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await Store.open(tmp_path / "clarify.db")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def incidents(store: Store) -> Incidents:
+    return fresh(store)
+
+
+def fresh(store: Store) -> Incidents:
+    """As after a start, before `restore`."""
+    return Incidents(store, ManualClock(), lambda agent: f"policy of {agent}")
+
+
+async def raised(incidents: Incidents, key: str = "errored:1", clarification: str | None = None) -> Incident:
+    found = await incidents.raise_(NewIncident(key, "r", "t", agent_id="a", clarification=clarification))
+    assert found is not None
+    return found
+
+
+def there(incidents: Incidents) -> list[Incident]:
+    return [each.incident for each in incidents]
+
+
+async def test_incident_is_kept_once_also_when_it_is_closed(incidents: Incidents) -> None:
+    first = await raised(incidents)
+    assert (first.kind, first.policy) == ("errored", "policy of a")
+    assert await incidents.raise_(NewIncident("errored:1", "r", "t")) is None
+    assert there(incidents) == [first]
+    await incidents.happened([(first.id, Closed(START))])
+    assert await incidents.raise_(NewIncident("errored:1", "r", "t")) is None
+    assert there(incidents) == []
+    again = await incidents.raise_(NewIncident("errored:1", "r", "t"), anew=True)
+    assert again is not None
+    assert there(incidents) == [again]
+
+
+async def test_history_is_read_back_as_it_was_written(store: Store, incidents: Incidents) -> None:
+    incident = await raised(incidents)
+    at = START + timedelta(seconds=1, microseconds=123)
+    history: list[Happening] = [
+        Sent(at, 0),
+        Failed(at, 0),
+        Sent(at, -1),
+        Taken(at, "U1"),
+        Handed(at, "U2", "U1"),
+        Snoozed(at, at + timedelta(minutes=10), "U2"),
+        NotMine(at, "U2"),
+    ]
+    await incidents.happened([(incident.id, each) for each in history])
+    assert await incidents.histories([incident.id]) == {incident.id: [Began(START), *history]}
+    again = fresh(store)
+    await again.restore()
+    (each,) = again
+    assert (each.incident, each.history) == (incident, [Began(START), *history])
+    assert again.take_due(START) == [each]
+    assert again.awake.is_set()
+
+
+async def test_closed_is_not_taken_up(store: Store, incidents: Incidents) -> None:
+    incident = await raised(incidents)
+    await incidents.happened([(incident.id, Closed(START))])
+    again = fresh(store)
+    await again.restore()
+    assert there(again) == []
+    assert (await incidents.histories([incident.id]))[incident.id] == [Began(START), Closed(START)]
+
+
+async def test_entry_of_another_release_keeps_nobody_from_starting(
+    store: Store, incidents: Incidents
+) -> None:
+    incident = await raised(incidents)
+    await store.execute("insert into incident_log (incident, at, what) values (1, 0, 'teleported')")
+    assert await incidents.histories([incident.id]) == {incident.id: [Began(START)]}
+
+
+async def test_of_two_who_take_it_one_has_it(incidents: Incidents) -> None:
+    one, other = [(await raised(incidents, f"errored:{n}")).id for n in range(2)]
+    assert await incidents.take([one], "U1") == {one}
+    assert await incidents.take([one, other], "U2") == {other}
+    assert (await incidents.histories([one]))[one] == [Began(START), Taken(START, "U1"), Closed(START)]
+
+
+async def test_all_whose_keys_begin_so_are_closed(incidents: Incidents) -> None:
+    await raised(incidents, "ledger:outage:1:a")
+    other = await raised(incidents, "ledger:outage:12:a")
+    await incidents.close_all("ledger:outage:1:")
+    assert there(incidents) == [other]
+
+
+async def test_people_who_were_paged_about_a_question_are_known(incidents: Incidents) -> None:
+    first = await raised(incidents, clarification="CLR-42-001")
+    for incident, users in ((first, {"U1"}), (await raised(incidents, "e:2", "CLR-42-001"), {"U2"})):
+        each = incidents.open(incident.id)
+        assert each is not None
+        each.paged |= users
+    assert incidents.paged("CLR-42-001") == {"U1", "U2"}
+    await incidents.take([first.id], "U1")
+    assert incidents.paged("CLR-42-001") == {"U2"}
+    assert incidents.paged("CLR-42-002") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("refused:CLR-42-001:1", "refused"),
+        ("unplaceable:card:CLR-42-001:1:C1:is_archived", "unplaceable"),
+        ("ledger:issue-1.json", "ledger"),
+        ("planner:too large", "trouble"),
+        ("", "trouble"),
+    ],
+)
+async def test_kind_by_key(incidents: Incidents, key: str, kind: str) -> None:
+    assert (await raised(incidents, key)).kind == kind
+
+
+async def test_what_is_due_comes_once_by_its_latest_time(incidents: Incidents) -> None:
+    for n in range(2):
+        await raised(incidents, f"errored:{n}")
+    one, other = incidents
+    incidents.schedule(other, START + timedelta(seconds=9))
+    assert incidents.take_due(START) == [one]
+    assert incidents.take_due(START) == []
+    assert incidents.next_due() == START + timedelta(seconds=9)
+    await incidents.close([other])
+    assert incidents.next_due() is None
+    assert incidents.open_of("errored:0") is one
+
+
+async def test_set_back_clock_has_everything_looked_at(incidents: Incidents) -> None:
+    await raised(incidents)
+    (each,) = incidents.take_due(START)
+    incidents.schedule(each, START + timedelta(hours=1))
+    assert incidents.take_due(START - timedelta(minutes=5)) == [each]

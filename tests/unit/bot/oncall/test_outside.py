@@ -1,0 +1,434 @@
+"""What leaves the bot beside Slack: pages through apprise, the alert that Slack is away, the heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from structlog.testing import capture_logs
+
+from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
+from bot.http import open_client
+from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_targets
+from bot.telemetry import Telemetry
+from tests.clocks import ManualClock, until
+from tests.unit.bot.oncall.crew_parties import Receiver, receiving, settings
+
+KEY = "s3cret-key"
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as found:
+        yield found
+
+
+def outside(address: str, limit: float = 15.0) -> Outside:
+    return Outside({"PAGER_URL": SecretStr(address)}, Telemetry(ManualClock()), limit=limit)
+
+
+def address(port: int) -> str:
+    return f"json://127.0.0.1:{port}/{KEY}?+X-Key={KEY}"
+
+
+async def problem_of(pager: Outside, variable: str = "PAGER_URL") -> str:
+    with pytest.raises(PagerError) as caught:
+        await pager.send(variable, "title", "body")
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert KEY not in repr(error)
+        error = error.__cause__ or error.__context__
+    return str(caught.value)
+
+
+async def test_outside_send_arrives_as_plain_text(receiver: Receiver) -> None:
+    words = "Deploy <now> & *here*? \\n {{x}} ${Y} :smile:\nsecond line"
+
+    await outside(address(receiver.port)).send("PAGER_URL", "2 questions wait", words)
+
+    (body,) = receiver.bodies
+    assert (body["title"], body["message"], body["type"]) == ("2 questions wait", words, "warning")
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+async def test_outside_refused_raises_without_the_address(receiver: Receiver, status: int) -> None:
+    receiver.status = status
+
+    assert "did not take it" in await problem_of(outside(address(receiver.port)))
+    assert len(receiver.bodies) == 1
+
+
+async def test_outside_nobody_listens_raises_without_the_address() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
+        assert "did not take it" in await problem_of(outside(address(taken.getsockname()[1])))
+
+
+async def test_outside_slow_is_not_waited_for_and_holds_nothing_up(receiver: Receiver) -> None:
+    receiver.hold = asyncio.Event()
+    pager = outside(address(receiver.port), limit=0.3)
+
+    assert await problem_of(pager) == "PAGER_URL: no answer within 0.3 s"
+
+    assert all(t.daemon for t in threading.enumerate() if t.name.startswith("pager"))
+    receiver.hold.set()
+    await until(lambda: pager._hanging == 0)
+    receiver.hold = None
+    await outside(address(receiver.port)).send("PAGER_URL", "again", "body")
+    assert receiver.bodies[-1]["title"] == "again"
+
+
+async def test_outside_hanging_sendings_are_bounded(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.oncall.outside._MOST_HANGING", 1)
+    receiver.hold = asyncio.Event()
+    pager = outside(address(receiver.port), limit=0.2)
+    await problem_of(pager)
+
+    assert "1 earlier" in await problem_of(pager)
+
+    receiver.hold.set()
+    await until(lambda: pager._hanging == 0)
+
+
+async def test_outside_one_that_hangs_does_not_hold_up_another(receiver: Receiver) -> None:
+    async with receiving() as slow:
+        slow.hold = asyncio.Event()
+        secrets = {"SLOW": SecretStr(address(slow.port)), "GOOD": SecretStr(address(receiver.port))}
+        pager = Outside(secrets, Telemetry(ManualClock()))
+        hanging = asyncio.create_task(pager.send("SLOW", "title", "body"))
+        await until(lambda: slow.bodies)
+
+        await pager.send("GOOD", "title", "body")
+
+        assert receiver.bodies
+        assert not hanging.done()
+        slow.hold.set()
+        await hanging
+
+
+@pytest.mark.parametrize("wrong", [f"nonsense://{KEY}", f"{KEY}", "json://", f"http//{KEY}"])
+async def test_outside_no_address_for_apprise(wrong: str) -> None:
+    assert await problem_of(outside(wrong)) == "PAGER_URL does not hold an address that apprise understands"
+
+
+async def test_outside_variable_not_set() -> None:
+    assert await problem_of(outside("json://127.0.0.1:1"), "OTHER") == "OTHER is not set"
+
+
+async def test_outside_several_addresses_all_have_to_take_it(receiver: Receiver) -> None:
+    async with receiving() as other:
+        other.status = 500
+        both = f"{address(receiver.port)}, {address(other.port)}"
+
+        assert "did not take it" in await problem_of(outside(both))
+
+        other.status = 200
+        await outside(both).send("PAGER_URL", "title", "body")
+        assert (len(receiver.bodies), len(other.bodies)) == (2, 2)
+
+
+async def test_outside_words_stay_plain_where_the_service_wants_html(receiver: Receiver) -> None:
+    html = outside(address(receiver.port) + "&format=html")
+
+    await html.send("PAGER_URL", "title", "<b>Deploy</b> *now* [here](http://x.example)?")
+
+    (body,) = receiver.bodies
+    assert "&lt;b&gt;Deploy&lt;/b&gt;" in body["message"]
+    assert "*now*" in body["message"]
+    assert "<a " not in body["message"]
+
+
+async def test_outside_logs_hold_no_address(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="urllib3")  # as the bot's own logging has it
+    caplog.set_level(logging.DEBUG)
+    pager = outside(address(receiver.port))
+    await pager.send("PAGER_URL", "title", "body")
+    receiver.status = 500
+
+    await problem_of(pager)
+    await problem_of(outside(f"nonsense://{KEY}"))
+
+    assert KEY not in caplog.text
+
+
+async def test_outside_sendings_are_counted(receiver: Receiver) -> None:
+    telemetry = Telemetry(ManualClock())
+    pager = Outside({"PAGER_URL": SecretStr(address(receiver.port))}, telemetry)
+    await problem_of(pager, "OTHER")
+    await pager.send("PAGER_URL", "title", "body")
+    assert telemetry.pages == {("outside", "failed"): 1, ("outside", "sent"): 1}
+
+
+ON_CALL = """
+[[on_call]]
+name = "a"
+users = ["U1"]
+steps = [
+  {after = "0s", notify = ["dm", "apprise:ONE"]},
+  {after = "5m", notify = ["apprise:TWO", "apprise:ONE"]},
+]
+[[on_call]]
+name = "b"
+users = ["U1"]
+steps = [{after = "0s", notify = ["apprise:TWO", "apprise:THREE"]}]
+"""
+
+
+class Outage:
+    """Slack as the bot sees it, pagers outside, and two clocks."""
+
+    def __init__(self, *targets: str) -> None:
+        self.clock = ManualClock()
+        self.monotonic = 1000.0
+        self.socket = True
+        self.slack: Exception | None = None
+        self.dead: set[str] = set()
+        self.sent: list[tuple[str, str]] = []
+        self.bodies: list[str] = []
+        self.alert = SlackOutageAlert(
+            targets=targets,
+            send=self.send,
+            connected=lambda: self.socket,
+            probe=self.probe,
+            clock=self.clock,
+            seconds=lambda: self.monotonic,
+        )
+
+    async def probe(self) -> None:
+        if self.slack is not None:
+            raise self.slack
+
+    async def send(self, variable: str, title: str, body: str) -> None:
+        if variable in self.dead:
+            raise PagerError(f"{variable}: dead")
+        self.sent.append((variable, title))
+        self.bodies.append(body)
+
+    async def after(self, seconds: float) -> list[str]:
+        """What was sent in so many seconds, looking every fifteen."""
+        self.sent.clear()
+        end = self.monotonic + seconds
+        while self.monotonic < end:
+            self.monotonic = min(end, self.monotonic + 15)
+            await self.alert.look()
+        return [f"{variable}: {title}" for variable, title in self.sent]
+
+
+DOWN = SlackUnreachableError()
+ALARM, BACK = "clarify-bot cannot reach Slack", "clarify-bot reaches Slack again"
+
+
+@pytest.mark.parametrize(
+    ("slack", "socket", "words"),
+    [
+        (DOWN, True, "Slack does not answer"),
+        (DOWN, False, "Slack does not answer"),
+        (None, False, "connection for clicks"),
+        (SlackRefusedError(code="token_revoked"), True, "token_revoked"),
+    ],
+)
+async def test_outage_told_once_per_outage_and_when_it_is_over(
+    slack: Exception | None, *, socket: bool, words: str
+) -> None:
+    world = Outage("ONE", "TWO")
+    assert await world.after(600) == []
+
+    world.slack, world.socket = slack, socket
+    assert await world.after(180) == []
+    assert await world.after(30) == [f"ONE: {ALARM}", f"TWO: {ALARM}"]
+    assert words in world.bodies[0]
+    assert world.alert.is_raised
+    assert await world.after(3600) == []
+
+    world.slack, world.socket = None, True
+    assert await world.after(15) == [f"ONE: {BACK}", f"TWO: {BACK}"]
+    assert await world.after(600) == []
+    assert not world.alert.is_raised
+
+    world.slack = DOWN
+    assert await world.after(300) == [f"ONE: {ALARM}", f"TWO: {ALARM}"]
+
+
+async def test_outage_short_outages_do_not_add_up() -> None:
+    world = Outage("ONE")
+    for _ in range(10):
+        world.slack = DOWN
+        assert await world.after(150) == []
+        world.slack = None
+        assert await world.after(15) == []
+
+
+async def test_outage_what_was_not_taken_is_tried_again_while_it_lasts() -> None:
+    world = Outage("ONE", "TWO")
+    world.slack, world.dead = DOWN, {"TWO"}
+    assert await world.after(600) == [f"ONE: {ALARM}"]
+
+    world.dead = set()
+    assert await world.after(30) == [f"TWO: {ALARM}"]
+
+
+async def test_outage_only_those_who_were_told_hear_that_it_is_over() -> None:
+    world = Outage("ONE", "TWO")
+    world.slack, world.dead = DOWN, {"TWO"}
+    await world.after(600)
+
+    world.slack, world.dead = None, set()
+
+    assert await world.after(15) == [f"ONE: {BACK}"]
+
+
+async def test_outage_a_clock_that_is_set_makes_no_outage() -> None:
+    world = Outage("ONE")
+    world.slack = DOWN
+    await world.after(30)
+
+    await world.clock.advance(86400)
+
+    assert await world.after(60) == []
+
+
+async def test_outage_run_looks_until_cancelled() -> None:
+    world = Outage("ONE")
+    world.slack = DOWN
+    task = asyncio.create_task(world.alert.run())
+    await until(lambda: world.clock.sleeping)
+    await world.clock.advance(15)
+    assert world.sent == []
+    world.monotonic += 200
+    await world.clock.advance(15)
+    assert world.sent == [("ONE", ALARM)]
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def test_outside_targets_are_those_of_all_policies_each_once(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path, ON_CALL, ONE="json://127.0.0.1:1", TWO="json://127.0.0.1:2", THREE="json://127.0.0.1:3"
+    )
+
+    assert outside_targets(found) == ("ONE", "TWO", "THREE")
+
+
+MINUTE = timedelta(minutes=1)
+Start = Callable[[str, "Health"], None]
+
+
+class Health:
+    def __init__(self) -> None:
+        self.good = True
+
+    def __call__(self) -> bool:
+        return self.good
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with open_client(None) as client:
+        yield client
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def start(http: httpx.AsyncClient, clock: ManualClock) -> AsyncIterator[Start]:
+    tasks: list[asyncio.Task[None]] = []
+
+    def begin(url: str, health: Health) -> None:
+        beat = Heartbeat(SecretStr(url), MINUTE, clock, http, health)
+        tasks.append(asyncio.create_task(beat.run()))
+
+    yield begin
+    for task in tasks:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def next_beat(clock: ManualClock) -> None:
+    await until(lambda: clock.sleeping)
+    await clock.advance(60)
+    await until(lambda: clock.sleeping)
+
+
+def url_of(receiver: Receiver) -> str:
+    return f"http://127.0.0.1:{receiver.port}/ping/{KEY}?via=clarify"
+
+
+async def test_heartbeat_beats_every_minute_while_healthy(
+    receiver: Receiver, clock: ManualClock, start: Start
+) -> None:
+    health = Health()
+    start(url_of(receiver), health)
+    await until(lambda: clock.sleeping)
+    assert receiver.paths == [f"/ping/{KEY}?via=clarify"]
+
+    await next_beat(clock)
+    assert len(receiver.paths) == 2
+
+    health.good = False
+    await next_beat(clock)
+    await next_beat(clock)
+    assert len(receiver.paths) == 2
+
+    health.good = True
+    await next_beat(clock)
+    assert len(receiver.paths) == 3
+
+
+async def test_heartbeat_trouble_is_logged_once_without_the_address(
+    receiver: Receiver, clock: ManualClock, start: Start
+) -> None:
+    receiver.status = 500
+    with capture_logs() as logs:
+        start(url_of(receiver), Health())
+        await next_beat(clock)
+        await next_beat(clock)
+        receiver.status = 200
+        await next_beat(clock)
+        await next_beat(clock)
+
+    assert [(entry["event"], entry.get("reason")) for entry in logs] == [
+        ("the heartbeat does not arrive", "HTTP 500"),
+        ("the heartbeat arrives again", None),
+    ]
+    assert KEY not in str(logs)
+    assert len(receiver.paths) == 5
+
+
+async def test_heartbeat_goes_on_when_nobody_listens(clock: ManualClock, start: Start) -> None:
+    with socket.socket() as taken, capture_logs() as logs:
+        taken.bind(("127.0.0.1", 0))
+        start(f"http://127.0.0.1:{taken.getsockname()[1]}/{KEY}", Health())
+        await next_beat(clock)
+        await next_beat(clock)
+
+    (entry,) = logs
+    assert "cannot connect" in entry["reason"]
+    assert KEY not in str(logs)
+
+
+@pytest.mark.parametrize("url", [f"ftp://{KEY}", f"http://[{KEY}", ""])
+async def test_heartbeat_goes_on_with_an_address_that_is_none(
+    clock: ManualClock, start: Start, url: str
+) -> None:
+    with capture_logs() as logs:
+        start(url, Health())
+        await next_beat(clock)
+
+    (entry,) = logs
+    assert KEY not in str(entry)

@@ -1,0 +1,186 @@
+"""What is written down of pages, and where their messages stand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bot.delivery.messages import Messages
+from bot.delivery.pages import MessageOutcome, NewIncident
+from bot.delivery.store import Store
+from bot.oncall.incidents import Incident, Incidents
+from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, State
+from core.escalation import Began, Failed, Sent
+from tests.clocks import START, ManualClock
+
+GROUP = ("errored", "platform")
+DM, POST = (
+    Destination("slack", "U0ONCALL"),
+    Destination("slack", "C0BOSSES", ("planner", "s1"), ("U0ONCALL",)),
+)
+
+
+class World:
+    def __init__(self, store: Store) -> None:
+        self.store, self.clock = store, ManualClock()
+        self.incidents = Incidents(store, self.clock, lambda _: "platform")
+        self.messages = Messages(store)
+        self.pages = Pages(store, self.incidents, self.messages.in_flight, self.clock)
+
+    async def raised(self, key: str = "errored:1", clarification: str | None = None) -> Incident:
+        incident = await self.incidents.raise_(NewIncident(key, "r", "t", clarification=clarification))
+        assert incident is not None
+        return incident
+
+    async def sent(self, *incidents: Incident, to: tuple[Destination, ...] = (DM, POST)) -> list[Sending]:
+        """A page that was written down and handed to delivery."""
+        sendings = await self.pages.send(Batch(GROUP, 0, tuple(each.id for each in incidents), to))
+        for each in sendings:
+            self.pages.watch(each)
+        return list(sendings)
+
+    async def became(self, target: str, outcome: MessageOutcome, page: int = 1) -> None:
+        row = await self.messages.get(f"page:{page}:{target}")
+        assert row is not None
+        await self.pages.on_outcome(row, outcome)
+
+    async def failures(self, incident: Incident) -> int:
+        history = (await self.incidents.histories([incident.id]))[incident.id]
+        return sum(isinstance(each, Failed) for each in history)
+
+    async def state(self, target: str) -> str:
+        row = await self.store.read_one("select state from page_sendings where target = ?", target)
+        assert row is not None
+        return str(row["state"])
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    store = await Store.open(tmp_path / "clarify.db")
+    yield World(store)
+    await store.close()
+
+
+async def test_page_is_written_with_its_messages_and_who_it_reaches(world: World) -> None:
+    incident = await world.raised(clarification="CLR-42-001")
+    sendings = await world.sent(incident)
+    assert [each.message for each in sendings] == ["page:1:U0ONCALL", "page:1:C0BOSSES"]
+    row = await world.messages.get("page:1:C0BOSSES")
+    assert row is not None
+    assert (row.kind, row.body, row.producer, row.session_id) == ("page", None, "planner", "s1")
+    assert world.incidents.paged("CLR-42-001") == {"U0ONCALL"}
+    assert (await world.incidents.histories([incident.id]))[incident.id] == [Began(START), Sent(START, 0)]
+    assert await world.pages.since(START) == [(GROUP, {incident.id}, START)]
+    assert await world.pages.since(START + timedelta(seconds=1)) == []
+    assert await world.incidents.of_page(1) == [incident]
+    assert await world.pages.sent_at(1) == START
+
+
+async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
+    await world.sent(await world.raised(clarification="CLR-42-001"))
+    await world.store.execute("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
+    again = World(world.store)
+    await again.incidents.restore()
+    assert [each.message for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
+    assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
+    assert await world.state("U0ONCALL") == "sent"
+
+
+async def test_page_with_nobody_to_send_to_failed(world: World) -> None:
+    incident = await world.raised()
+    assert await world.sent(incident, to=()) == []
+    assert (await world.incidents.histories([incident.id]))[incident.id] == [Began(START), Failed(START, 0)]
+    assert await world.pages.sent_at(1) is None
+    assert await world.incidents.of_page(1) == []
+
+
+@pytest.mark.parametrize(
+    ("states", "failures"),
+    [
+        ([("U0ONCALL", "sent"), ("C0BOSSES", "sent")], 0),
+        ([("U0ONCALL", "failed"), ("C0BOSSES", "sent")], 1),
+        ([("U0ONCALL", "failed"), ("C0BOSSES", "failed")], 1),
+        ([("U0ONCALL", "late"), ("U0ONCALL", "failed")], 1),
+        ([("U0ONCALL", "late"), ("U0ONCALL", "sent")], 1),
+        ([("U0ONCALL", "sent"), ("U0ONCALL", "late")], 0),
+        ([("U0ONCALL", "dropped"), ("U0ONCALL", "failed")], 0),
+        ([("U0ONCALL", "sent"), ("U0ONCALL", "failed")], 1),
+    ],
+)
+async def test_failure_is_written_once_a_page(
+    world: World, states: list[tuple[str, State]], failures: int
+) -> None:
+    one, other, over = [await world.raised(f"errored:{n}") for n in range(3)]
+    await world.sent(one, other, over)
+    await world.incidents.take([over.id], "U1")
+    for target, state in states:
+        await world.pages.settle(Sending(1, 0, Destination("slack", target)), state)
+    for incident in (one, other):
+        assert await world.failures(incident) == failures
+        each = world.incidents.open(incident.id)
+        assert each is not None
+        assert sum(isinstance(happening, Failed) for happening in each.history) == failures
+    assert await world.failures(over) == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds", "state"),
+    [
+        (None, 14, "wanted"),
+        (None, 15, "late"),
+        ("tried", 2, "late"),
+        ("sent", 0, "sent"),
+        ("failed", 0, "failed"),
+        ("dropped", 0, "dropped"),
+    ],
+)
+async def test_message_has_fifteen_seconds_and_two_once_it_stumbled(
+    world: World, outcome: MessageOutcome | None, seconds: int, state: str
+) -> None:
+    incident = await world.raised()
+    await world.sent(incident, to=(DM,))
+    assert world.pages.next_look() == START + timedelta(seconds=15)
+    if outcome is not None:
+        await world.became("U0ONCALL", outcome)
+    await world.clock.advance(seconds)
+    await world.pages.look()
+    assert await world.state("U0ONCALL") == state
+    assert await world.failures(incident) == (state in {"late", "failed"})
+    assert (world.pages.next_look() is None) is (state != "wanted")
+
+
+async def test_page_is_covered_by_newer_ones_about_all_that_is_open_of_it(world: World) -> None:
+    one, other = [await world.raised(f"errored:{n}") for n in range(2)]
+    await world.sent(one, other, to=(DM,))
+    await world.sent(one, to=(DM,))
+    assert not await world.pages.is_covered("page:1:U0ONCALL", posted=False)
+    await world.sent(other, to=(DM,))
+    assert await world.pages.is_covered("page:1:U0ONCALL", posted=False)
+    assert not await world.pages.is_covered("page:1:U0ONCALL", posted=True), (
+        "the newer ones are not there yet"
+    )
+    await world.store.execute("update messages set channel = 'D1', ts = key where key <> 'page:1:U0ONCALL'")
+    assert await world.pages.is_covered("page:1:U0ONCALL", posted=True)
+    assert not await world.pages.is_covered("page:3:U0ONCALL", posted=False)
+    assert [each.key for each in await world.pages.older("page:3:U0ONCALL")] == ["page:1:U0ONCALL"]
+
+
+async def test_reply_in_a_pages_thread_finds_its_question(world: World) -> None:
+    await world.sent(await world.raised(clarification="CLR-42-001"), to=(DM,))
+    await world.store.execute("update messages set channel = 'D1', ts = '1.1'")
+    assert await world.pages.clarifications_at("D1", "1.1") == ("CLR-42-001",)
+    assert await world.pages.clarifications_at("D1", "1.2") == ()
+
+
+async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(world: World) -> None:
+    of = [await world.raised(f"e:{about}", about) for about in ("CLR-1-001", "CLR-2-001", None)]
+    await world.sent(*of, to=(DM,))
+    assert await world.pages.open_pages() == []  # it is not there yet
+    await world.store.execute("update messages set channel = 'D1', ts = '1.1'")
+    await world.incidents.take([of[1].id], "U1")
+    assert await world.pages.open_pages() == [PagePlace("D1", "1.1", "CLR-1-001")]
+    await world.store.execute("update messages set thread_ts = '1.0'")
+    assert await world.pages.open_pages() == []
