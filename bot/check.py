@@ -137,6 +137,7 @@ async def check_all(settings: Settings) -> AsyncIterator[Finding]:
 
 
 def check_machine(settings: Settings) -> Iterator[Finding]:
+    """Look at this machine: folders that must be writable, a storage that must be free, variables that are set."""
     yield right("configuration", f"{settings.file} is complete")
     yield from _ledgers(settings)
     yield from _ignored(settings)
@@ -319,7 +320,10 @@ def _database(path: Path) -> Finding:
 
 
 async def check_address(settings: Settings) -> AsyncIterator[Finding]:
-    """Nothing where a bot runs on this storage: the address is taken by itself, and that it runs is told already."""
+    """Try the address that the HTTP server is to listen at.
+
+    Nothing where a bot runs on this storage: it has the address itself, and that it runs is told already.
+    """
     if _is_running(settings.storage.path):
         return
     subject, http = "http.listen", settings.http

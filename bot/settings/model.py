@@ -254,7 +254,7 @@ def _mention(value: str) -> str:
     return value
 
 
-def _token_safe(key: str, url: str, variable: str) -> None:
+def _keep_token_private(key: str, url: str, variable: str) -> None:
     """Refuse to send the token of `variable` to another host without encryption."""
     host = url_host(url)
     if url.startswith("http://") and not is_loopback(host):
@@ -390,7 +390,7 @@ class ProducerSettings(Table):
         if self.url is not None and self.dialect == "push":
             raise ValueError('url: not used with dialect "push" (the producer connects to us); leave it out')
         if self.url is not None and self.token_env is not None:
-            _token_safe("url", self.url, self.token_env)
+            _keep_token_private("url", self.url, self.token_env)
         return self
 
     @property
@@ -537,7 +537,7 @@ class ResponderSettings(Table):
         if self.token_env is not None and self.http is None:
             raise ValueError("token_env: only sent to an http responder; leave it out")
         if self.token_env is not None and self.http is not None:
-            _token_safe("http", self.http, self.token_env)
+            _keep_token_private("http", self.http, self.token_env)
         return self
 
     @property
@@ -574,7 +574,7 @@ class GithubSettings(Table):
 
     @model_validator(mode="after")
     def _token_stays_private(self) -> GithubSettings:
-        _token_safe("api_url", self.api_url, self.token_env)
+        _keep_token_private("api_url", self.api_url, self.token_env)
         return self
 
 

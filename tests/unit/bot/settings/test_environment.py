@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bot.settings.environment import os_identity, read_environment
+from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        (
+            {"SLACK_BOT_TOKEN": ""},
+            "slack.mode: asks for SLACK_BOT_TOKEN, which is not set in the environment",
+        ),
+        (
+            {"SLACK_APP_TOKEN": " "},
+            "slack.mode: asks for SLACK_APP_TOKEN, which is not set in the environment",
+        ),
+        (
+            {"SLACK_BOT_TOKEN": "xapp-9"},
+            "slack.mode: asks for SLACK_BOT_TOKEN, whose value should begin with xoxb-",
+        ),
+        ({"PLANNER_TOKEN": ""}, "producers[0].token_env: asks for PLANNER_TOKEN, which is not set"),
+        (
+            {"SLACK_API_URL": "http://example.com/api"},
+            "SLACK_API_URL (environment): would send the Slack token",
+        ),
+        ({"SLACK_API_URL": "slack"}, "SLACK_API_URL (environment): expected a base URL"),
+        (
+            {"PAGER_URL": "xapp-9://nobody"},
+            "on_call[0].steps[1].notify: asks for PAGER_URL, whose value should be a URL that apprise can notify",
+        ),
+        ({"PAGER_URL": ""}, "on_call[0].steps[1].notify: asks for PAGER_URL, which is not set"),
+    ],
+)
+def test_settings_name_the_variable_and_who_asked(environ: dict[str, str], expected: str) -> None:
+    lines = problems(FULL, ENVIRON | environ)
+    assert len(lines) == 1
+    assert expected in lines[0]
+    assert "xapp-9" not in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "fits"),
+    [
+        ("https://watch.example.com/ping/7?key=hush", True),
+        ("http://u:hush@127.0.0.1:81", True),
+        ("ftp://hush", False),
+        ("https://", False),
+        ("https://hush:0", False),
+        ("https://hush:99999", False),
+        ("https://[hush", False),
+        ("hush", False),
+    ],
+)
+def test_settings_take_a_heartbeat_for_the_web_only(url: str, fits: bool) -> None:
+    source = '[slack]\nfallback_channel = "C1"\n[monitor]\nheartbeat_env = "BEAT"\nheartbeat_every = "30s"'
+    if fits:
+        settings = parse(source, ENVIRON | {"BEAT": f" {url} "})
+        assert settings.heartbeat_url is not None
+        assert settings.heartbeat_url.get_secret_value() == url
+        assert "hush" not in repr(settings)
+    else:
+        (line,) = problems(source, ENVIRON | {"BEAT": url})
+        assert line.startswith(
+            "clarify.toml:4: monitor.heartbeat_env: asks for BEAT, whose value should be a URL"
+        )
+        assert "hush" not in line
+
+
+def test_settings_say_nothing_of_a_pager_that_cannot_be_read(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(0)
+    secret = "slack://hush-hush"
+    (line,) = problems(FULL, ENVIRON | {"PAGER_URL": secret})
+    parse(FULL, ENVIRON | {"PAGER_URL": "json://user:hush@localhost"})
+    assert "hush" not in line + caplog.text + "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_%%"])
+def test_settings_refuse_a_secret_that_signs_nothing(secret: str) -> None:
+    hook = '[[webhooks]]\nurl = "http://a/b"\nsecret_env = "HOOK"'
+    said = " ".join(problems(hook, ENVIRON | {"HOOK": secret}))
+    assert "webhooks[0].secret_env: asks for HOOK, whose value should be a secret, with base64" in said
+    assert "%%" not in said
+
+
+def test_settings_of_http_mode_ask_for_the_signing_secret() -> None:
+    source = '[slack]\nmode = "http"\nfallback_channel = "C1"'
+    lines = problems(source, {"SLACK_BOT_TOKEN": "xoxb-1"})
+    assert lines == (
+        "clarify.toml:2: slack.mode: asks for SLACK_SIGNING_SECRET, which is not set in the environment",
+    )
+    assert parse(source).secrets.signing_secret is not None
+
+
+def test_settings_api_url_ends_with_a_slash() -> None:
+    source = '[slack]\nfallback_channel = "C1"'
+    url = "http://127.0.0.1:99/api"
+    assert parse(source, ENVIRON | {"SLACK_API_URL": url}).slack_api_url == url + "/"
+
+
+def test_settings_show_no_secrets() -> None:
+    settings = parse(FULL)
+    for secret in ENVIRON.values():
+        assert secret not in repr(settings)
+        assert secret not in str(settings.model_dump())
+
+
+def test_read_environment_is_a_copy() -> None:
+    assert read_environment() == dict(os.environ)
+
+
+def test_os_identity_is_not_what_a_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os_identity()
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    assert os_identity() == before
+    assert "somebody-else" not in before
+
+
+def test_os_identity_of_a_user_without_a_name_is_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 3_999_999_999)
+    assert os_identity().startswith("user:os/3999999999@")

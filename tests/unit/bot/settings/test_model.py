@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bot.settings.model import GithubSettings
+from tests.unit.bot.settings.parsing import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0s", timedelta(0)),
+        ("30m", timedelta(minutes=30)),
+        ("1h30m", timedelta(minutes=90)),
+        ("1.5h", timedelta(minutes=90)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("2w", timedelta(days=14)),
+    ],
+)
+def test_settings_durations(text: str, expected: timedelta) -> None:
+    settings = parse(f'[slack]\nfallback_channel = "C1"\n[ledger]\narchive_after = "{text}"')
+    assert settings.ledger.archive_after == expected
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "planner.localhost", "[::1]"])
+def test_settings_let_tokens_go_unencrypted_to_loopback(host: str) -> None:
+    source = f"""
+        [slack]
+        fallback_channel = "C1"
+        [[producers]]
+        name = "a"
+        url = "http://{host}:8080/base"
+        token_env = "PLANNER_TOKEN"
+        """
+    assert parse(source).producers[0].url == f"http://{host}:8080/base"
+
+
+@pytest.mark.parametrize(
+    ("configured", "category", "pages"),
+    [
+        (None, "requires_user", True),
+        (None, "permanent", True),
+        (None, "unknown", True),
+        (None, None, True),
+        (None, "authorization", True),
+        (None, "never heard of", True),
+        (None, "transient", False),
+        (None, "network", False),
+        (None, "timeout", False),
+        ('["permanent"]', "permanent", True),
+        ('["permanent"]', "requires_user", False),
+        ('["permanent"]', "unknown", False),
+        ('["permanent"]', "authorization", False),
+        ('["permanent"]', None, False),
+        ('["network", "internal"]', "network", True),
+        ('["network", "internal"]', "internal", True),
+        ('["network", "internal"]', "policy", False),
+        ("[]", "permanent", False),
+    ],
+)
+def test_settings_page_errors(configured: str | None, category: str | None, pages: bool) -> None:
+    table = f"\n[monitor]\npage_errors = {configured}" if configured else ""
+    settings = parse(f'[slack]\nfallback_channel = "C1"{table}')
+    assert settings.monitor.pages_error(category) is pages
+
+
+def test_settings_on_call_of_a_group() -> None:
+    settings = parse(
+        """
+        [slack]
+        fallback_channel = "C1"
+        [[on_call]]
+        name = "p"
+        group = "S1"
+        pick = "first_present"
+        take_timeout = "5m"
+        [[on_call]]
+        name = "q"
+        users = ["U1"]
+        """
+    )
+    first, second = settings.on_call
+    assert (first.pick, first.take_timeout) == ("first_present", timedelta(minutes=5))
+    assert (second.pick, second.take_timeout) == ("all", timedelta(minutes=15))
+    assert (settings.monitor.heartbeat_every, settings.heartbeat_url) == (timedelta(minutes=1), None)
+
+
+def test_settings_rotation_starts_at_midnight_of_a_date() -> None:
+    settings = parse(
+        """
+        [slack]
+        fallback_channel = "C1"
+        [[on_call]]
+        name = "p"
+        [on_call.rotation]
+        start = 2026-01-05
+        shift = "7d"
+        users = ["U1", "U2"]
+        timezone = "Europe/Berlin"
+        [[on_call]]
+        name = "q"
+        rotation = {start = 2026-01-05T09:00:00Z, shift = "12h", users = ["U1"]}
+        """
+    )
+    first, second = (on_call.rotation for on_call in settings.on_call)
+    assert first is not None
+    assert first.start == datetime(2026, 1, 5)  # noqa: DTZ001 - local time of the rotation
+    assert second is not None
+    assert second.start == datetime(2026, 1, 5, 9, tzinfo=UTC)
+    assert settings.on_call[0].named_users == ("U1", "U2")
+
+
+def test_settings_accept_the_tables_of_later_parts() -> None:
+    settings = parse(
+        """
+        [slack]
+        fallback_channel = "C1"
+        [storage]
+        keep = "90d"
+        [[webhooks]]
+        url = "https://hooks.example.com/x"
+        secret_env = "PLANNER_TOKEN"
+        [responders.architect]
+        command = ["answer", "--json"]
+        time_limit = "30s"
+        [responders.reviewer]
+        people = "C2"
+        [github]
+        repository = "o/r"
+        token_env = "PLANNER_TOKEN"
+        """
+    )
+    assert set(settings.responders) == {"architect", "reviewer"}
+    assert settings.responders["architect"].timeout == timedelta(seconds=30)
+    assert settings.github is not None
+    assert settings.github.repo == "o/r"
+    assert settings.secrets.by_variable["PLANNER_TOKEN"].get_secret_value() == "planner-secret"
+
+
+@pytest.mark.parametrize(
+    ("agent_id", "channel"),
+    [
+        ("retirement-planner", "C1"),
+        ("Retirement-planner", "C3"),
+        ("retirement-planner-2", "C1"),
+        ("tax-7", "C2"),
+        ("tax-x", "C3"),
+        ("", "C3"),
+    ],
+)
+def test_route_for_first_match_wins(agent_id: str, channel: str) -> None:
+    settings = parse(
+        """
+        [[routes]]
+        channel = "C3"
+        [[routes]]
+        agent = "retirement-*"
+        channel = "C1"
+        [[routes]]
+        agent = "tax-[0-9]"
+        channel = "C2"
+        [[routes]]
+        agent = "retirement-planner-?"
+        channel = "C4"
+        """
+    )
+    assert settings.route_for(agent_id).channel == channel
+
+
+def test_route_for_falls_back_to_the_fallback_channel() -> None:
+    route = parse('[slack]\nfallback_channel = "C9"').route_for("anybody")
+    assert (route.channel, route.answerers, route.on_call) == ("C9", ("members",), None)
+
+
+@pytest.mark.parametrize(
+    ("people", "channel", "answerers"),
+    [
+        ('"C2"', "C2", ("members",)),
+        ('"S1"', "C1", ("S1",)),
+        ('["C2", "S1", "U1"]', "C2", ("S1", "U1")),
+    ],
+)
+def test_settings_route_of_a_role_that_people_answer_for(
+    people: str, channel: str, answerers: tuple[str, ...]
+) -> None:
+    settings = parse(
+        f"""
+        [[routes]]
+        channel = "C1"
+        verbosity = "terse"
+        answerers = ["U9"]
+        [responders.Product-Manager]
+        people = {people}
+        [responders.architect]
+        command = "architect --answer 'in full'"
+        """
+    )
+    route = settings.route_for("engineer", "product-manager")
+    assert (route.channel, route.answerers, route.verbosity) == (channel, answerers, "terse")
+    assert settings.route_for("engineer", "architect").answerers == ("U9",)
+    assert settings.route_for("engineer").answerers == ("U9",)
+    assert settings.responders["architect"].command == ("architect", "--answer", "in full")
+
+
+GITHUB: dict[str, Any] = {"repo": "acme/app", "token_env": "GITHUB_TOKEN"}
+
+
+def test_github_settings_have_defaults() -> None:
+    made = GithubSettings.model_validate(GITHUB)
+
+    assert made.api_url == "https://api.github.com"
+    assert made.mention is None
+    assert made.comments_per_second == 1.0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"repo": "a-b/c.d_e"},
+        {"mention": "@ada"},
+        {"mention": "@acme/on-call"},
+        {"mention": "@ada_acme"},
+        {"api_url": "https://git.example.com/api/v3/"},
+        {"api_url": "http://127.0.0.1:9"},
+        {"api_url": "http://localhost:9"},
+        {"comments_per_second": 0.2},
+    ],
+    ids=str,
+)
+def test_github_settings_take(more: dict[str, Any]) -> None:
+    GithubSettings.model_validate(GITHUB | more)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"repo": "acme"}, "owner/name"),
+        ({"repo": "acme/.."}, "owner/name"),
+        ({"repo": "acme/app/x"}, "owner/name"),
+        ({"repo": "acme/app\n"}, "owner/name"),
+        ({"repo": "https://github.com/acme/app"}, "owner/name"),
+        ({"mention": "ada"}, "@user"),
+        ({"mention": "@a/b/c"}, "@user"),
+        ({"mention": "@a b"}, "@user"),
+        ({"token_env": "ghp_secret"}, "environment variable"),
+        ({"api_url": "http://api.github.com"}, "unencrypted"),
+        ({"api_url": "ftp://x"}, "http"),
+        ({"comments_per_second": 0}, "greater than 0"),
+        ({"labels": True}, "Extra"),
+    ],
+    ids=str,
+)
+def test_github_settings_refuse(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says) as refused:
+        GithubSettings.model_validate(GITHUB | more)
+
+    assert "ghp_secret" not in str(refused.value)

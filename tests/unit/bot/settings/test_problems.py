@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.bot.settings.parsing import problems
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('[slack]\nfallback_chanel = "C9"', 'clarify.toml:2: slack.fallback_chanel: unknown key; did you mean "fallback_channel"?'),
+        ('[slac]\nmode = "socket"', 'clarify.toml:1: slac: unknown key; did you mean "slack"?'),
+        ("[storage]\nzzz = 1", "clarify.toml:2: storage.zzz: unknown key; expected one of keep, path"),
+        ('[slack]\nmode = "socks"', "clarify.toml:2: slack.mode: expected 'socket' or 'http'"),
+        ('[slack]\nfallback_channel = "#ops"', 'slack.fallback_channel: "#ops" is no channel id; expected C… or G…'),
+        ("slack = 3", "clarify.toml:1: slack: expected a table, such as [slack]"),
+        ('[http]\nlisten = "8787"', 'clarify.toml:2: http.listen: expected "host:port"'),
+        ('[http]\nlisten = "localhost:70000"', 'http.listen: expected "host:port" with a port from 0 (any) to 65535'),
+        ('[[producers]]\nurl = "http://127.0.0.1:1"', "clarify.toml:1: producers[0].name: required, but not there"),
+        ('[[producers]]\nname = "a b"', "producers[0].name: expected 1 to 64 letters, digits"),
+        ('[[producers]]\nname = "a"\nurl = "ftp://x"', "clarify.toml:3: producers[0].url: expected a base URL that starts with http://"),
+        ('[[producers]]\nname = "a"\nurl = "http://:1"', "producers[0].url: expected a base URL"),
+        ('[[producers]]\nname = "a"\nurl = "http://h:99999"', "producers[0].url: expected a base URL such as"),
+        ('[[producers]]\nname = "a"\nurl = "http://h/?a=1"', "producers[0].url: expected a base URL without ? and #"),
+        ('[[producers]]\nname = "a"\nurl = "http://u:p@h"', "producers[0].url: has a user name or password in it"),
+        ('[[producers]]\nname = "a"\ndialect = "minimal"', 'clarify.toml:1: producers[0].url: required with dialect "minimal"'),
+        ('[[producers]]\nname = "a"\nurl = "http://h"\ndialect = "push"', 'clarify.toml:3: producers[0].url: not used with dialect "push"'),
+        ('[[producers]]\nname = "a"\ndialect = "standart"', "producers[0].dialect: expected 'auto', 'standard', 'minimal' or 'push'"),
+        (
+            '[[producers]]\nname = "a"\nurl = "http://example.com"\ntoken_env = "PLANNER_TOKEN"',
+            "clarify.toml:3: producers[0].url: would send the token of PLANNER_TOKEN unencrypted to example.com; expected https://",
+        ),
+        ('[[producers]]\nname = "a"\ntoken_env = "sk-123"', "producers[0].token_env: expected the name of an environment variable"),
+        ('[[producers]]\nname = "a"\ntoken_env = "MISSING"', "producers[0].token_env: asks for MISSING, which is not set in the environment"),
+        ('[[producers]]\nname = "a"\n[[producers]]\nname = "a"', 'clarify.toml:4: producers[1].name: "a" is already used; names must be unique'),
+        (
+            '[http]\nlisten = "0.0.0.0:1"\n[slack]\nfallback_channel = "C1"\n[[producers]]\nname = "a"',
+            "producers[0].token_env: required: it pushes to us, and http.listen (0.0.0.0:1) is open",
+        ),
+        ('[[producers]]\nname = "a"\nagents = [""]', "producers[0].agents[0]: expected a pattern"),
+        ('[[producers]]\nname = "a"\nagents = "a"', "producers[0].agents: expected a list"),
+        ('[[routes]]\nagent = "a"', "clarify.toml:1: routes[0].channel: required, but not there"),
+        ('[[routes]]\nchannel = "C1"\nagent = ""', "clarify.toml:3: routes[0].agent: expected a pattern"),
+        ('[[routes]]\nchannel = "C1"\nagent = "a[b"', 'routes[0].agent: unclosed "["'),
+        ('[[routes]]\nchannel = "C1"\nanswerers = []', "clarify.toml:3: routes[0].answerers: nobody could answer"),
+        ('[[routes]]\nchannel = "C1"\nanswerers = "members"', "routes[0].answerers: expected a list"),
+        ('[[routes]]\nchannel = "C1"\nanswerers = ["@ann"]', 'routes[0].answerers: "@ann" is none of "members", a user id'),
+        ('[[routes]]\nchannel = "C1"\nverbosity = "loud"', "routes[0].verbosity: expected 'terse', 'normal' or 'detailed'"),
+        ('[[routes]]\nchannel = "C1"\non_call = "x"', 'clarify.toml:3: routes[0].on_call: no [[on_call]] is named "x"; expected one of: none is defined'),
+        ('[[routes]]\nchannel = "C1"\n[[routes]]\nchannel = "C2"', "clarify.toml:3: routes[1]: a second route without agent; routes[0] is the default"),
+        ('[[routes]]\nagent = "*"\nchannel = "C1"\n[[routes]]\nagent = "b"\nchannel = "C1"', "routes[1].agent: never reached: routes[0] takes all of it"),
+        ('[[routes]]\nagent = "a"\nchannel = "C1"', "slack.fallback_channel: required, unless a route without agent is there"),
+        ('[ledger]\nmode = "0666"', 'ledger.mode: expected a mode in quotes: "0600", or "0660"'),
+        ("[ledger]\nmode = 0o660", 'ledger.mode: expected a mode in quotes: "0600", or "0660"'),
+        ('[ledger]\narchive_after = "-30d"', 'ledger.archive_after: expected a duration of zero or more, such as "30m"'),
+        ('[ledger]\narchive_after = "99999999999999999d"', "ledger.archive_after: expected a duration of at most ten years"),
+        ("[ledger]\ndirectory = 3", "ledger.directory: expected a path, as a string"),
+        ('[monitor]\nsla = "0s"', "clarify.toml:2: monitor.sla: expected more than zero"),
+        ("[monitor]\nsla = 30", "monitor.sla: expected a duration"),
+        ('[monitor]\nheartbeat_every = "0s"', "clarify.toml:2: monitor.heartbeat_every: expected more than zero"),
+        ('[monitor]\nheartbeat_env = "https://example.com/xapp-9"', "monitor.heartbeat_env: expected the name of an environment variable"),
+        ('[monitor]\nheartbeat_env = "MISSING"', "clarify.toml:2: monitor.heartbeat_env: asks for MISSING, which is not set"),
+        ('[monitor]\nheartbeat_env = "PLANNER_TOKEN"', "clarify.toml:2: monitor.heartbeat_env: asks for PLANNER_TOKEN, whose value should be a URL with http://"),
+        ('[monitor]\npage_errors = ["fatal"]', "clarify.toml:2: monitor.page_errors[0]: expected 'transient', 'permanent'"),
+        ('[monitor]\ndeadlock_order = ["a", "b", "a"]', "monitor.deadlock_order: expected each agent once"),
+        ('[monitor]\nalarm = "often"', "monitor.alarm: expected a valid boolean"),
+        ("[pacing]\nposts_per_second = 0", "pacing.posts_per_second: expected more than zero"),
+        ("[pacing]\nposts_per_second = inf", "pacing.posts_per_second: expected a finite number"),
+        ('[[on_call]]\nname = "p"', "clarify.toml:1: on_call[0]: expected exactly one of users, group, rotation; got none"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\ngroup = "S1"', "on_call[0]: expected exactly one of users, group, rotation; got users, group"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\npick = "first_present"', "clarify.toml:4: on_call[0].pick: only used with group"),
+        ('[[on_call]]\nname = "p"\ngroup = "S1"\npick = "one"', "clarify.toml:4: on_call[0].pick: expected 'all' or 'first_present'"),
+        ('[[on_call]]\nname = "p"\ngroup = "S1"\ntake_timeout = "0s"', "clarify.toml:4: on_call[0].take_timeout: expected more than zero"),
+        ('[[on_call]]\nname = "p"\nusers = []', "on_call[0].users: expected at least one"),
+        ('[[on_call]]\nname = "p"\nusers = ["ann"]', 'on_call[0].users[0]: "ann" is no user id'),
+        ('[[on_call]]\nname = "p"\ngroup = "U1"', 'on_call[0].group: "U1" is no user group id; expected S…'),
+        (
+            '[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["dm"]}, {after = "1m", notify = ["dm"]}]',
+            "clarify.toml:4: on_call[0].steps[1].after: expected later than the step before it",
+        ),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = []}]', "on_call[0].steps[0].notify: expected at least one"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["sms"]}]', 'on_call[0].steps[0].notify[0]: expected "thread", "dm"'),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["dm"], every = "0s"}]', "steps[0].every: expected more than"),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "1m", notify = ["apprise:NOPE"]}]', "on_call[0].steps[0].notify: asks for NOPE, which is not set"),
+        (
+            '[[on_call]]\nname = "p"\n[on_call.rotation]\nstart = 2026-01-05\nshift = "7d"\nusers = ["U1"]\ntimezone = "Mars/Base"',
+            'clarify.toml:7: on_call[0].rotation.timezone: unknown time zone "Mars/Base"',
+        ),
+        ('[identities]\nann = "user:ann"', 'clarify.toml:2: identities.ann: "ann" is no user id'),
+        ('[identities]\nU1 = ""', "clarify.toml:2: identities.U1: expected at least 1 character"),
+        ('[[webhooks]]\nurl = "x"\nsecret_env = "PLANNER_TOKEN"', "webhooks[0].url: expected a URL that starts with http"),
+        ('[[webhooks]]\nurl = "http://a/b?c=d"', "webhooks[0].secret_env: required"),
+        ('[[webhooks]]\nurl = "http://a/b"\nsecret_env = "PLANNER_TOKEN"\nevents = ["asked"]', "webhooks[0].events[0]: expected"),
+        (
+            '[[webhooks]]\nurl = "http://a/b"\nsecret_env = "PLANNER_TOKEN"\n' * 2,
+            "webhooks[1].url: the same as that of webhooks[0]",
+        ),
+        ("[responders.architect]\nlimit = 3", "clarify.toml:2: responders.architect.limit: unknown key; expected one of command, http, people, timeout, token_env"),
+        ("[responders.architect]\ntimeout = '3s'", "clarify.toml:1: responders.architect: expected exactly one of command, http, people; got none"),
+        ('[responders.architect]\npeople = "general"', 'clarify.toml:2: responders.architect.people: "general" is none of a channel'),
+        ('[responders.architect]\npeople = ["C1", "C2"]', "responders.architect.people: expected one channel at most"),
+        ('[responders.architect]\ncommand = ""', "responders.architect.command: expected at least one"),
+        ('[responders.architect]\ncommand = "a \'b"', "responders.architect.command: cannot be split into words"),
+        ('[responders.architect]\nhttp = "http://agents.example.com"\ntoken_env = "PLANNER_TOKEN"', "clarify.toml:2: responders.architect.http: would send the token of PLANNER_TOKEN unencrypted to agents.example.com"),
+        ('[responders.architect]\ncommand = "x"\ntoken_env = "PLANNER_TOKEN"', "clarify.toml:3: responders.architect.token_env: only sent to an http responder"),
+        ('[responders.Human]\npeople = "C1"', "expected the role that agents ask"),
+        ('[responders." human "]\npeople = "C1"', "expected the role that agents ask"),
+        ('[responders.architect]\npeople = "C1"\n[responders.Architect]\npeople = "C2"', 'clarify.toml:3: responders.Architect: the same role as "architect"'),
+        ('[github]\nrepo = "x"\ntoken_env = "PLANNER_TOKEN"', 'clarify.toml:2: github.repo: expected "owner/name"'),
+        ('[github]\nrepo = "o/r"\ntoken_env = "NOPE"', "clarify.toml:3: github.token_env: asks for NOPE, which is not set"),
+        ("[slack\nmode = 3", "clarify.toml: not valid TOML"),
+    ],
+)  # fmt: skip
+def test_settings_name_what_is_wrong(source: str, expected: str) -> None:
+    assert [line for line in problems(source) if expected in line], problems(source)
+
+
+def test_settings_tell_everything_at_once_in_the_order_of_the_file() -> None:
+    lines = problems(
+        """
+        [slack]
+        mod = "socket"
+        [[producers]]
+        name = "a"
+        [[producers]]
+        name = "a"
+        [monitor]
+        sla = "soon"
+        """,
+        {},
+    )
+    numbers = [int(line.split(":")[1]) for line in lines]
+    assert numbers == sorted(numbers)
+    words = " ".join(lines)
+    for part in ("slack.mod:", "producers[1].name", "monitor.sla", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"):
+        assert part in words
+
+
+def test_settings_never_repeat_a_secret_put_in_the_wrong_place() -> None:
+    secret = "sk-live-12345"
+    source = f"""
+        [slack]
+        fallback_channel = "C1"
+        bot_token = "{secret}"
+        [[producers]]
+        name = "a"
+        token_env = "{secret}"
+        [[producers]]
+        name = "b"
+        url = "http://user:{secret}@example.com"
+        """
+    assert secret not in "".join(problems(source))
