@@ -10,9 +10,8 @@ from functools import partial
 
 from bot.audience import Group
 from bot.binding import Binding
-from bot.counting import CountedGateway, counted_publish
+from bot.counting import CountedGateway
 from bot.delivery.delivery import Delivery
-from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.nudges import Nudges
 from bot.delivery.replies import ReplyDelivery
@@ -20,11 +19,7 @@ from bot.delivery.rollupplaces import RollupPlaces
 from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
 from bot.foundation import Foundation
-from bot.home.access import KeptAccess
-from bot.home.gathering import Answers, Gathering, Questions
-from bot.home.making import Maker
-from bot.home.publisher import HomePublisher
-from bot.home.sources import duties_of, fleet_of
+from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake import Intake
 from bot.ledgertrouble import LedgerTrouble
 from bot.notifier import Notifier
@@ -79,7 +74,7 @@ class Assembly(Foundation):
             index=self.index,
             client=self.web,
             delivery=self.delivery,
-            forgotten=self._forgotten,
+            forgotten=self.home.restore_answers,
             clock=clock,
             archive_after=settings.ledger.archive_after,
             keep=settings.storage.keep,
@@ -198,24 +193,21 @@ class Assembly(Foundation):
         )
 
     def _build_home(self) -> None:
-        policies = [policy.name for policy in self.settings.on_call]
-        self.answers = Answers()
-        self.home_access = KeptAccess(self.audiences.route_of, time.monotonic)
-        self.home_access.use(self.access)
-        self.home = HomePublisher(
+        self.home = HomeTabs(
             gathering=Gathering(
                 index=self.index,
-                answers=self.answers,
-                fleet=fleet_of(self.sessions.facts),
-                duties=duties_of(self.roster.who, policies),
+                ledger=self.ledger,
+                sessions=self.sessions.facts,
+                roster=self.roster,
+                policies=[policy.name for policy in self.settings.on_call],
                 paged=self.incidents.paged,
                 shows=self.audiences.shows,
             ),
-            maker=Maker(access=self.home_access, questions=Questions(self.ledger), renderer=self.renderer),
-            publish=counted_publish(HomeGateway(self.web).publish, self.telemetry),
-            viewers=Homes(self.store),
+            access=KeptAccess(self.access, self.audiences.route_of, self.clock),
+            renderer=self.renderer,
+            send=partial(publish, self.web, self.telemetry),
+            viewers=Viewers(self.store),
             clock=self.clock,
-            seconds=time.monotonic,
         )
 
     def _build_intake(self) -> None:
@@ -347,8 +339,7 @@ class Assembly(Foundation):
         self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)
         self.escalations.note(summary)
-        self.answers.note(record)
-        self.home.touch()
+        self.home.record_changed(record)
 
     def _refresh(self, clarification: str) -> None:
         """Somebody saw controls of a clarification that should be gone."""
@@ -367,11 +358,6 @@ class Assembly(Foundation):
         for each in incoming:
             self.sessions.note(each)
         self.watchman.trigger()
-        self.home.touch()
-
-    async def _forgotten(self) -> None:
-        """Words were taken out of ledgers."""
-        await self.answers.restore(self.ledger)
         self.home.touch()
 
     async def _critical_not_taken_in(self, trouble: Trouble) -> None:

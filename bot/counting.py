@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
 
-Publish = Callable[[str, Mapping[str, Any]], Awaitable[Outcome]]
 _KINDS = frozenset({"card", "page", "rollup", "notice", "handoff", "nudge", "tools", "word", "more"})
 
 
@@ -58,17 +57,6 @@ class CountedGateway(Gateway):
     def _counted(self, kind: str, outcome: Outcome) -> Outcome:
         self._telemetry.delivered(kind, _word(outcome))
         return outcome
-
-
-def counted_publish(publish: Publish, telemetry: Telemetry) -> Publish:
-    """Home tabs, counted."""
-
-    async def counted(user: str, view: Mapping[str, Any]) -> Outcome:
-        outcome = await publish(user, view)
-        telemetry.delivered("home", _word(outcome))
-        return outcome
-
-    return counted
 
 
 def kind_of(metadata: Mapping[str, Any]) -> str:

@@ -277,7 +277,7 @@ class Bot(Assembly):
         await self.watchman.run()
 
     async def _run_home(self) -> None:
-        await self.answers.restore(self.ledger)
+        await self.home.restore_answers()
         await self._posting.wait()
         await self.home.run()
 

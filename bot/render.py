@@ -22,8 +22,6 @@ from bot.card import open_card, settled_card
 from bot.errors import BadPress, RenderError
 from bot.forms import answer_form, full_page
 from bot.handoff import Handoff, handoff_notice
-from bot.home.codec import CALLBACK as HOME_CALLBACK
-from bot.home.layout import Home
 from bot.listing import Listing
 from bot.locale import directed
 from bot.nudge import Nudge, nudge, nudge_over, rollup_nudge, rollup_nudge_over
@@ -38,6 +36,8 @@ from bot.rounds import Round, Verbosity, round_of, words
 from bot.seal import seal, seal_controls
 from bot.submission import VALUE_ACTION
 from bot.toollines import ToolLine, told
+from bot.views.home import CALLBACK as HOME_CALLBACK
+from bot.views.home import Home
 from core.aaep import Event
 from core.clarification import Clarification
 

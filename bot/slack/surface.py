@@ -17,7 +17,7 @@ from bot.commands.ports import Said
 from bot.commands.shortcut import UseAsAnswer
 from bot.desk import Desk
 from bot.errors import SlackError, StorageUnavailable
-from bot.home.publisher import HomePublisher
+from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
 from bot.people import People, Person, Reaction, explained, without_budget
 from bot.ports import Place, Spot, Teller
@@ -73,7 +73,7 @@ class Surface:
         intake: Intake,
         people: People,
         later: Later,
-        home: HomePublisher | None = None,
+        home: HomeTabs | None = None,
     ) -> None:
         self.desk = desk
         self.commands = commands

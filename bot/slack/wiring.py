@@ -14,7 +14,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.binding import Binding
 from bot.commands.ports import Links
 from bot.delivery.memory import SqliteSlackMemory
-from bot.home.publisher import HomePublisher
+from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Roster
@@ -83,6 +83,6 @@ class Ports:
     rollup_threads: RollupThreads = field(default_factory=NoRollupThreads)
     permalinks: Links = field(default_factory=NoLinks)
     sessions: Callable[[], Awaitable[Sequence[SessionFact]]] = _no_sessions
-    home: HomePublisher | None = None
+    home: HomeTabs | None = None
     counted: Callable[[int], Awaitable[object]] | None = None
     passed: Callable[[], None] = lambda: None

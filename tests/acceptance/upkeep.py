@@ -43,10 +43,6 @@ async def command(config: Path, *words: str) -> Said:
 @asynccontextmanager
 async def erasing(bot: Bot) -> AsyncIterator[None]:
     """What a running bot does about what was forgotten."""
-
-    async def forgotten() -> None:
-        await bot.answers.restore(bot.ledger)
-
     part = Keeping(
         ledger=bot.ledger,
         store=bot.store,
@@ -54,7 +50,7 @@ async def erasing(bot: Bot) -> AsyncIterator[None]:
         index=bot.index,
         client=bot.web,
         delivery=bot.delivery,
-        forgotten=forgotten,
+        forgotten=bot.home.restore_answers,
         clock=bot.clock,
         archive_after=bot.settings.ledger.archive_after,
         keep=bot.settings.storage.keep,

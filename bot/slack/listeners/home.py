@@ -8,10 +8,10 @@ from typing import Any
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
 from bot.errors import BadPress
-from bot.home.codec import ACTIONS, HomePress
 from bot.slack.payloads import Click, Touch, touch_of
 from bot.slack.socket import Unacknowledged
 from bot.slack.surface import Surface
+from bot.views.home import ACTIONS, HomePress
 
 _log = logging.getLogger("clarify.slack")
 

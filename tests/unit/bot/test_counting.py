@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.counting import CountedGateway, counted_publish, kind_of
+from bot.counting import CountedGateway, kind_of
 from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
 from tests.clocks import ManualClock
@@ -76,11 +76,3 @@ async def test_message_is_counted(
     assert telemetry.deliveries == {("page", word): 2, ("whisper", word): 1}
     assert set(telemetry.retries) == (set() if page else {"page"})
     assert telemetry.pages == ({("slack", page): 1} if page else {})
-
-
-async def test_home_is_counted(telemetry: Telemetry) -> None:
-    async def publish(user: str, view: Mapping[str, Any]) -> Outcome:
-        return Later("busy")
-
-    assert await counted_publish(publish, telemetry)("U1", {}) == Later("busy")
-    assert (telemetry.deliveries, telemetry.retries) == ({("home", "later"): 1}, {"home": 1})

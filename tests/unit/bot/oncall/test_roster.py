@@ -21,8 +21,8 @@ from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FALLBACK, FOLAKE, GONE, ONCALL, PLATFORM
 from core.index import Summary
 from tests.clocks import START, ManualClock
-from tests.unit.bot.home.parties import summary
 from tests.unit.bot.oncall.crew_parties import BASE, Directory, settings
+from tests.unit.bot.summaries import summary
 
 LIST = '[[on_call]]\nname = "platform"\nusers = ["U1", "U2"]\n'
 GROUP = '[[on_call]]\nname = "platform"\ngroup = "S1"\n'

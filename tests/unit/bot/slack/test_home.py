@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bot.audience import Audiences
-from bot.delivery.homes import HomeGateway, Homes
 from bot.delivery.store import Store
-from bot.home.access import KeptAccess
-from bot.home.facts import DutyLine
-from bot.home.gathering import Answers, Gathering, Questions
-from bot.home.making import Maker
-from bot.home.publisher import HomePublisher
-from bot.home.sources import fleet_of
+from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
+from bot.oncall.roster import OnDuty, Roster
+from bot.telemetry import Telemetry
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, FOLAKE, GIO, ONCALL
 from bot.workspace.state import View
@@ -34,8 +30,12 @@ async def no_sessions() -> Sequence[SessionFact]:
     return ()
 
 
-async def noor_is_on_call() -> Sequence[DutyLine]:
-    return [DutyLine("platform", (ONCALL,), "rotation")]
+class NoorIsOnCall(Roster):
+    def __init__(self) -> None:
+        pass
+
+    async def who(self, policy_name: str) -> OnDuty:
+        return OnDuty((ONCALL,), "rotation")
 
 
 class AtHome:
@@ -44,24 +44,23 @@ class AtHome:
     def __init__(self, ws: Workspace, folder: Path, store: Store) -> None:
         configured = settings(folder)
         self.ws = ws
-        self.answers = Answers()
         self.bot = Bot(ws, folder / "ledgers", configured, store)
-        access = KeptAccess(Audiences(configured).route_of, time.monotonic)
-        access.use(self.bot.access)
-        self.home = HomePublisher(
+        clock, audiences = SystemClock(), Audiences(configured)
+        self.home = HomeTabs(
             gathering=Gathering(
                 index=self.bot.index,
-                answers=self.answers,
-                fleet=fleet_of(no_sessions),
-                duties=noor_is_on_call,
+                ledger=self.bot.ledger,
+                sessions=no_sessions,
+                roster=NoorIsOnCall(),
+                policies=["platform"],
                 paged=lambda _: frozenset(),
-                shows=Audiences(configured).shows,
+                shows=audiences.shows,
             ),
-            maker=Maker(access=access, questions=Questions(self.bot.ledger), renderer=self.bot.renderer),
-            publish=HomeGateway(self.bot.web).publish,
-            viewers=Homes(store),
-            clock=SystemClock(),
-            seconds=time.monotonic,
+            access=KeptAccess(self.bot.access, audiences.route_of, clock),
+            renderer=self.bot.renderer,
+            send=partial(publish, self.bot.web, Telemetry(clock)),
+            viewers=Viewers(store),
+            clock=clock,
         )
         self.bot.surface.home = self.home
 
@@ -73,8 +72,7 @@ class AtHome:
     def changed(self, record: Clarification) -> None:
         """As the wiring does with each change of a ledger."""
         self.bot.index.put(summarize(record))
-        self.answers.note(record)
-        self.home.touch()
+        self.home.record_changed(record)
 
     async def until(self, user: str, words: str) -> View:
         """Somebody's tab, once it says `words`."""

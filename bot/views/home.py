@@ -1,25 +1,45 @@
-"""The Home tab in words and controls, ready for its template. Pure.
+"""The Home tab in words and controls, ready for its template, and what a press on it carries. Pure.
 
-Agents' words stand in plain text; what is live (people, moments) is the bot's own.
+Agents' words stand in plain text; what is live (people, moments) is the bot's own. A press is packed as
+`1|answer|CLR-42-001|1`, or `1|page|inbox|2`; action_ids are `home.<verb>.<n>`.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import datetime
+from typing import Generic, Literal, TypeVar, cast, get_args
 
 from bot import inert, phrases
-from bot.audience import audience_of
-from bot.home.codec import HomePress, HomeVerb, Section, action_id
-from bot.home.facts import AgentLine, DutyLine, ReadyLine
-from bot.home.model import Answered, Chosen, Page
+from bot.audience import Audience, audience_of
+from bot.codec import LIMIT, VERSION, Press
+from bot.errors import BadPress
 from bot.parts import ANSWER, NEXT, PREVIOUS, VIEW_FULL, Button, Words
 from bot.rounds import BLANK, NAME_LIMIT
+from core.agents import AgentStatus, ReadyItem
+from core.clarification import HUMAN, ID
 from core.index import Summary
 
 _T = TypeVar("_T")
+HomeVerb = Literal["answer", "view", "page"]
+Section = Literal["inbox", "taken", "agents", "ready", "duty", "answers"]
+SECTIONS: tuple[Section, ...] = get_args(Section)
+CALLBACK = "home"
+ACTIONS = re.compile(r"home\..+")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+# Blocks of a view: at most 100. A question takes two, a line one, each section a heading and a row of buttons,
+# and there may be two notes above: 22 + 12 + 17 + 12 + 10 + 10 + 2 = 85.
+PAGE_SIZES: Mapping[Section, int] = {
+    "inbox": 10,
+    "taken": 5,
+    "agents": 15,
+    "ready": 10,
+    "duty": 8,
+    "answers": 8,
+}
 UNSURE = "Slack did not say just now which questions you may answer: this may not be all of them."
 STRANGER = (
     "You are not among those who answer agents here. Questions that you are paged for show up in your inbox."
@@ -43,6 +63,135 @@ _NOTHING: Mapping[Section, str] = {
 _QUESTION, _SAID, _ID, _SESSION, _USERS, _LISTED = 300, 120, 40, 14, 20, 5
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _DEEPEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class HomePress:
+    """One press. `subject`: a clarification's id, or for `page` a section; `number`: its round, or the page from 1."""
+
+    verb: HomeVerb
+    subject: str
+    number: int
+
+    def pack(self) -> str:
+        """The press as text of at most 150 characters.
+
+        Raises:
+            BadPress: longer than that, or a field that could not be read back.
+        """
+        text = "|".join((VERSION, self.verb, self.subject, str(self.number)))
+        HomePress.unpack(text)
+        return text
+
+    @classmethod
+    def unpack(cls, text: str) -> HomePress:
+        """Read what `pack` wrote.
+
+        Raises:
+            BadPress: anything else; the message never repeats the content.
+        """
+        parts = text.split("|")
+        if len(text) > LIMIT or not text.isascii() or len(parts) != 4 or parts[0] != VERSION:
+            raise BadPress(
+                f"A control of the Home tab is not of version {VERSION}: it is of another release."
+            )
+        _, verb, subject, number = parts
+        named = subject in SECTIONS if verb == "page" else ID.fullmatch(subject) is not None
+        if verb not in get_args(HomeVerb) or not named or not _NUMBER.fullmatch(number):
+            raise BadPress("A control of the Home tab names nothing that is there; expected 1|page|inbox|2.")
+        return cls(cast("HomeVerb", verb), subject, int(number))
+
+    def on_question(self) -> Press:
+        """The same as a control on a card would carry it.
+
+        Raises:
+            BadPress: it turns a page, and is about no question.
+        """
+        if self.verb == "page":
+            raise BadPress("A control that turns pages is about no question.")
+        return Press(self.verb, self.subject, self.number, "1" if self.verb == "view" else "")
+
+
+def action_id(verb: HomeVerb, n: int) -> str:
+    """The action_id of a control; `n` tells apart several of one verb."""
+    return f"{CALLBACK}.{verb}.{n}"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLine:
+    """One agent. `depth` counts from 0: it is nested below the agent that it waits for.
+
+    `on`: whom it is blocked on; `human` stands for people. `since`: since when it is as it is, where known.
+    """
+
+    agent: str
+    name: str | None
+    status: AgentStatus
+    depth: int = 0
+    on: tuple[str, ...] = ()
+    since: datetime | None = None
+    clarifications: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DutyLine:
+    """Who is on call by one policy: `users` are Slack ids, `source` says why it is they."""
+
+    policy: str
+    users: tuple[str, ...]
+    source: str = ""
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer that was given. `user` where it was given in Slack; `by` is its name in any case. `to`: see `Audience`."""
+
+    clarification: str
+    round: int
+    agent: str
+    question: str
+    answer: str
+    at: datetime
+    by: str
+    user: str | None = None
+    to: str = HUMAN
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(self.agent, self.to)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[_T]):
+    """The items of page `number` (from 1) of `pages`; `total` counts those of all pages."""
+
+    items: tuple[_T, ...]
+    number: int
+    pages: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What one person sees. Of agents and sessions: all, to who is on call or paged, to others those whose questions
+    they may answer. `stranger`: nothing here is theirs, so how the agents stand is left out.
+    """
+
+    user: str
+    inbox: Page[Summary]
+    taken: Page[Summary]
+    agents: Page[AgentLine]
+    ready: Page[ReadyItem]
+    duty: Page[DutyLine]
+    answers: Page[Answered]
+    unsure: bool = False
+    stranger: bool = False
+
+    @property
+    def questions(self) -> tuple[Summary, ...]:
+        """The questions that are shown, each once."""
+        return tuple({each.id: each for each in (*self.inbox.items, *self.taken.items)}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +228,8 @@ def home(shown: Chosen, words: Mapping[str, str]) -> Home:
     parts.append(_part("taken", shown.taken, _questions("taken", shown.taken, shown.user, words)))
     if not shown.stranger:
         parts.append(_part("agents", shown.agents, [_agent(each) for each in shown.agents.items]))
-        several = Counter(each.name for each in shown.ready.items)
-        ready = [_ready(each, several[each.name] > 1) for each in shown.ready.items]
+        several = Counter(each.name or each.agent for each in shown.ready.items)
+        ready = [_ready(each, several[each.name or each.agent] > 1) for each in shown.ready.items]
         parts.append(_part("ready", shown.ready, ready))
     parts.append(_part("duty", shown.duty, [_duty(each) for each in shown.duty.items]))
     if not shown.stranger:
@@ -146,16 +295,16 @@ def _agent(line: AgentLine) -> Row:
     nested = _INDENT * min(line.depth, _DEEPEST) + ("└ " if line.depth else "")
     state = phrases.waiting(line.status, line.on, lambda names: _listed([_name(each) for each in names]))
     about = f" ({_listed([_id(each) for each in line.clarifications])})" if line.clarifications else ""
-    facts = [Words(f"{nested}{_name(line.name)}: {state}{about}")]
+    facts = [Words(f"{nested}{_name(line.name or line.agent)}: {state}{about}")]
     if line.since is not None:
         facts.append(Words(f"since {inert.date(line.since)}", live=True))
     return Row(tuple(facts))
 
 
-def _ready(line: ReadyLine, told_apart: bool) -> Row:  # noqa: FBT001 — one caller
+def _ready(line: ReadyItem, told_apart: bool) -> Row:  # noqa: FBT001 — one caller
     """Name a session by its agent; by its id as well only where the agent has several: most ids are random."""
-    session = inert.clip(inert.line(line.session), _SESSION) if told_apart else ""
-    named = _name(line.name) + (f", session {session}" if session else "")
+    session = inert.clip(inert.line(line.session_id or ""), _SESSION) if told_apart else ""
+    named = _name(line.name or line.agent) + (f", session {session}" if session else "")
     if not line.blocked_by:
         return Row((Words(f"🟢 ready: {named}"),))
     blocked = _listed([_id(each) for each in line.blocked_by])

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from bot.audience import Audience
-from bot.home.codec import HomePress
-from bot.home.facts import Admitted, AgentLine, DutyLine, Fleet, ReadyLine
-from bot.home.layout import STRANGER, UNSURE, home
-from bot.home.model import PAGE_SIZES, Answered, Snapshot, chosen
+from bot.codec import Press
+from bot.errors import BadPress
+from bot.home import Admitted, Fleet, Snapshot, chosen
 from bot.render import Renderer
+from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, HomePress, home
 from bot.workspace.rules import check_view
 from core.index import Summary
 from tests.clocks import START
-from tests.unit.bot.home.parties import ADE, BEA, summary, words
 from tests.unit.bot.judges import NEVER, labels, walk
+from tests.unit.bot.summaries import ADE, BEA, ready, summary, words
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
 HOSTILE = "<!channel> *now* <@U0GOOD> <https://evil.example|x> \u202e`code`\x00" + "𝔔" * 5000
@@ -58,12 +58,15 @@ def full(text: str) -> Snapshot:
         for seq in range(1, 40)
     ]
     agents = tuple(
-        AgentLine(text, "blocked", depth, (text,) * 20, START, ("CLR-42-001",) * 20) for depth in range(40)
+        AgentLine("planner", text, "blocked", depth, (text,) * 20, START, ("CLR-42-001",) * 20)
+        for depth in range(40)
     )
     return Snapshot(
         1,
         questions,
-        fleet=Fleet(agents, tuple(ReadyLine(text, text, ("CLR-42-001",) * (n % 9)) for n in range(40))),
+        fleet=Fleet(
+            agents, tuple(ready("planner", text, ("CLR-42-001",) * (n % 9), name=text) for n in range(40))
+        ),
         duties=tuple(DutyLine(text, (ADE, BEA) * 30, text, until) for _ in range(40)),
         answers=tuple(
             Answered(f"CLR-42-{n:03d}", 1, "planner", text, text, START, text, BEA if n % 2 else None)
@@ -173,14 +176,14 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
         1,
         fleet=Fleet(
             (
-                AgentLine("architect", "clarifying", clarifications=("CLR-1-001",)),
-                AgentLine("engineer", "blocked", 1, ("architect",), START, ("CLR-1-001",)),
+                AgentLine("architect", None, "clarifying", clarifications=("CLR-1-001",)),
+                AgentLine("engineer", None, "blocked", 1, ("architect",), START, ("CLR-1-001",)),
             ),
             (
-                ReadyLine("reviewer", "s2"),
-                ReadyLine("engineer", "s1", ("CLR-1-001",)),
-                ReadyLine("writer", "sess_0f3c9a77e1b24d5a"),
-                ReadyLine("writer", "sess_b81"),
+                ready("reviewer", "s2"),
+                ready("engineer", "s1", ("CLR-1-001",)),
+                ready("writer", "sess_0f3c9a77e1b24d5a"),
+                ready("writer", "sess_b81"),
             ),
         ),
         duties=(DutyLine("platform", (BEA,), "rotation"), DutyLine("night", ())),
@@ -227,3 +230,45 @@ def test_summary_without_an_agent_id_is_named_by_who_asked(renderer: Renderer) -
     question: Summary = summary(agent_id=None, from_="planner")
 
     assert "CLR-42-001 · planner" in words(view(renderer, Snapshot(1, [question])))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1|answer|CLR-42-001",
+        "1|answer|CLR-42-001|1|x",
+        "2|answer|CLR-42-001|1",
+        "1|delete|CLR-42-001|1",
+        "1|answer|inbox|1",
+        "1|page|CLR-42-001|1",
+        "1|page|nowhere|1",
+        "1|page|inbox|-1",
+        "1|page|inbox|²",
+        f"1|answer|CLR-{'4' * 150}-001|1",
+    ],
+)
+def test_press_that_is_not_ours_is_not_read_and_not_repeated(text: str) -> None:
+    with pytest.raises(BadPress) as raised:
+        HomePress.unpack(text)
+    assert not text or text not in str(raised.value)
+
+
+def test_press_on_a_question_is_as_on_its_card() -> None:
+    assert HomePress("answer", "CLR-42-001", 2).on_question() == Press("answer", "CLR-42-001", 2)
+    assert HomePress("view", "CLR-42-001", 2).on_question() == Press("view", "CLR-42-001", 2, "1")
+    with pytest.raises(BadPress):
+        HomePress("page", "inbox", 2).on_question()
+
+
+@pytest.mark.parametrize(
+    ("press", "packed"),
+    [
+        (HomePress("answer", "CLR-42-001", 1), "1|answer|CLR-42-001|1"),
+        (HomePress("view", "CLR-100001-1234", 12), "1|view|CLR-100001-1234|12"),
+        (HomePress("page", "inbox", 2), "1|page|inbox|2"),
+    ],
+)
+def test_press_is_packed_and_read_back(press: HomePress, packed: str) -> None:
+    assert press.pack() == packed
+    assert HomePress.unpack(packed) == press

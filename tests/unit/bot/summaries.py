@@ -1,0 +1,58 @@
+"""Open questions as the index knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from core.agents import ReadyItem
+from core.index import Summary
+from tests.clocks import START
+
+ADE, BEA = "U0ADE", "U0BEA"
+
+
+def summary(seq: int = 1, **more: Any) -> Summary:
+    """An open question of the planner that never expires; `more` replaces fields."""
+    fields: dict[str, Any] = {
+        "id": f"CLR-42-{seq:03d}",
+        "issue": 42,
+        "status": "pending",
+        "round": 1,
+        "digest": f"d{seq}",
+        "created": START + timedelta(seconds=seq),
+        "expires_at": None,
+        "producer": "planner",
+        "agent_id": "planner",
+        "session_id": "sess_1",
+        "reply": None,
+        "adoptable": False,
+        "from_": "planner",
+        "to": "human",
+        "topic": f"Topic {seq}",
+    }
+    return Summary(**(fields | more))
+
+
+def ready(
+    agent: str, session: str, blocked_by: tuple[str, ...] = (), *, name: str | None = None
+) -> ReadyItem:
+    """A session of the ready queue."""
+    return ReadyItem(agent, name, "p", session, 1, blocked_by, None, None)
+
+
+def words(view: Any) -> str:
+    """All that a view says, joined by newlines."""
+    return "\n".join(_texts(view))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("text"), str):
+            yield value["text"]
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)

@@ -1,0 +1,1125 @@
+"""Home tabs in simulated time: what is gathered, who sees what, what is published when, and who is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.audience import Audience
+from bot.delivery.store import Store
+from bot.errors import SlackUnreachableError, StorageUnavailable
+from bot.home import (
+    Admitted,
+    Fleet,
+    Gathering,
+    HomeTabs,
+    KeptAccess,
+    Snapshot,
+    Viewer,
+    Viewers,
+    by_time_left,
+    chosen,
+    publish,
+)
+from bot.oncall.roster import OnDuty, Roster
+from bot.people import AccessControl, Person, Refusal
+from bot.ports import Place
+from bot.render import Renderer
+from bot.settings.model import RouteSettings
+from bot.slackapi import Later, Never, Outcome, Sent, Unknown
+from bot.telemetry import Telemetry
+from bot.views.home import AgentLine, Answered, Chosen, DutyLine, HomePress, home
+from bot.workspace import Options, Workspace, seed
+from core.agents import SessionFact
+from core.clarification import Answer, Clarification
+from core.clarification import answered as with_answer
+from core.clock import SystemClock
+from core.errors import NotFound
+from core.index import Index, Summary, summarize
+from core.ledger import FileLedger
+from core.router import Router
+from tests.clocks import START, ManualClock
+from tests.unit.bot.summaries import ADE, BEA, ready, summary, words
+from tests.unit.core.records import ADE as ANSWERER
+from tests.unit.core.records import NOW, ask, record
+
+
+async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
+    """In place of a thread: the simulated time stands still meanwhile."""
+    return work(*arguments)
+
+
+class Drifting(ManualClock):
+    """Its steady time loses `drift` of each second against the other."""
+
+    drift = 0.0
+
+    def steady(self) -> float:
+        return (self.now() - START).total_seconds() * (1 - self.drift)
+
+
+class NoLedger(FileLedger):
+    """The topics stand in for the questions."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def find(self, clarification_id: str, issue: int) -> Clarification:
+        raise NotFound(clarification_id)
+
+
+class OneShift(Roster):
+    """`duty` is on call by every policy."""
+
+    def __init__(self) -> None:
+        self.duty = OnDuty((), "")
+
+    async def who(self, policy_name: str) -> OnDuty:
+        return self.duty
+
+
+class Everybody(KeptAccess):
+    """Everybody may answer everybody, but those in `refused` nobody; `unsure` people are not known."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+        self.unsure: set[str] = set()
+
+    async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
+        if person.user in self.unsure:
+            return Admitted(frozenset(), unsure=True)
+        return Admitted(frozenset() if person.user in self.refused else frozenset(audiences))
+
+
+class ViewersInMemory(Viewers):
+    """Simulated time does not wait for a disk."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Viewer] = {}
+
+    async def all(self) -> list[Viewer]:
+        return list(self.kept.values())
+
+    async def seen(self, viewer: Viewer) -> None:
+        self.kept[viewer.user] = viewer
+
+    async def shows(self, user: str, digest: str | None) -> None:
+        if user in self.kept:
+            self.kept[user] = replace(self.kept[user], digest=digest)
+
+    async def turned(self, user: str, pages: Mapping[str, int]) -> None:
+        self.kept[user] = replace(self.kept[user], pages=dict(pages))
+
+    async def forget(self, users: Collection[str]) -> None:
+        for user in users:
+            self.kept.pop(user, None)
+
+
+class Slack:
+    """Takes every view, but where `answers` holds something else for a person; `held` ones wait for their event."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.published: list[tuple[float, str, dict[str, Any]]] = []
+        self.answers: dict[str, deque[Outcome | Exception]] = defaultdict(deque)
+        self.slow: dict[str, float] = {}
+
+    async def publish(self, user: str, view: dict[str, Any]) -> Outcome:
+        self.published.append((self._clock.now().timestamp(), user, view))
+        if seconds := self.slow.get(user):
+            await self._clock.sleep(seconds)
+        if not self.answers[user]:
+            return Sent(user, "")
+        answer = self.answers[user].popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def times(self, user: str | None = None) -> list[float]:
+        return [at for at, who, _ in self.published if user in (None, who)]
+
+    def users(self) -> list[str]:
+        return [who for _, who, _ in self.published]
+
+    def last(self, user: str) -> str:
+        """All that somebody's tab says now."""
+        return words([view for _, who, view in self.published if who == user][-1])
+
+
+class World:
+    """Home tabs with their parties, everything in simulated time."""
+
+    def __init__(self, viewers: Viewers) -> None:
+        self.clock = Drifting()
+        self.open: list[Summary] = []
+        self.roster = OneShift()
+        self.paged: dict[str, frozenset[str]] = {}
+        self.access = Everybody()
+        self.slack = Slack(self.clock)
+        self.snapshots = 0
+        self.trouble: Exception | None = None
+        self.gathering_takes = 0.0  # seconds
+        self.viewers = viewers
+        self.home = self.tabs()
+
+    def tabs(self) -> HomeTabs:
+        """New ones, as after a restart."""
+        return HomeTabs(
+            gathering=Gathering(
+                index=self.open,
+                ledger=NoLedger(),
+                sessions=self._sessions,
+                roster=self.roster,
+                policies=["platform"],
+                paged=lambda clarification: self.paged.get(clarification, frozenset()),
+                shows=lambda _: True,
+            ),
+            access=self.access,
+            renderer=Renderer(),
+            send=self.slack.publish,
+            viewers=self.viewers,
+            clock=self.clock,
+        )
+
+    def change(self) -> None:
+        """One more question is open."""
+        self.open.append(summary(len(self.open) + 1))
+        self.home.touch()
+
+    async def _sessions(self) -> Sequence[SessionFact]:
+        self.snapshots += 1
+        if self.gathering_takes:
+            await self.clock.sleep(self.gathering_takes)
+        if self.trouble is not None:
+            raise self.trouble
+        return ()
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """Home tabs at work, in simulated time."""
+    monkeypatch.setattr("bot.home.to_thread", inline)
+    world = World(ViewersInMemory())
+    running = asyncio.create_task(world.home.run())
+    yield world
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+VIEWERS = [f"U{n:02d}VIEWER" for n in range(20)]
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+async def test_home_shows_a_tab_that_is_opened(world: World) -> None:
+    world.open.append(summary(topic="Deploy?"))
+    await world.home.opened(ADE)
+    await world.clock.advance(0.01)
+
+    assert world.slack.users() == [ADE]
+    assert "Deploy?" in world.slack.last(ADE)
+
+
+async def test_home_in_a_storm_publishes_at_most_once_per_person_and_second_and_the_last_state(
+    world: World,
+) -> None:
+    for user in VIEWERS:
+        await world.home.opened(user)
+    for _ in range(600):  # a minute
+        world.change()
+        await world.clock.advance(0.1)
+    storm = len(world.slack.published)
+    await world.clock.advance(30)
+
+    for user in VIEWERS:
+        assert all(gap >= 1.0 for gap in gaps(world.slack.times(user)))
+        assert "My inbox (600)" in world.slack.last(user)
+    assert all(gap >= 1 / 1.5 - 1e-6 for gap in gaps(world.slack.times()))
+    assert 85 <= storm <= 91  # the pace is used, and kept
+    assert world.snapshots <= 125  # twice a second, for all
+
+
+async def test_home_in_a_storm_gives_everybody_their_share(world: World) -> None:
+    for user in VIEWERS:
+        await world.home.opened(user)
+    for _ in range(600):
+        world.change()
+        if world.clock.now().second % 2:
+            await world.home.press(HomePress("page", "inbox", 1), Person("", VIEWERS[0]))
+        await world.clock.advance(0.1)
+
+    counts = {user: len(world.slack.times(user)) for user in VIEWERS}
+    assert min(counts.values()) >= 2
+    assert counts[VIEWERS[0]] > max(count for user, count in counts.items() if user != VIEWERS[0])
+
+
+async def test_home_shares_a_snapshot_where_much_changes_and_nothing_of_it_shows(world: World) -> None:
+    for user in VIEWERS:
+        await world.home.opened(user)
+    await world.clock.advance(30)
+    before = world.snapshots
+    for _ in range(200):
+        world.home.touch()
+        await world.clock.advance(0.1)
+
+    assert 20 <= world.snapshots - before <= 42
+    assert len(world.slack.published) == len(VIEWERS)
+
+
+async def test_home_takes_snapshots_seldom_where_they_take_long(world: World) -> None:
+    world.gathering_takes = 1.0
+    await world.home.opened(ADE)
+    for _ in range(600):
+        world.change()
+        await world.clock.advance(0.1)
+    assert 4 <= world.snapshots <= 7
+    await world.clock.advance(15)
+
+    assert "My inbox (600)" in world.slack.last(ADE)
+
+
+async def test_home_looked_with_older_facts_follows_with_the_newest(world: World) -> None:
+    await world.home.opened(ADE)
+    await world.home.opened(BEA)
+    await world.clock.advance(5)
+    world.home.touch()
+    await world.clock.advance(0.26)  # one of them was looked at, with a snapshot that the other gets as well
+    world.change()
+    await world.clock.advance(10)
+
+    assert "My inbox (1)" in world.slack.last(ADE)
+    assert "My inbox (1)" in world.slack.last(BEA)
+
+
+async def test_home_alone_follows_a_storm_once_a_second(world: World) -> None:
+    await world.home.opened(ADE)
+    for _ in range(100):
+        world.change()
+        await world.clock.advance(0.1)
+
+    assert 9 <= len(world.slack.published) <= 11
+
+
+async def test_home_puts_changes_that_come_together_into_one_publish(world: World) -> None:
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    for _ in range(3):
+        world.change()
+        await world.clock.advance(0.05)
+    await world.clock.advance(5)
+
+    assert len(world.slack.published) == 2
+    assert "My inbox (3)" in world.slack.last(ADE)
+
+
+async def test_home_skips_what_did_not_change(world: World) -> None:
+    world.open.append(summary())
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    for _ in range(20):
+        world.home.touch()
+        await world.clock.advance(1)
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+
+    assert len(world.slack.published) == 1
+
+
+async def test_home_publishes_again_where_slack_has_nothing_to_show(world: World) -> None:
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    await world.home.opened(ADE, shown=False)
+    await world.clock.advance(5)
+
+    assert len(world.slack.published) == 2
+
+
+async def test_home_changed_and_changed_back_during_a_publish_shows_the_last_state(world: World) -> None:
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    world.slack.slow[ADE] = 3.0
+    world.change()
+    await world.clock.advance(1)  # on its way
+    world.open.clear()
+    world.home.touch()
+    await world.clock.advance(20)
+
+    assert "Nothing waits for you." in world.slack.last(ADE)
+    assert len(world.slack.published) == 3
+
+
+async def test_home_at_rest_does_nothing(world: World) -> None:
+    await world.home.opened(ADE)
+    await world.clock.advance(1)
+    slept = len(world.clock.slept)
+    await world.clock.advance(250)
+
+    assert len(world.clock.slept) - slept < 5
+    assert world.snapshots == 1
+
+
+async def test_home_without_viewers_never_wakes(world: World) -> None:
+    world.change()
+    await world.clock.advance(3600)
+
+    assert world.clock.slept == []
+    assert world.snapshots == 0
+
+
+async def test_home_looks_again_by_itself_now_and_then(world: World) -> None:
+    await world.home.opened(ADE)
+    await world.clock.advance(1)
+    world.open.append(summary())  # nobody said so
+    await world.clock.advance(301)
+
+    assert "My inbox (1)" in world.slack.last(ADE)
+
+
+async def test_home_follows_a_change_of_shift(world: World) -> None:
+    world.roster.duty = OnDuty((ADE,), "", START + timedelta(seconds=60))
+    await world.home.opened(ADE)
+    await world.clock.advance(30)
+    world.roster.duty = OnDuty((BEA,), "", START + timedelta(days=1))
+    await world.clock.advance(32)
+
+    assert f"<@{BEA}>" in world.slack.last(ADE)
+
+
+async def test_home_turns_a_page_and_remembers_it(world: World) -> None:
+    world.open.extend(summary(seq) for seq in range(1, 26))
+    await world.home.opened(ADE)
+    await world.clock.advance(2)
+    await world.home.press(HomePress("page", "inbox", 3), Person("", ADE))
+    await world.clock.advance(0.1)
+
+    said = world.slack.last(ADE)
+    assert "page 3 of 3" in said
+    assert "Topic 25" in said
+    assert "Topic 20" not in said
+    assert (await world.viewers.all())[0].pages == {"inbox": 3}
+
+
+async def test_home_press_of_somebody_forgotten_shows_it_all_the_same(world: World) -> None:
+    world.open.extend(summary(seq) for seq in range(1, 26))
+    await world.home.press(HomePress("page", "inbox", 2), Person("T1", ADE))
+    await world.clock.advance(1)
+
+    assert "page 2 of 3" in world.slack.last(ADE)
+
+
+async def test_home_begins_with_the_first_page_on_another_visit(world: World) -> None:
+    world.open.extend(summary(seq) for seq in range(1, 26))
+    await world.home.opened(ADE)
+    await world.home.press(HomePress("page", "inbox", 3), Person("", ADE))
+    await world.clock.advance(2 * 3600)
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+
+    assert "page 1 of 3" in world.slack.last(ADE)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [Never("user_not_found", "place"), Never("user_disabled", "place"), Never("not_enabled", "content")],
+    ids=lambda refusal: refusal.code,
+)
+async def test_home_drops_a_viewer_that_slack_refuses(world: World, refusal: Never) -> None:
+    world.slack.answers[ADE].append(refusal)
+    await world.home.opened(ADE)
+    await world.home.opened(BEA)
+    await world.clock.advance(5)
+    world.change()
+    await world.clock.advance(60)
+
+    assert world.slack.users().count(ADE) == 1
+    assert "My inbox (1)" in world.slack.last(BEA)
+    assert [viewer.user for viewer in await world.viewers.all()] == [BEA]
+
+
+async def test_home_shows_a_dropped_viewer_who_comes_back(world: World) -> None:
+    world.slack.answers[ADE].append(Never("user_not_found", "place"))
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+
+    assert world.slack.users() == [ADE, ADE]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "seconds"),
+    [(Later("ratelimited", 30.0), 30), (Never("invalid_auth", "app"), 60)],
+    ids=["limited", "app"],
+)
+async def test_home_waits_for_everybody_where_slack_refuses_all(
+    world: World, refusal: Outcome, seconds: int
+) -> None:
+    world.slack.answers[ADE].append(refusal)
+    await world.home.opened(ADE)
+    await world.clock.advance(0.1)
+    await world.home.opened(BEA)
+    await world.clock.advance(seconds - 1)
+    assert world.slack.users() == [ADE]
+    await world.clock.advance(3)
+
+    assert sorted(world.slack.users()) == [ADE, ADE, BEA]
+
+
+async def test_home_tries_again_where_slack_is_unreachable(world: World) -> None:
+    world.slack.answers[ADE].append(Later("Slack is unreachable"))
+    await world.home.opened(ADE)
+    await world.clock.advance(60)
+
+    assert world.slack.users() == [ADE, ADE]
+
+
+async def test_home_tries_again_ever_later_where_the_outcome_is_unknown(world: World) -> None:
+    world.slack.answers[ADE].extend([Unknown("timeout")] * 4)
+    await world.home.opened(ADE)
+    await world.clock.advance(0.1)
+    await world.home.opened(BEA)
+    await world.clock.advance(120)
+
+    assert gaps(world.slack.times(ADE)) == pytest.approx([2, 4, 8, 16], abs=1.0)
+    assert world.slack.times(BEA)[0] - world.slack.times(ADE)[0] < 1.0
+
+
+async def test_home_whose_publish_hangs_holds_up_nobody_else(world: World) -> None:
+    world.slack.slow[ADE] = 300.0
+    await world.home.opened(ADE)
+    await world.clock.advance(0.1)
+    await world.home.opened(BEA)
+    for _ in range(5):
+        world.change()
+        await world.clock.advance(2)
+
+    assert world.slack.users().count(ADE) == 1
+    assert "My inbox (5)" in world.slack.last(BEA)
+
+
+async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World) -> None:
+    world.slack.answers[ADE].append(Never("invalid_arguments", "content"))
+    await world.home.opened(ADE)
+    await world.clock.advance(600)
+    assert world.slack.users() == [ADE]
+    world.change()
+    await world.clock.advance(5)
+
+    assert world.slack.users() == [ADE, ADE]
+
+
+async def test_home_goes_on_after_a_failure_nobody_thought_of(world: World) -> None:
+    world.slack.answers[ADE].append(RuntimeError("broken"))
+    await world.home.opened(ADE)
+    await world.home.opened(BEA)
+    await world.clock.advance(30)
+    assert world.slack.users().count(ADE) == 1
+    world.change()
+    await world.clock.advance(60)
+
+    assert "My inbox (1)" in world.slack.last(ADE)
+    assert "My inbox (1)" in world.slack.last(BEA)
+
+
+async def test_home_shows_questions_while_the_sessions_cannot_be_read(world: World) -> None:
+    world.trouble = StorageUnavailable("locked")
+    world.open.append(summary())
+    await world.home.opened(ADE)
+    await world.clock.advance(1)
+
+    assert "My inbox (1)" in world.slack.last(ADE)
+
+
+async def test_home_asks_again_soon_where_slack_did_not_say_who_somebody_is(world: World) -> None:
+    world.open.append(summary())
+    world.access.unsure.add(ADE)
+    await world.home.opened(ADE)
+    await world.clock.advance(1)
+    assert "may not be all" in world.slack.last(ADE)
+    world.access.unsure.clear()
+    await world.clock.advance(16)
+
+    assert "My inbox (1)" in world.slack.last(ADE)
+
+
+async def test_home_forgets_who_has_not_looked_for_a_week(world: World) -> None:
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    world.clock.jump(START + timedelta(days=6))
+    await world.home.opened(BEA)
+    await world.clock.advance(5)
+    world.clock.jump(START + timedelta(days=7, hours=1))
+    await world.clock.advance(301)
+    world.change()
+    await world.clock.advance(10)
+
+    assert [viewer.user for viewer in await world.viewers.all()] == [BEA]
+    assert "My inbox (1)" in world.slack.last(BEA)
+    assert "My inbox (1)" not in world.slack.last(ADE)
+
+
+async def test_home_after_a_restart_publishes_only_what_changed(world: World) -> None:
+    world.open.append(summary(1))
+    world.access.refused.add(BEA)
+    await world.home.opened(ADE)
+    await world.home.opened(BEA)
+    await world.clock.advance(5)
+    world.open.append(summary(2))
+    again = world.tabs()
+    await again.restore()
+    running = asyncio.create_task(again.run())
+    await world.clock.advance(5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert sorted(world.slack.users()) == [ADE, ADE, BEA]
+
+
+async def test_home_killed_during_a_publish_does_not_rely_on_what_slack_showed_before(
+    world: World,
+) -> None:
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    world.slack.slow[ADE] = 10.0
+    world.change()
+    await world.clock.advance(1)
+
+    assert [viewer.digest for viewer in await world.viewers.all()] == [None]
+
+
+async def test_home_woken_less_than_a_clock_tick_before_its_turn_goes_on(world: World) -> None:
+    world.clock.drift = 1e-9  # after each sleep, less is left than can be slept
+    await world.home.opened(ADE)
+    await world.clock.advance(5)
+    world.change()
+    await world.clock.advance(5)
+
+    assert "My inbox (1)" in world.slack.last(ADE)
+    assert min(world.clock.slept) >= 0.001
+
+
+async def test_home_knows_where_a_viewer_can_be_told_something(world: World) -> None:
+    await world.home.opened(ADE, "T1", "D0ADE")
+
+    assert world.home.place_of(ADE) == Place("D0ADE")
+    assert world.home.place_of(BEA) == Place("")
+
+
+def given(seq: int = 1, label: str = "yes", after: int = 1) -> Clarification:
+    return with_answer(record(seq=seq), Answer(label, label), ANSWERER, NOW + timedelta(minutes=after))
+
+
+async def no_sessions() -> Sequence[SessionFact]:
+    return []
+
+
+def gathering(index: Iterable[Summary] = (), ledger: FileLedger | None = None, **more: Any) -> Gathering:
+    """Of a bot without on-call policies; `more` replaces parts."""
+    parts: dict[str, Any] = {
+        "sessions": no_sessions,
+        "roster": OneShift(),
+        "policies": [],
+        "paged": lambda _: frozenset(),
+        "shows": lambda _: True,
+    }
+    return Gathering(index=index, ledger=ledger or NoLedger(), **(parts | more))
+
+
+async def test_answers_that_are_kept_are_the_newest() -> None:
+    facts = gathering()
+    for seq in range(2, 101):
+        facts.record_changed(given(seq, after=seq))
+    facts.record_changed(given(1, after=1))  # older than all that are kept
+    facts.record_changed(record())
+
+    newest = (await facts.snapshot(1)).answers
+    assert [each.clarification for each in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
+
+
+async def test_answer_says_who_gave_it_to_what() -> None:
+    facts = gathering()
+    facts.record_changed(given(label="blue"))
+
+    (found,) = (await facts.snapshot(1)).answers
+    assert (found.clarification, found.round, found.agent) == ("CLR-42-001", 1, "retirement-planner")
+    assert (found.question, found.answer) == ("Deploy to production?", "blue")
+    assert (found.user, found.by, found.at) == ("U1", "user:slack/T1/U1", NOW + timedelta(minutes=1))
+
+
+async def test_answers_are_restored_from_the_ledgers_written_last(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
+    for issue in range(1, 6):
+        opened = await router.open(issue, ask(reply_token=f"t{issue}", event_id=f"e{issue}", expires_at=None))
+        await router.answer(opened.record.id, lambda _: Answer("yes", "yes"), ANSWERER, opened.record.created)
+    (tmp_path / "issue-9.json").write_text("no ledger")
+    os.utime(ledger.path(1), (1, 1))
+    facts = gathering(ledger=ledger)
+
+    await facts.restore_answers()
+
+    ledger.close()
+    assert sorted(each.clarification for each in (await facts.snapshot(1)).answers) == [
+        f"CLR-{issue}-001" for issue in range(1, 6)
+    ]
+
+
+class Counted(FileLedger):
+    """Notes what is looked up."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked: list[str] = []
+
+    async def find(self, clarification_id: str, issue: int) -> Clarification:
+        self.asked.append(clarification_id)
+        return await super().find(clarification_id, issue)
+
+
+async def test_questions_are_read_once_for_each_change_and_left_out_where_they_cannot_be(
+    tmp_path: Path,
+) -> None:
+    ledger = Counted(tmp_path)
+    opened = await Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None).open(42, ask())
+    known = summarize(opened.record)
+    facts = gathering(ledger=ledger)
+    ledger.asked.clear()
+
+    found = [await facts.words([known, summary(9)]) for _ in range(2)]
+    await facts.words([summary(1, id=known.id, digest="another")])
+
+    ledger.close()
+    assert found == [{known.id: "Deploy to production?"}] * 2
+    assert ledger.asked.count(known.id) == 2
+
+
+async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_was_paged_to() -> None:
+    known = [
+        summary(1, status="answered"),
+        summary(2, producer=None, from_="engineer", agent_id=None),
+        summary(3),
+        summary(4, expires_at=START, status="escalated"),
+    ]
+    facts = gathering(
+        known,
+        paged=lambda clarification: frozenset({f"U0{clarification[-1]}"}),
+        shows=lambda each: each.producer is not None,
+    )
+
+    snapshot = await facts.snapshot(7)
+
+    assert snapshot.number == 7
+    assert [each.id[-1] for each in snapshot.questions] == ["4", "3"]
+    assert snapshot.paged == {"CLR-42-004": {"U04"}}
+    assert snapshot.audiences == {Audience("planner"), Audience("engineer")}
+    assert [each.agent for each in snapshot.fleet.agents] == ["engineer", "planner"]
+
+
+async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for() -> None:
+    async def sessions() -> Sequence[SessionFact]:
+        return [SessionFact("p", "s9", "reviewer", "Rae", 1, ended=False, last_event_at=None)]
+
+    known = [
+        summary(1, from_="engineer", to="architect", agent_id="engineer", asked_last=START),
+        summary(2, from_="tester", to="engineer", agent_id="tester", session_id="s2", asked_last=START),
+        summary(3, from_="writer", agent_id="writer", session_id="s3", asked_last=START),
+    ]
+
+    fleet = (await gathering(known, sessions=sessions).snapshot(1)).fleet
+
+    lines = {line.agent: line for line in fleet.agents}
+    assert [(line.agent, line.depth) for line in fleet.agents if line.agent in {"architect", "engineer"}] == [
+        ("architect", 0),
+        ("engineer", 1),
+    ]
+    assert lines["tester"] == AgentLine("tester", None, "blocked", 2, ("engineer",), START, ("CLR-42-002",))
+    assert lines["writer"].on == ("human",)
+    assert lines["architect"].clarifications == ("CLR-42-001",)
+    assert (lines["reviewer"].name, lines["reviewer"].status) == ("Rae", "working")
+    assert [
+        (each.agent, each.name, each.blocked_by) for each in fleet.ready if each.session_id in {"s9", "s2"}
+    ] == [
+        ("reviewer", "Rae", ()),
+        ("tester", None, ("CLR-42-002",)),
+    ]
+
+
+class ByName(Roster):
+    def __init__(self) -> None:
+        pass
+
+    async def who(self, policy_name: str) -> OnDuty:
+        return OnDuty((f"U0{policy_name}",), "named", START)
+
+
+async def test_duties_come_in_the_order_of_the_configuration() -> None:
+    assert (await gathering(roster=ByName(), policies=["B", "A"]).snapshot(1)).duties == (
+        DutyLine("B", ("U0B",), "named", START),
+        DutyLine("A", ("U0A",), "named", START),
+    )
+
+
+def many(count: int) -> Index:
+    index = Index()
+    for n in range(count):
+        agent = f"agent-{n % 300}"
+        escalated: Summary = summary(
+            1,
+            id=f"CLR-{n}-001",
+            issue=n,
+            from_=agent,
+            agent_id=agent,
+            session_id=f"s{n}",
+            status="escalated" if n % 10 == 0 else "pending",
+            expires_at=START + timedelta(seconds=n * 37 % 100_000),
+            asked_last=START + timedelta(seconds=n * 7919 % 100_003),
+        )
+        index.put(escalated)
+    return index
+
+
+async def test_snapshot_of_ten_thousand_lets_others_have_their_turn() -> None:
+    count = 10_000
+    known = many(count)
+    turns = 0
+    while_listed: set[int] = set()
+    while_paged: set[int] = set()
+
+    class Watched:
+        def __iter__(self) -> Iterator[Summary]:
+            for each in known:
+                while_listed.add(turns)
+                yield each
+
+    def paged(_: str) -> frozenset[str]:
+        while_paged.add(turns)
+        return frozenset({"U0ADE"})
+
+    facts = gathering(Watched(), paged=paged)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(others())
+    snapshot = await facts.snapshot(1)
+    ticking.cancel()
+
+    assert len(snapshot.questions) == count
+    assert len(snapshot.paged) == count // 10
+    assert len(while_listed) >= count // 500
+    assert len(while_paged) >= count // 500
+
+
+PLANNER = Admitted(frozenset({Audience("planner")}))
+NOBODYS = Admitted(frozenset())
+
+
+def seen(user: str = ADE, admitted: Admitted = PLANNER, **facts: Any) -> Chosen:
+    return chosen(Snapshot(1, **facts), user, admitted, {})
+
+
+def ids(shown: Chosen) -> list[str]:
+    return [each.id for each in shown.inbox.items]
+
+
+def test_questions_with_the_least_time_left_come_first_and_those_without_a_limit_last() -> None:
+    hour = START + timedelta(hours=1)
+    questions = [
+        summary(1),
+        summary(2, expires_at=hour + timedelta(seconds=1)),
+        summary(3, created=START - timedelta(days=1)),
+        summary(4, expires_at=hour),
+        summary(5, expires_at=hour, created=START),
+    ]
+
+    assert [each.id[-1] for each in by_time_left(questions)] == ["5", "4", "2", "3", "1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "theirs"),
+    [
+        ({}, True),
+        ({"agent_id": "reviewer", "from_": "reviewer"}, False),
+        ({"to": "architect"}, False),  # put to others
+        ({"to": "architect", "held_back": True}, True),
+        ({"agent_id": None, "from_": "planner"}, True),
+        ({"agent_id": "reviewer", "taken_by": ADE}, True),
+        ({"agent_id": "reviewer", "handed_to": ADE}, True),
+        ({"agent_id": "reviewer", "handed_to": BEA}, False),
+        ({"agent_id": "reviewer", "id": "CLR-42-007"}, True),  # paged
+    ],
+)
+def test_inbox_holds_what_somebody_may_answer_or_is_theirs_on_call(
+    more: dict[str, Any], theirs: bool
+) -> None:
+    question = summary(**more)
+
+    shown = seen(questions=[question], paged={"CLR-42-007": frozenset({ADE})})
+
+    assert ids(shown) == ([question.id] if theirs else [])
+
+
+def test_taken_holds_what_somebody_took_and_nobody_elses() -> None:
+    shown = seen(questions=[summary(1, taken_by=ADE), summary(2, taken_by=BEA), summary(3)])
+
+    assert [each.id for each in shown.taken.items] == ["CLR-42-001"]
+    assert shown.questions == shown.inbox.items
+
+
+def test_answers_are_seen_by_who_may_answer_that_agent_or_gave_them() -> None:
+    def answer(agent: str, user: str | None) -> Answered:
+        return Answered(f"CLR-42-00{len(agent)}", 1, agent, "Q?", "A", START, "user:x", user)
+
+    answers = (answer("planner", None), answer("reviewer", ADE), answer("ops", BEA))
+
+    assert [each.agent for each in seen(answers=answers).answers.items] == ["planner", "reviewer"]
+
+
+def test_stranger_sees_neither_agents_nor_answers() -> None:
+    fleet = Fleet(agents=(AgentLine("planner", None, "blocked"),))
+    shown = seen(admitted=NOBODYS, questions=[summary()], fleet=fleet, duties=(DutyLine("ops", (BEA,)),))
+
+    assert shown.stranger
+    assert (shown.inbox.total, shown.agents.total, shown.ready.total) == (0, 0, 0)
+    assert shown.duty.total == 1
+
+
+def test_who_is_paged_is_no_stranger() -> None:
+    fleet = Fleet(agents=(AgentLine("planner", None, "blocked"),))
+    shown = seen(admitted=NOBODYS, questions=[summary()], fleet=fleet, paged={"CLR-42-001": frozenset({ADE})})
+
+    assert not shown.stranger
+    assert shown.agents.total == 1
+
+
+@pytest.mark.parametrize(("user", "whole"), [(ADE, False), (BEA, True)])
+def test_agents_of_others_are_shown_to_who_is_on_call_only(user: str, whole: bool) -> None:
+    fleet = Fleet(
+        agents=(AgentLine("planner", "Planning", "working"), AgentLine("secret", None, "working")),
+        ready=(ready("planner", "s1", name="Planning"), ready("secret", "s2")),
+    )
+
+    shown = seen(user, fleet=fleet, duties=(DutyLine("ops", (BEA,)),))
+
+    assert [each.agent for each in shown.agents.items] == ["planner", "secret"][: 1 + whole]
+    assert [each.session_id for each in shown.ready.items] == ["s1", "s2"][: 1 + whole]
+
+
+def test_nobody_is_a_stranger_where_nothing_is() -> None:
+    assert not seen(admitted=NOBODYS).stranger
+
+
+@pytest.mark.parametrize(
+    ("total", "asked", "page", "shown"),
+    [
+        (0, 1, (1, 1), []),
+        (10, 1, (1, 1), range(1, 11)),
+        (11, 1, (1, 2), range(1, 11)),
+        (11, 2, (2, 2), [11]),
+        (11, 9, (2, 2), [11]),  # a page that is gone
+        (11, 0, (1, 2), range(1, 11)),
+    ],
+)
+def test_page_of_the_inbox(total: int, asked: int, page: tuple[int, int], shown: Sequence[int]) -> None:
+    questions = [summary(seq) for seq in range(1, total + 1)]
+    inbox = chosen(Snapshot(1, questions), ADE, PLANNER, {"inbox": asked}).inbox
+
+    assert (inbox.number, inbox.pages) == page
+    assert inbox.total == total
+    assert [each.id for each in inbox.items] == [f"CLR-42-{seq:03d}" for seq in shown]
+
+
+PLANNERS = RouteSettings(agent="plan-*", channel="C1", answerers=("U0ADE",))
+OTHERS = RouteSettings(channel="C2", answerers=("members",))
+PERSON = Person("T1", ADE)
+
+
+class Gate(AccessControl):
+    """Ade may answer in C1; `away`: Slack does not tell."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.away = False
+
+    async def refusal(
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
+    ) -> Refusal | None:
+        self.asked[channel] += 1
+        if self.away:
+            raise SlackUnreachableError("timeout")
+        return None if channel == "C1" else Refusal("you are not in the channel", ())
+
+
+class Party:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.gate = Gate()
+        self.access = KeptAccess(
+            self.gate, lambda each: PLANNERS if fnmatchcase(each.agent, "plan-*") else OTHERS, self.clock
+        )
+
+    async def admitted(self) -> Admitted:
+        return await self.access.admitted(PERSON, [Audience("plan-a"), Audience("plan-b"), Audience("ops")])
+
+
+@pytest.fixture
+async def party() -> Party:
+    return Party()
+
+
+MAY = Admitted(frozenset({Audience("plan-a"), Audience("plan-b")}))
+
+
+async def test_access_is_asked_once_for_each_route_and_kept(party: Party) -> None:
+    for _ in range(100):
+        assert await party.admitted() == MAY
+
+    assert party.gate.asked == {"C1": 1, "C2": 1}
+
+
+async def test_access_is_asked_again_after_minutes(party: Party) -> None:
+    await party.admitted()
+    await party.clock.advance(121)
+    await party.admitted()
+
+    assert party.gate.asked == {"C1": 2, "C2": 2}
+
+
+async def test_access_holds_what_is_known_while_slack_is_away_and_asks_seldom(party: Party) -> None:
+    await party.admitted()
+    await party.clock.advance(121)
+    party.gate.away = True
+    for _ in range(10):
+        assert await party.admitted() == MAY
+
+    assert party.gate.asked == {"C1": 2, "C2": 2}
+
+
+async def test_access_that_is_not_known_is_not_given_and_said(party: Party) -> None:
+    party.gate.away = True
+    assert await party.admitted() == Admitted(frozenset(), unsure=True)
+    party.gate.away = False
+    assert await party.admitted() == Admitted(frozenset(), unsure=True)
+    await party.clock.advance(16)
+
+    assert await party.admitted() == MAY
+
+
+VIEWER = Viewer("U0ADE", "T1", "D0ADE", 100.5, {"inbox": 2}, "abc")
+
+
+@pytest.fixture
+async def viewers(tmp_path: Path) -> AsyncIterator[Viewers]:
+    store = await Store.open(tmp_path / "clarify.db")
+    yield Viewers(store)
+    await store.close()
+
+
+async def test_viewers_remember_who_looked_when_at_what(viewers: Viewers) -> None:
+    other = Viewer("U0BEA", "", "", 7.0)
+    await viewers.seen(VIEWER)
+    await viewers.seen(other)
+    assert await viewers.all() == [VIEWER, other]
+
+    later = Viewer("U0ADE", "T2", "D1", 200.0, {}, None)
+    await viewers.seen(later)
+    await viewers.shows("U0BEA", "def")
+    await viewers.turned("U0BEA", {"agents": 3})
+    assert await viewers.all() == [later, Viewer("U0BEA", "", "", 7.0, {"agents": 3}, "def")]
+
+    await viewers.shows("U0BEA", None)
+    await viewers.forget(["U0ADE", "U0NOBODY"])
+    assert await viewers.all() == [Viewer("U0BEA", "", "", 7.0, {"agents": 3}, None)]
+
+
+async def test_home_finds_its_viewers_again_after_a_restart(
+    viewers: Viewers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.home.to_thread", inline)
+    world = World(viewers)
+    world.open.append(summary())
+    first = asyncio.create_task(world.home.run())
+    await world.home.opened("U0ADE", "T1", "D1")
+    async with asyncio.timeout(60):
+        while not any(viewer.digest for viewer in await viewers.all()):
+            await world.clock.advance(0.1)
+    first.cancel()
+    again = world.tabs()
+    await again.restore()
+    second = asyncio.create_task(again.run())
+    await world.clock.advance(5)
+    assert len(world.slack.published) == 1
+    world.open.append(summary(2))
+    again.touch()
+    async with asyncio.timeout(60):
+        while len(world.slack.published) < 2:
+            await world.clock.advance(0.1)
+    second.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+
+    assert "My inbox (2)" in world.slack.last("U0ADE")
+    assert again.place_of("U0ADE").channel == "D1"
+
+
+@pytest.fixture
+async def ws() -> AsyncIterator[Workspace]:
+    async with Workspace(options=Options()) as workspace:
+        yield workspace
+
+
+@pytest.fixture
+def web(ws: Workspace) -> AsyncWebClient:
+    return AsyncWebClient(seed.BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (None, Sent(seed.ADE, "")),
+        ("429:7", Later("ratelimited", 7.0)),
+        ("429", Later("ratelimited", None)),
+        ("refuse:user_not_found", Never("user_not_found", "place")),
+        ("refuse:invalid_auth", Never("invalid_auth", "app")),
+        ("accept_then_drop", Unknown("ServerDisconnectedError")),
+        ("5xx:503", Unknown("HTTP 503")),
+    ],
+)
+async def test_publish_calls_once_and_its_outcome_is_returned_and_counted(
+    ws: Workspace, web: AsyncWebClient, fault: str | None, expected: Outcome
+) -> None:
+    if fault:
+        ws.faults.add("views.publish", fault)
+    telemetry = Telemetry(ManualClock())
+    shown = chosen(Snapshot(1, [summary()]), seed.ADE, Admitted(frozenset({Audience("planner")})), {})
+
+    outcome = await publish(web, telemetry, seed.ADE, Renderer().home(home(shown, {})))
+
+    if isinstance(expected, Later | Unknown):
+        assert type(outcome) is type(expected)
+        assert getattr(outcome, "after", None) == getattr(expected, "after", None)
+    else:
+        assert outcome == expected
+    assert len([call for call in ws.calls if call.method == "views.publish"]) == 1
+    assert telemetry.deliveries == {("home", type(expected).__name__.lower()): 1}
+
+
+async def test_publish_for_somebody_deactivated_is_refused(ws: Workspace, web: AsyncWebClient) -> None:
+    view = {"type": "home", "blocks": [{"type": "divider"}]}
+
+    assert isinstance(await publish(web, Telemetry(ManualClock()), seed.GONE, view), Never)
