@@ -272,6 +272,8 @@ class Assembly(Foundation):
                 binding=Binding(
                     installation=self.store.installation,
                     messages=self.messages,
+                    incidents=self.incidents,
+                    pages=self.pages,
                     adopt=self.delivery.adopt,
                     group_of=self._group_of,
                     foreign=self._foreign,

@@ -16,6 +16,8 @@ from bot.codec import Press
 from bot.commands.codec import ListPress
 from bot.delivery.messages import Messages, Row
 from bot.delivery.wishes import rolled_up
+from bot.oncall.incidents import Incidents
+from bot.oncall.pages import Pages
 from bot.pagecodec import PagePress
 from bot.ports import Spot
 from bot.seal import carried
@@ -36,12 +38,16 @@ class Binding:
         *,
         installation: str,
         messages: Messages,
+        incidents: Incidents,
+        pages: Pages,
         adopt: Callable[[Row, str], None],
         group_of: Callable[[str], Group | None],
         foreign: Callable[[], None],
     ) -> None:
         self._installation = installation
         self._messages = messages
+        self._incidents = incidents
+        self._pages = pages
         self._adopt = adopt
         self._group_of = group_of
         self._foreign = foreign
@@ -101,8 +107,10 @@ class Binding:
         if row.kind == "word":
             return press.pack() in carried((row.body or {}).get("blocks") or ())
         if isinstance(press, PagePress):
-            found = self._messages.hands_over if row.kind == "handoff" else self._messages.is_page
-            return await found(row.key, press.incident if row.kind == "handoff" else press.page)
+            if row.kind != "handoff":
+                return await self._pages.is_message_of(row.key, press.page)
+            handed = await self._incidents.get(press.incident)
+            return handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
         return isinstance(press, Press) and await self._asks(row, press)
 
     async def _asks(self, row: Row, press: Press) -> bool:
@@ -112,4 +120,4 @@ class Binding:
         if row.kind == "rollup":
             listed = press.verb in {"answer", "list"}
             return listed and self._group_of(press.clarification) in {None, rolled_up(row)}
-        return row.kind == "page" and await self._messages.pages_about(row.key, press.clarification)
+        return row.kind == "page" and await self._pages.is_message_about(row.key, press.clarification)

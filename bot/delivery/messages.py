@@ -86,30 +86,6 @@ class Messages:
         )
         return [_row(row) for row in rows]
 
-    async def is_page(self, key: str, page: int) -> bool:
-        """Whether a message is this page."""
-        found = await self._store.read_one(
-            "select 1 from page_sendings where message = ? and page = ?", key, page
-        )
-        return found is not None
-
-    async def pages_about(self, key: str, clarification: str) -> bool:
-        """Whether a message is a page about a clarification."""
-        found = await self._store.read_one(
-            """select 1 from page_sendings s join page_items p on p.page = s.page
-               join incidents i on i.id = p.incident where s.message = ? and i.clarification = ?""",
-            key,
-            clarification,
-        )
-        return found is not None
-
-    async def hands_over(self, key: str, incident: int) -> bool:
-        """Whether a message is the card of what an incident hands over."""
-        found = await self._store.read_one(
-            "select 1 from incidents where id = ? and key = ?", incident, f"handoff:{key.partition(':')[2]}"
-        )
-        return found is not None
-
     async def unfinished(self) -> list[Row]:
         """All messages that may still have to change."""
         rows = await self._store.read("select * from messages where final = 0 and failed is null")

@@ -16,11 +16,11 @@ from bot import inert, phrases
 from bot.audience import Audience, Audiences, audience_of
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages
-from bot.errors import SlackError, SlackUnreachableError, StorageUnavailable
+from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.roster import Policies, Roster
 from bot.pagecodec import HAND_BLOCK, PagePress
-from bot.people import AccessControl, Person, Reaction, Refusal, explained
+from bot.people import AccessControl, Person, Reaction, Refusal, explained, within_budget
 from bot.ports import Place
 from bot.render import Renderer
 from bot.settings.model import Settings
@@ -41,7 +41,6 @@ IN_HAND = "Somebody else has this in hand: there is nothing to snooze."
 NO_TIME = "There is no time left to snooze."
 _WHY = "you are not among those who are on call here, nor among those who answer"
 _WRITING = 1.5  # seconds: what Slack's three leave for the ledgers of a page about many
-_LOOK_UPS = 0.8  # seconds: Slack waits three for the whole
 _AT_ONCE = 16
 Change = Callable[[str, Holder], Awaitable[Clarification]]
 
@@ -82,15 +81,6 @@ class Admission:
         Raises:
             SlackError: Slack does not tell now.
         """
-        try:
-            async with asyncio.timeout(_LOOK_UPS):
-                return await self._filter(incidents, person)
-        except TimeoutError:
-            raise SlackUnreachableError("Slack did not say in time who somebody is.") from None
-
-    async def _filter(
-        self, incidents: Sequence[Incident], person: Person
-    ) -> tuple[list[Incident], Refusal | None]:
         may: list[Incident] = []
         refusal: Refusal | None = None
         known: dict[tuple[str | None, Audience], Refusal | None] = {}
@@ -113,9 +103,11 @@ class Admission:
         named: tuple[str, ...] = ()
         if policy is not None:
             named = policy.named_users
-            if person.user in named or person.user in await self._roster.on_call(policy.name):
+            if person.user in named or person.user in await within_budget(self._roster.on_call(policy.name)):
                 return None
-            if policy.group is not None and person.user in await self._roster.members(policy.group):
+            if policy.group is not None and person.user in await within_budget(
+                self._roster.members(policy.group)
+            ):
                 return None
         audience = self._audience(incident)
         channel = self._audiences.route_of(audience).channel

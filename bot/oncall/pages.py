@@ -320,6 +320,23 @@ class Pages:
         row = await self._store.read_one("select ts from messages where key = ?", key)
         return row is not None and row["ts"] is not None
 
+    async def is_message_of(self, key: str, page: int) -> bool:
+        """Whether a message is one of a page's."""
+        found = await self._store.read_one(
+            "select 1 from page_sendings where message = ? and page = ?", key, page
+        )
+        return found is not None
+
+    async def is_message_about(self, key: str, clarification: str) -> bool:
+        """Whether a message is of a page about a clarification."""
+        found = await self._store.read_one(
+            """select 1 from page_sendings s join page_items p on p.page = s.page
+               join incidents i on i.id = p.incident where s.message = ? and i.clarification = ?""",
+            key,
+            clarification,
+        )
+        return found is not None
+
     async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
         """The clarifications of the page whose message is at `ts`; none where it is no page. A reply in its thread is
         an answer.

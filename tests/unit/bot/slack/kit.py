@@ -184,6 +184,8 @@ class Bot:
             binding=Binding(
                 installation=store.installation,
                 messages=self.messages,
+                incidents=self.incidents,
+                pages=self.pages,
                 adopt=lambda row, ts: self.later.run(self.messages.adopt(row, ts, ""), "adopt"),
                 group_of=lambda _: None,
                 foreign=lambda: None,
