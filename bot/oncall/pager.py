@@ -21,7 +21,7 @@ from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
 from bot.oncall.pages import Batch, Destination, Lane, Pages, Sending, State
 from bot.oncall.roster import Policies
-from core.clock import Clock, within
+from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, NotMine, Sent, Wanted
 
 _log = structlog.get_logger("clarify.paging")
@@ -115,7 +115,7 @@ class Pager:
                 if seconds is None:
                     await self._incidents.awake.wait()
                 elif seconds:  # none are left: what is due is worked off first
-                    await within(self._clock, seconds, self._incidents.awake.wait())
+                    await event_or_time(self._clock, self._incidents.awake, seconds)
         finally:
             # Without an outcome, what is under way outside is sent again after the next start.
             for task in self._tasks:
