@@ -103,7 +103,7 @@ class CommandResponder:
         finally:
             gone = await run.close()
             seconds = round(time.monotonic() - began, 3)
-            log = _log.bind(id=inquiry.clarification, role=inquiry.role, seconds=seconds, code=code)
+            log = _log.bind(id=inquiry.record.id, role=inquiry.role, seconds=seconds, code=code)
             log.info("a command ended") if gone else log.error("a command that was killed does not end")
         return _output_as_answer(who, code, bytes(run.said))
 
@@ -245,7 +245,7 @@ class HttpResponder:
             raise AgentError(f"{who} cannot be asked: {words(error)}") from None
         finally:
             seconds = round(time.monotonic() - began, 3)
-            _log.info("an endpoint was asked", id=inquiry.clarification, role=inquiry.role, seconds=seconds)
+            _log.info("an endpoint was asked", id=inquiry.record.id, role=inquiry.role, seconds=seconds)
         return _body_as_answer(who, media_type, body, inquiry)
 
     async def _exchange(self, client: httpx.AsyncClient, who: str, inquiry: Inquiry) -> tuple[str, bytes]:
@@ -315,5 +315,9 @@ def _in_words(value: Any, inquiry: Inquiry) -> str | None:
         return "yes" if value else "no"
     if isinstance(value, (int, float)) and math.isfinite(value):
         typed = str(value)
-        return f"{typed}0" if "numeric" in inquiry.kinds and _THREE_DECIMALS.fullmatch(typed) else typed
+        return (
+            f"{typed}0"
+            if "numeric" in inquiry.record.asked.kinds and _THREE_DECIMALS.fullmatch(typed)
+            else typed
+        )
     return value if isinstance(value, str) else None

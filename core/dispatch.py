@@ -13,13 +13,11 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import count
 from typing import Any, Protocol
 
-from core.aaep import Kind
 from core.answers import from_text
-from core.clarification import Clarification, Decider, Entry, NotOpen, Option, agent_key, has_expired
+from core.clarification import Clarification, Decider, Entry, NotOpen, agent_key, has_expired
 from core.clock import Clock, backoff, iso
 from core.errors import (
     AgentError,
@@ -48,51 +46,38 @@ _Working = Callable[[Summary, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What a responder is told of a clarification. Its words are in no `repr`: they have no place in logs.
+    """What a responder is asked: the current round of a clarification. Its words are in no `repr`, so in no log.
 
-    `thread` holds all rounds so far, the question too. `answer_by` is on our clock; None: it never expires.
     `attempt` counts from 1; `last_error` says what was wrong with the attempt before.
     """
 
-    clarification: str
-    issue: int
-    from_: str
-    to: str
-    topic: str = field(repr=False)
-    question: str = field(repr=False)
-    blocking: bool
-    round: int
-    max_rounds: int
-    context: str | None = field(repr=False)
-    kinds: tuple[Kind, ...]
-    choices: tuple[Option, ...] = field(repr=False)
-    thread: tuple[Entry, ...] = field(repr=False)
-    answer_by: datetime | None
-    attempt: int
-    last_error: str | None = field(repr=False)
+    record: Clarification = field(repr=False)
+    attempt: int = 1
+    last_error: str | None = field(default=None, repr=False)
 
     @property
     def role(self) -> str:
         """The target's name as one line for people."""
-        return role_name(self.to)
+        return role_name(self.record.to)
 
     def as_json(self) -> dict[str, Any]:
-        """The message to a responder: JSON types only."""
+        """The message to a responder: JSON types only. `answerBy` is on our clock; None: it never expires."""
+        record, asked = self.record, self.record.asked
         return {
-            "clarificationId": self.clarification,
-            "issueNumber": self.issue,
-            "from": self.from_,
-            "to": self.to,
-            "topic": self.topic,
-            "question": self.question,
-            "blocking": self.blocking,
-            "round": self.round,
-            "maxRounds": self.max_rounds,
-            "context": self.context,
-            "acceptedResponseKinds": list(self.kinds),
-            "choices": [{"value": choice.value, "label": choice.label} for choice in self.choices],
-            "thread": [_entry(entry) for entry in self.thread],
-            "answerBy": iso(self.answer_by) if self.answer_by else None,
+            "clarificationId": record.id,
+            "issueNumber": record.issue_number,
+            "from": record.from_,
+            "to": record.to,
+            "topic": record.topic,
+            "question": record.question,
+            "blocking": record.blocking,
+            "round": record.round,
+            "maxRounds": record.max_rounds,
+            "context": asked.context,
+            "acceptedResponseKinds": list(asked.kinds),
+            "choices": [{"value": choice.value, "label": choice.label} for choice in asked.choices],
+            "thread": [_entry(entry) for entry in record.thread],
+            "answerBy": iso(record.expires_at) if record.expires_at else None,
             "attempt": self.attempt,
             "lastError": self.last_error,
         }
@@ -109,29 +94,6 @@ class Responder(Protocol):
                 without what was asked or answered.
         """
         ...
-
-
-def inquiry_of(record: Clarification, attempt: int = 1, last_error: str | None = None) -> Inquiry:
-    """What the target of `record` is asked in its current round (pure)."""
-    asked = record.asked
-    return Inquiry(
-        clarification=record.id,
-        issue=record.issue_number,
-        from_=record.from_,
-        to=record.to,
-        topic=record.topic,
-        question=record.question,
-        blocking=record.blocking,
-        round=record.round,
-        max_rounds=record.max_rounds,
-        context=asked.context,
-        kinds=asked.kinds,
-        choices=asked.choices,
-        thread=record.thread,
-        answer_by=record.expires_at,
-        attempt=attempt,
-        last_error=last_error,
-    )
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -318,7 +280,7 @@ class Dispatcher:
         async with self._slots.one(role):
             record = await self._current(job)
             await self._check(job, record)
-            inquiry = inquiry_of(record, attempt, hint)
+            inquiry = Inquiry(record, attempt, hint)
             if not job.begun:
                 job.begun = True
                 self._tell(job, begun=True)
@@ -396,7 +358,7 @@ async def _asked(responder: Responder, inquiry: Inquiry) -> str:
     except AgentError:
         raise
     except Exception as error:
-        _log.exception("%s: the responder of %s broke", inquiry.clarification, inquiry.role)
+        _log.exception("%s: the responder of %s broke", inquiry.record.id, inquiry.role)
         raise AgentError(f"{inquiry.role} could not be asked ({type(error).__name__})") from error
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import json
 import logging
@@ -28,7 +27,7 @@ from pydantic import SecretStr
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
 from bot.settings.model import ResponderSettings
 from core.aaep import Kind
-from core.dispatch import Inquiry, inquiry_of
+from core.dispatch import Inquiry
 from core.errors import AgentError
 from tests.clocks import until
 from tests.unit.core.records import record
@@ -39,7 +38,12 @@ LONG = timedelta(seconds=60)
 
 @pytest.fixture
 def inquiry() -> Inquiry:
-    return inquiry_of(record(to="architect", question=QUESTION, topic="formats"))
+    return Inquiry(record(to="architect", question=QUESTION, topic="formats"))
+
+
+def with_facts(inquiry: Inquiry, **facts: object) -> Inquiry:
+    record = inquiry.record
+    return Inquiry(record.model_copy(update={"aaep": record.asked.model_copy(update=facts)}))
 
 
 # from configuration to responders
@@ -122,7 +126,7 @@ async def test_command_gets_json_and_its_output_is_the_answer(tmp_path: Path, in
     # In UTF-8, whatever the surroundings say.
     argv = [sys.executable, "-X", "utf8", *program(tmp_path, echo)[1:]]
     answer = await CommandResponder(argv, LONG, tmp_path, {}).answer(inquiry)
-    assert answer == f"{inquiry.question} CLR-42-001 {tmp_path} süß"
+    assert answer == f"{inquiry.record.question} CLR-42-001 {tmp_path} süß"
     assert not ours()
 
 
@@ -177,13 +181,13 @@ async def test_command_whose_folder_is_not_there(tmp_path: Path, inquiry: Inquir
 
 async def test_command_that_reads_nothing_answers_all_the_same(tmp_path: Path, inquiry: Inquiry) -> None:
     """Its input is more than a pipe holds; it closes it, or just ends."""
-    long = dataclasses.replace(inquiry, context="x" * 500_000)
+    long = with_facts(inquiry, context="x" * 500_000)
     for text in ("print('JSON')", "import os; os.close(0); print('JSON')"):
         assert await responder(tmp_path, text).answer(long) == "JSON"
 
 
 async def test_command_that_reads_late_gets_all(tmp_path: Path, inquiry: Inquiry) -> None:
-    long = dataclasses.replace(inquiry, context="ü" * 300_000)
+    long = with_facts(inquiry, context="ü" * 300_000)
     text = "import json, sys; print('x' * 60000); print(len(json.load(sys.stdin)['context']))"
     assert (await responder(tmp_path, text).answer(long)).endswith("x\n300000")
 
@@ -395,7 +399,7 @@ async def test_http_answers(
     endpoint: Endpoint, inquiry: Inquiry, sent: tuple[str, bytes], kinds: tuple[Kind, ...], answer: str
 ) -> None:
     endpoint.type, endpoint.body = sent
-    assert await endpoint.responder().answer(dataclasses.replace(inquiry, kinds=kinds)) == answer
+    assert await endpoint.responder().answer(with_facts(inquiry, kinds=kinds)) == answer
 
 
 NO_ANSWER = 'gave JSON without "answer": a string, number or boolean'
@@ -500,6 +504,6 @@ async def test_http_token_and_words_are_in_no_log_and_no_message(
         except AgentError as error:
             said = f"{error!r} {error.__cause__!r}"
     everything = f"{said} {caplog.text} {logs} {vars(endpoint.responder(token=token))}"
-    for secret in (TOKEN, "s3cret answer", inquiry.question):
+    for secret in (TOKEN, "s3cret answer", inquiry.record.question):
         assert secret not in everything
     assert [line["id"] for line in logs] == (["CLR-42-001"] if token.isprintable() else [])

@@ -17,7 +17,7 @@ import pytest
 from core.aaep import Choice
 from core.answers import from_text
 from core.clarification import Answer, Ask, Clarification, answered, opened, parse_id
-from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, Slots, inquiry_of
+from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, Slots
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
 from core.ledger import FileLedger
@@ -58,16 +58,16 @@ class Agent:
             if isinstance(said, Exception):
                 raise said
             return said
-        assert inquiry.clarification not in self.waiting, "two at a time for one record"
-        self.waiting[inquiry.clarification] = asyncio.get_running_loop().create_future()
+        assert inquiry.record.id not in self.waiting, "two at a time for one record"
+        self.waiting[inquiry.record.id] = asyncio.get_running_loop().create_future()
         self.most = max(self.most, len(self.waiting))
         try:
-            return await self.waiting[inquiry.clarification]
+            return await self.waiting[inquiry.record.id]
         except asyncio.CancelledError:
-            self.stopped.append(inquiry.clarification)
+            self.stopped.append(inquiry.record.id)
             raise
         finally:
-            del self.waiting[inquiry.clarification]
+            del self.waiting[inquiry.record.id]
 
     def say(self, said: Said, clarification: str | None = None) -> None:
         turn = self.waiting[clarification or next(iter(self.waiting))]
@@ -151,7 +151,7 @@ async def test_dispatch_the_answer_is_the_roles(tmp_path: Path, caplog: pytest.L
     assert record.asked.decided_by == "agent:Architect"
     assert record.asked.answered_by is not None
     assert record.asked.answered_by.surface == "responder"
-    assert architect.asked == [inquiry_of(at.written[0])]
+    assert architect.asked == [Inquiry(at.written[0])]
     assert caplog.messages == ["CLR-42-001: answered by Architect"], "its own answer is no reason to stop it"
     assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
 
@@ -280,7 +280,7 @@ async def test_dispatch_asked_again_meanwhile_the_next_round_is_asked_alone(
         assert architect.stopped == ["CLR-42-001"]
         architect.say("2")
         record = await at.until("answered")
-    assert [inquiry.round for inquiry in architect.asked] == [1, 2]
+    assert [inquiry.record.round for inquiry in architect.asked] == [1, 2]
     assert [(entry.round, entry.body) for entry in record.thread if entry.type == "answer"] == [
         (1, "by a person"), (2, "2"),
     ]  # fmt: skip
@@ -301,7 +301,7 @@ async def test_dispatch_a_late_answer_counts_for_no_other_round(tmp_path: Path) 
         assert (await at.get()).answer is None
         at.dispatcher.note(summarize(await at.get()))
         await until(lambda: architect.waiting)
-        assert architect.asked[-1].question == "Which version of it?"
+        assert architect.asked[-1].record.question == "Which version of it?"
 
 
 async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ async def test_dispatch_one_that_waits_its_turn_and_is_answered_is_never_asked(t
         await at.answer("by a person", "CLR-2-001")
         architect.say("JSON", "CLR-1-001")
         await until(lambda: "CLR-3-001" in architect.waiting)
-        assert [inquiry.issue for inquiry in architect.asked] == [1, 3]
+        assert [inquiry.record.issue_number for inquiry in architect.asked] == [1, 3]
         assert ("CLR-2-001", True) not in at.working
 
 
@@ -453,7 +453,7 @@ async def test_dispatch_what_is_not_for_a_responder_of_ours_is_left_alone(tmp_pa
         last = await at.ask(5, to=" ARCHITECT ")
         await until(lambda: architect.waiting)
         await at.settled()
-        assert [inquiry.issue for inquiry in architect.asked] == [5]
+        assert [inquiry.record.issue_number for inquiry in architect.asked] == [5]
         architect.say("JSON")
         await at.until("answered", last.id)
 
@@ -562,7 +562,7 @@ def test_inquiry_tells_all_of_the_round() -> None:
         question="Which format?", to="architect", topic="wire format", context="Two candidates.",
         kinds=("multiple_choice",), choices=(Choice("json", "JSON"), Choice("yaml", "YAML")),
     )  # fmt: skip
-    told = inquiry_of(first, attempt=2, last_error="Reply with the number of a choice (1).").as_json()
+    told = Inquiry(first, attempt=2, last_error="Reply with the number of a choice (1).").as_json()
     assert json.loads(json.dumps(told)) == {
         "clarificationId": "CLR-42-001",
         "issueNumber": 42,
@@ -596,17 +596,16 @@ def test_inquiry_of_a_later_round_has_the_thread_and_the_latest_question() -> No
     again = followed_up(
         first, ask(question="Which version?", expires_at=None), NOW + timedelta(minutes=1), SLA
     )
-    told = inquiry_of(again)
-    assert (told.round, told.question, told.answer_by) == (2, "Which version?", None)
-    assert [entry.body for entry in told.thread] == ["Deploy to production?", "JSON", "Which version?"]
+    told = Inquiry(again).as_json()
+    assert (told["round"], told["question"], told["answerBy"]) == (2, "Which version?", None)
+    assert [entry["body"] for entry in told["thread"]] == ["Deploy to production?", "JSON", "Which version?"]
 
 
 def test_inquiry_is_silent_about_its_words() -> None:
-    told = inquiry_of(
+    told = Inquiry(
         record(question="Is it s3cret?", topic="t0pic", context="c0ntext", choices=(Choice("ch0ice", "ch0ice"),)),
         last_error="err0r",
     )  # fmt: skip
-    assert "CLR-42-001" in repr(told)
     assert not [word for word in ("s3cret", "t0pic", "c0ntext", "ch0ice", "err0r") if word in repr(told)]
 
 
