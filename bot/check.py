@@ -45,8 +45,11 @@ from bot.settings.environment import SLACK_API_URL, service_of
 from bot.settings.model import ProducerSettings, Settings
 from bot.settings.problems import Place, dotted, line_of
 from bot.web.server import bind
+from core.clarification import CHANGED, Clarification
+from core.files import read_regular
 from core.ledger import ARCHIVE, HIGHEST, FileLedger, Folder, Ignored, Numbers
 from core.locks import PRIVATE, held_markers
+from core.records import Seals, decode, is_unsettled, oddity, parse
 from core.workflow import Scopes
 
 NEEDED_SCOPES = frozenset(
@@ -141,6 +144,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
     yield right("configuration", f"{settings.file} is complete")
     yield from _ledgers(settings)
     yield from _ignored(settings)
+    yield from _odd(settings)
     yield from _open_to_others(settings)
     yield _storage(settings.storage.path)
     if settings.slack.mode == "socket":
@@ -235,6 +239,51 @@ def _ignored(settings: Settings) -> Iterator[Finding]:
     if len(found) > _LISTED:
         more = len(found) - _LISTED
         yield wrong("ledger.directory", f"{more} more files are ignored for the like", "move them away")
+
+
+def _odd(settings: Settings) -> Iterator[Finding]:
+    """Ledgers and records that cannot be read, and questions that somebody changed: nobody can answer them."""
+    directory, subject = settings.ledger.directory, "ledger.directory"
+    seals, seals_questions = Seals(directory / PRIVATE), _has(settings.storage.path, "marks questions")
+    found: list[Finding] = []
+    with suppress(OSError):  # the line about the folder says so
+        for issue, path in sorted(Folder(directory, Numbers(directory / PRIVATE)).ledgers()):
+            try:
+                items = decode(read_regular(path), issue)["clarifications"]
+            except (OSError, ValueError) as error:
+                mend = "mend it, or move it away: on its next use it is set aside, and its questions are not seen"
+                found.append(wrong(subject, f"{path.name} cannot be read: {error}", mend))
+                continue
+            for position, item in enumerate(items, 1):
+                if (odd := oddity(issue, position, item)) is not None:
+                    told = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
+                    found.append(wrong(subject, told, "mend it: it is shown to nobody, and never answered"))
+                elif (record := parse(item)) is not None:
+                    found += _changed(record, seals, sealed_by_now=seals_questions)
+    yield from found[:_LISTED]
+    if len(found) > _LISTED:
+        yield wrong(subject, f"{len(found) - _LISTED} more of the like", "mend them")
+
+
+def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[Finding]:
+    """What is to be said of a question that is not as its agent asked it."""
+    told = f"{record.id} was changed by another program"
+    if record.asked.closed == CHANGED:
+        yield right("ledger.directory", f"{told}, and is closed: nobody could answer it")
+        return
+    is_sealed = sealed_by_now or record.asked.question_seal is not None
+    if is_sealed and is_unsettled(record) and seals.is_as_asked(record) is False:
+        mend = "put back what the agent asked; else it is closed, and the agent gets no reply"
+        yield wrong("ledger.directory", told, mend)
+
+
+def _has(storage: Path, counter: str) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            query = "select 1 from counters where name = ?"
+            return database.execute(query, (counter,)).fetchone() is not None
+    except sqlite3.Error:
+        return False
 
 
 def _open_to_others(settings: Settings) -> Iterator[Finding]:

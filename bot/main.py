@@ -161,10 +161,18 @@ class Bot(Assembly):
         _log.info("started", open=len(found.summaries), producers=len(self.settings.producers))
 
     async def _trust_earlier(self, summaries: Sequence[Summary]) -> None:
-        """Answers on their way that an earlier release wrote carry no mark: once, they count as they stand."""
-        if await self.inbox.marks_answers():
-            return
-        for summary in summaries:
+        """Questions and answers on their way that an earlier release wrote carry no seal: once, they count as they stand."""
+        trusts_answers = not await self.inbox.marks("answers")
+        if not await self.inbox.marks("questions"):
+            for issue in sorted({summary.issue for summary in summaries}):
+                try:
+                    await self.router.trust_questions(issue)
+                except ClarifyError as error:
+                    _log.warning(
+                        "questions of an earlier release are not trusted", issue=issue, reason=str(error)
+                    )
+            await self.inbox.note_marks("questions")
+        for summary in summaries if trusts_answers else ():
             if not summary.is_open:
                 try:
                     await self.router.trust(summary.id)
@@ -172,7 +180,7 @@ class Bot(Assembly):
                     _log.warning(
                         "an answer of an earlier release is not trusted", id=summary.id, reason=str(error)
                     )
-        await self.inbox.note_marks_answers()
+        await self.inbox.note_marks("answers")
 
     async def until(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set.

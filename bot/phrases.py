@@ -12,7 +12,7 @@ from datetime import datetime
 from bot import inert
 from bot.rounds import HOW_TO_COMMENT, Round, round_of
 from core import answers
-from core.clarification import HUMAN, Aaep, Clarification, agent_key
+from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
 
 BUSY = "Busy: somebody else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
@@ -74,6 +74,7 @@ def closed(record: Clarification) -> str:
         "session ended": "the agent's session has ended",
         "requester moved on": "the agent has moved on without an answer",
         "by hand": f"it was closed by hand{_closed_by(shown)}",
+        CHANGED: "another program changed this question",
     }.get(record.asked.closed or "")
     if why:
         return f"{_id(record)} takes no answer any more: {why}."

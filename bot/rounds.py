@@ -12,7 +12,7 @@ from typing import Literal
 
 from bot import consent, inert
 from core import answers
-from core.clarification import HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
+from core.clarification import CHANGED, HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
 from core.matching import author_of
 
 Stage = Literal["open", "answered", "closed"]
@@ -34,6 +34,8 @@ _CLOSED_WORDS = {
     "session ended": "Closed: the agent's session ended",
     "requester moved on": "Closed: the agent moved on without an answer",
     "by hand": "Closed by hand: the agent gets no answer",
+    CHANGED: "Closed: another program changed this question, so nobody can answer it. "
+    "What stands here may not be what the agent asked",
 }
 _ESCALATED_FOR: dict[Why, str] = {
     "stale": "Nobody answered in time, nor after a reminder.",
@@ -159,7 +161,7 @@ class Round:
 def round_of(record: Clarification, number: int | None = None) -> Round:
     """A round of `record`: the current one, or an earlier one (from 1)."""
     if number is None or not 0 < number < record.round:
-        answered = not record.is_open and (
+        answered = not (record.is_open or record.asked.closed == CHANGED) and (
             record.asked.response is not None or _last(record, "answer", record.round) is not None
         )
         stage: Stage = "open" if record.is_open else "answered" if answered else "closed"

@@ -8,7 +8,7 @@ from core.errors import ClarifyError, LedgersAway, LedgerUnwritable
 from core.files import reason
 from core.index import Summary, summarize
 from core.ledger import FileLedger
-from core.records import parse
+from core.records import is_unsettled, parse
 
 
 @dataclass(slots=True)
@@ -45,6 +45,8 @@ def scan(ledger: FileLedger, last_issue: int = 0) -> Scan:
             continue
         records = [record for item in items if (record := parse(item)) is not None]
         found.summaries += [summary for record in records if (summary := summarize(record)).needs_something]
-        if len(records) < len(items):
-            ledger.forget(issue)  # the watch looks at it again, and tells of those that cannot be read
+        if len(records) < len(items) or any(
+            is_unsettled(record) and not ledger.is_as_asked_now(record) for record in records
+        ):
+            ledger.forget(issue)  # the watch looks at it again, and tells of what is wrong with it
     return found

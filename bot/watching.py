@@ -20,7 +20,7 @@ from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTim
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.matching import claim_of
-from core.records import Oddity, Raw, oddity, parse
+from core.records import Oddity, Raw, is_unsettled, oddity, parse
 from core.router import Router
 
 Noted = Callable[[Summary, Clarification], None]
@@ -154,6 +154,9 @@ class LedgerWatch:
                 if (odd := oddity(issue, position, item)) is not None:
                     await self._page_until_kept(odd)
                 continue
+            if is_unsettled(record) and not await self._ledger.is_as_asked(record):
+                done &= await self.adopt(record.id)
+                continue
             summary = summarize(record)
             known = self._index.get(record.id, issue)
             if (known.digest != summary.digest) if known is not None else summary.needs_something:
@@ -166,9 +169,11 @@ class LedgerWatch:
         return done
 
     async def adopt(self, clarification: str) -> bool:
-        """Take over an answer that another implementation wrote; False: it has to be tried again."""
+        """Take over an answer that another implementation wrote, or close what another program changed; False: it has to
+        be tried again.
+        """
         try:
-            await self._tell_no_consent(clarification)
+            await self._tell(clarification)
             await self._router.adopt(clarification)
         except (LockTimeout, LedgerUnwritable) as error:
             _log.warning("another process's answer has to wait", id=clarification, reason=str(error))
@@ -177,9 +182,14 @@ class LedgerWatch:
             _log.error("another process's answer cannot be used", id=clarification, reason=str(error))
         return True
 
-    async def _tell_no_consent(self, clarification: str) -> None:
-        """Before it is undone, so that it is told whatever happens in between."""
+    async def _tell(self, clarification: str) -> None:
+        """Of a question that was changed, and of a consent: before it is undone, so that it is told whatever happens in
+        between.
+        """
         record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        if is_unsettled(record) and await self._ledger.is_as_asked(record) is False:
+            await self._page_until_kept(record)
+            return
         claim = claim_of(record, vouched=await self._ledger.vouches(record))
         while claim is not None and claim.consents:
             try:
@@ -189,12 +199,15 @@ class LedgerWatch:
                 _log.warning("a notice has to wait", id=clarification, reason=str(problem))
                 await self._clock.sleep(_RETRY)
 
-    async def _page_until_kept(self, what: LedgerUnreadable | Oddity) -> None:
+    async def _page_until_kept(self, what: LedgerUnreadable | Oddity | Clarification) -> None:
         while True:
             try:
+                if isinstance(what, Clarification):
+                    return await self._notifier.question_changed(what)
                 if isinstance(what, Oddity):
                     return await self._notifier.record_unreadable(what)
                 return await self._notifier.ledger_unreadable(what, None)
             except StorageUnavailable as problem:
-                _log.warning("a page has to wait", issue=what.issue, reason=str(problem))
+                issue = what.issue_number if isinstance(what, Clarification) else what.issue
+                _log.warning("a page has to wait", issue=issue, reason=str(problem))
                 await self._clock.sleep(_RETRY)

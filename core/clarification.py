@@ -22,7 +22,10 @@ from core.errors import BadInput, ClarifyError, IllegalTransition
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
 EntryType = Literal["question", "answer", "resolution", "escalation"]
 ReplyState = Literal["sending", "delivered", "confirmed", "unconfirmed", "refused", "too_late"]
-CloseReason = Literal["expired", "cancelled", "session ended", "requester moved on", "by hand"]
+CloseReason = Literal[
+    "expired", "cancelled", "session ended", "requester moved on", "by hand", "changed by another program"
+]
+CHANGED: CloseReason = "changed by another program"
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "by hand"]
 Via = Literal["shell", "python", "http"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
@@ -109,8 +112,8 @@ class Aaep(Record):
     `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead.
 
-    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so. `seal`: see
-    `core.records`.
+    `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so. `seal` of
+    the answer and `question_seal`: see `core.records`.
     """
 
     producer: str | None = None
@@ -159,6 +162,7 @@ class Aaep(Record):
     held_back: str | None = None
     rtl: bool | None = None
     seal: str | None = None
+    question_seal: str | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -575,9 +579,8 @@ def check_open(record: Clarification) -> None:
         Closed: it was closed without.
     """
     if not record.is_open:
-        raise (
-            AlreadyAnswered(record) if record.asked.response is not None or record.answer else Closed(record)
-        )
+        has_answer = record.asked.response is not None or record.answer is not None
+        raise AlreadyAnswered(record) if has_answer and record.asked.closed != CHANGED else Closed(record)
 
 
 def changed_to(record: Clarification, status: Status, **update: Any) -> Clarification:

@@ -178,6 +178,14 @@ class FileLedger:
             return True
         return self._seals is not None and await asyncio.to_thread(self._seals.vouch, record)
 
+    async def is_as_asked(self, record: Clarification) -> bool | None:
+        """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be told."""
+        return record.asked.reply_token is None or await asyncio.to_thread(self.is_as_asked_now, record)
+
+    def is_as_asked_now(self, record: Clarification) -> bool | None:
+        """`is_as_asked`, blocking."""
+        return self._seals.is_as_asked(record) if self._seals is not None else True
+
     def issues(self) -> Iterator[int]:
         """The numbers of all live ledgers.
 

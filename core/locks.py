@@ -248,7 +248,7 @@ def _markers(directory: Path) -> dict[Path, bytes]:
     found = {}
     for marker in directory.glob("issue-*.json.lock"):
         with suppress(OSError):
-            found[marker] = marker.read_bytes()
+            found[marker] = read_regular(marker)
     return found
 
 

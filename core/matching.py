@@ -17,6 +17,7 @@ from typing import Any
 from core import aaep
 from core.answers import from_text
 from core.clarification import (
+    CHANGED,
     HUMAN,
     NOT_CHASED,
     UNDELIVERED,
@@ -226,6 +227,13 @@ def renamed(record: Clarification) -> Clarification:
     by = author_of(asked.decided_by or (entry.from_ if entry else ""))
     news = {"decided_by": by, "answered_by": AnsweredBy(surface="ledger")}
     return renewed(record, aaep=asked.model_copy(update=news))
+
+
+def disowned(record: Clarification, now: datetime) -> Clarification:
+    """Closed, since another program changed what it asks: no answer to it counts, and no reply goes out."""
+    entry = new_entry(record.round, US, "resolution", f"Abandoned: {CHANGED}.", now)
+    asked = record.asked.model_copy(update={**_UNANSWERED, "closed": CHANGED})
+    return renewed(record, status="abandoned", resolved_at=now, thread=(*record.thread, entry), aaep=asked)
 
 
 def not_usable(record: Clarification) -> Clarification:

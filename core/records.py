@@ -3,7 +3,8 @@
 Unknown fields are kept, records are never removed. `Book` holds the records of one issue inside a transaction.
 
 Others write the ledgers too, and could write any name beside an answer: so an answer that speaks for a person carries a
-seal, made with a key in our private folder (`Seals`). Without it, it counts as another writer's.
+seal, made with a key in our private folder (`Seals`). Without it, it counts as another writer's. What an agent asks by
+an event is sealed, too, whenever we write it: people answer what the agent said, and the reply goes where it came from.
 
 `forgotten` is a record without what was said in it: who asked whom when, and how it ended, stay for everybody who
 reads the file. What is kept is listed here; all else goes, unknown fields too. Doing it again changes nothing.
@@ -29,7 +30,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from core.clarification import DONE, ID, UNDELIVERED, US, Aaep, Clarification
+from core.clarification import CHANGED, DONE, ID, UNDELIVERED, US, Aaep, Clarification
 from core.clock import iso
 from core.errors import NotFound
 from core.files import read_regular
@@ -44,11 +45,40 @@ _OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 
 SEAL_KEY = "seal.key"
 _LENGTH = 32
+_QUESTION_SEAL = "questionSeal"
+# What people read to decide, and where the reply goes. A field that is not set is left out: so others may follow.
+_ASKED = frozenset(
+    {
+        "producer",
+        "agent_id",
+        "agent_name",
+        "session_id",
+        "reply_token",
+        "correlation_id",
+        "expires_at",
+        "kinds",
+        "multi_select",
+        "context",
+        "default_response",
+        "summary_terse",
+        "summary_detailed",
+        "action",
+        "consequence",
+        "risk_level",
+        "irreversible",
+        "reversibility",
+        "default_decision",
+        "allowed_replies",
+        "extra_context",
+        "held_back",
+        "rtl",
+    }
+)
 
 FORGOTTEN = "(forgotten)"
 _MARK = "forgotten"
 _REASONS = frozenset(
-    {"expired", "cancelled", "session ended", "requester moved on", "by hand", "resolved elsewhere"}
+    {"expired", "cancelled", "session ended", "requester moved on", "by hand", "resolved elsewhere", CHANGED}
 )
 _RECORD = (
     "id",
@@ -109,6 +139,15 @@ class Book:
         """Whether its answer is by who it says: ours, or another writer's that speaks for no person."""
         return self._seals.vouch(record) if self._seals else not speaks_for_a_person(record)
 
+    def is_as_asked(self, record: Clarification) -> bool | None:
+        """Whether what it asks is what we wrote; None: that cannot be told."""
+        return self._seals.is_as_asked(record) if self._seals else True
+
+    def trust(self, record: Clarification) -> None:
+        """Take what it asks for ours: earlier releases sealed no question."""
+        if self._seals is not None:
+            self._store(self._seals.asked(record))
+
     @property
     def records(self) -> list[Clarification]:
         """Every record that can be read, in the order of the file."""
@@ -126,7 +165,13 @@ class Book:
         raise NotFound(clarification_id)
 
     def put(self, record: Clarification) -> Clarification:
-        """Add a record, or replace the one with its id."""
+        """Add a record, or replace the one with its id. Its question is sealed, unless somebody had changed it."""
+        before = next((parse(item) for item in self._items if identity(item) == record.id), None)
+        if self._seals is not None and (before is None or self._seals.is_as_asked(before)):
+            record = self._seals.asked(record)
+        return self._store(record)
+
+    def _store(self, record: Clarification) -> Clarification:
         dumped = dump(record)
         for position, item in enumerate(self._items):
             if identity(item) == record.id:
@@ -227,7 +272,12 @@ def dump(record: Clarification) -> Raw:
 
 
 def digest(item: object) -> str:
-    """A record's content in few characters: equal if and only if nothing changed, by any writer."""
+    """A record's content in few characters: equal if and only if nothing changed, by any writer. The seal of its
+    question is left out: it says nothing more.
+    """
+    asked = item.get("aaep") if isinstance(item, dict) else None
+    if isinstance(item, dict) and isinstance(asked, dict) and _QUESTION_SEAL in asked:
+        item = item | {"aaep": {name: each for name, each in asked.items() if name != _QUESTION_SEAL}}
     return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
@@ -337,6 +387,23 @@ class Seals:
             update={"aaep": record.asked.model_copy(update={"seal": _seal(key, record)})}
         )
 
+    def asked(self, record: Clarification) -> Clarification:
+        """The record with the seal of its question, if a reply to it is owed; as it is, where the key cannot be had."""
+        key = self._key or self._made() if record.asked.reply_token is not None else None
+        if key is None:
+            return record
+        news = {"question_seal": _question_seal(key, record)}
+        return record.model_copy(update={"aaep": record.asked.model_copy(update=news)})
+
+    def is_as_asked(self, record: Clarification) -> bool | None:
+        """Whether what it asks was sealed by us; None: the key cannot be had. True where no reply is owed to anybody."""
+        if record.asked.reply_token is None:
+            return True
+        key = self._key or self._read()
+        if key is None:
+            return None
+        return hmac.compare_digest(record.asked.question_seal or "", _question_seal(key, record))
+
     def vouch(self, record: Clarification) -> bool:
         """Whether an answer that speaks for a person was sealed by us. True of all others."""
         if not speaks_for_a_person(record):
@@ -407,6 +474,33 @@ def _seal(key: bytes, record: Clarification) -> str:
         [by.surface, by.team, by.user] if by else None,
     ]
     return hmac.new(key, json.dumps(said).encode(), hashlib.sha256).hexdigest()
+
+
+def _question_seal(key: bytes, record: Clarification) -> str:
+    """Of all that is asked, and of whom the reply is for."""
+    asked = record.asked
+    said = {
+        "id": record.id,
+        "created": iso(record.created),
+        "from": record.from_,
+        "to": record.to,
+        "topic": record.topic,
+        "question": record.question,
+        "choices": [[each.value, each.label] for each in asked.choices],
+        "aaep": asked.model_dump(mode="json", include=set(_ASKED), exclude_none=True),
+    }
+    return hmac.new(
+        key, json.dumps(_as_written_by_all(said), sort_keys=True).encode(), hashlib.sha256
+    ).hexdigest()
+
+
+def _as_written_by_all(value: Any) -> Any:
+    """The same for every writer of JSON: some make 1 of 1.0."""
+    if isinstance(value, dict):
+        return {name: _as_written_by_all(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_written_by_all(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def is_of_session(item: object, session: str, producer: str | None = None) -> bool:

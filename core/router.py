@@ -37,13 +37,14 @@ from core.clarification import (
     taken,
 )
 from core.clock import Clock
-from core.errors import BadInput, ConsentRefused, TooLong
+from core.errors import BadInput, ConsentRefused, LedgerUnwritable, TooLong
 from core.escalation import escalation_words
 from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.matching import (
     SessionNews,
     after_event,
     claim_of,
+    disowned,
     followed_up,
     is_duplicate,
     is_follow_up,
@@ -56,7 +57,7 @@ from core.matching import (
     settled_claim,
 )
 from core.monitor import Call, due_call
-from core.records import Book
+from core.records import Book, is_unsettled
 
 _T = TypeVar("_T")
 Changed = Callable[[Clarification], None]
@@ -120,7 +121,7 @@ class Router:
                 return Opened(record, "duplicate")
         now = self._clock.now()
         for record in records:
-            if is_follow_up(record, ask):
+            if is_follow_up(record, ask) and book.is_as_asked(record):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
@@ -306,10 +307,15 @@ class Router:
 
     async def adopt(self, clarification_id: str) -> None:
         """Take over an answer that another implementation wrote into the ledger, if the producer can use it and it is
-        no consent; and take a person's name off an answer that did not come through us.
+        no consent; and take a person's name off an answer that did not come through us. A question that another
+        program changed is closed.
         """
 
         def decide(book: Book, record: Clarification) -> None:
+            if is_unsettled(record) and not (as_asked := book.is_as_asked(record)):
+                if as_asked is not None:
+                    book.put(disowned(record, self._clock.now()))
+                return
             vouched = book.vouches(record)
             if (claim := claim_of(record, vouched=vouched)) is not None:
                 book.put(settled_claim(claim, self._clock.now(), self._sla))
@@ -326,6 +332,19 @@ class Router:
                 book.put(book.sealed(record))
 
         await self._decide(clarification_id, decide)
+
+    async def trust_questions(self, issue: int) -> None:
+        """Take what the records of an issue ask for our own, where it is not sealed: earlier releases sealed none.
+        Nothing that anybody is shown changes, so that nobody is told.
+        """
+
+        def decide(book: Book) -> None:
+            for record in book.records:
+                is_bare = record.asked.reply_token is not None and record.asked.question_seal is None
+                if is_bare and (record.status not in DONE or is_unsettled(record)):
+                    book.trust(record)
+
+        await self._ledger.transact(issue, decide, self._patience)
 
     async def session_went_on(self, issue: int, news: SessionNews) -> None:
         """Draw the consequences of a session's event for its clarifications (design: Status)."""
@@ -375,9 +394,12 @@ class Router:
     async def _steer(
         self, clarification_id: str, change: _Change, at: datetime | None = None
     ) -> Clarification:
-        """Change one record under the lock, unless its time had run out at `at` (None: now)."""
+        """Change one record under the lock, unless another program changed what it asks, or its time had run out at `at`
+        (None: now).
+        """
 
         def decide(book: Book, record: Clarification) -> Clarification | Closed:
+            self._check_asked(book, record)
             now = self._clock.now()
             if has_expired(record, at or now):
                 # Written down, unless an answer given in time may still come to light.
@@ -398,6 +420,19 @@ class Router:
         """Run `decide` on one record, as it is under the lock."""
         issue, _ = parse_id(clarification_id)
         return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
+
+    def _check_asked(self, book: Book, record: Clarification) -> None:
+        """Does nothing for what may be answered: what it asks is what its agent asked.
+
+        Raises:
+            Closed: another program changed it. LedgerUnwritable: that cannot be told.
+        """
+        as_asked = book.is_as_asked(record)
+        if as_asked or not is_unsettled(record):
+            return
+        if as_asked is None:
+            raise LedgerUnwritable(record.issue_number, "the key that tells what was asked cannot be used")
+        raise Closed(disowned(record, self._clock.now()))
 
     async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
         written: list[Clarification] = []

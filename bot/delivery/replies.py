@@ -131,8 +131,10 @@ class ReplyDelivery:
         asked = record.asked
         if asked.reply != "sending" or asked.reply_token is None or asked.producer is None:
             return None
-        if fresh is None and not await self._ledger.vouches(record):
-            _log.warning("another program wrote an answer in a person's name", clarification=clarification)
+        if fresh is None and not (
+            await self._ledger.is_as_asked(record) and await self._ledger.vouches(record)
+        ):
+            _log.warning("another program changed a question or who answered it", clarification=clarification)
             await self._on_foreign(clarification)
             return None
         self._tried.add((clarification, asked.reply_token))

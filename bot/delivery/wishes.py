@@ -107,6 +107,8 @@ class Wishes:
             record = await self._ledger.find(row.clarification or "", _issue(row))
         except NotFound:
             return Hold("its record is gone from the ledger")
+        if record.is_open and not await self._ledger.is_as_asked(record):
+            return Hold("another program changed its question")
         if row.ts is None and record.is_open and not self._rollups.may_have_card(record.id):
             return Hold("shown in the roll-up card")
         route = self._audiences.route(record)

@@ -146,13 +146,14 @@ class Inbox:
         row = await self._store.read_one("select value from counters where name = 'issue'")
         return row["value"] if row and row["value"] <= HIGHEST else 0
 
-    async def marks_answers(self) -> bool:
-        """Whether this storage was used before by a release that marks the answers that come through it."""
-        return await self._store.read_one("select 1 from counters where name = 'marks answers'") is not None
+    async def marks(self, what: Literal["answers", "questions"]) -> bool:
+        """Whether this storage was used before by a release that seals the answers, or questions, that come through it."""
+        found = await self._store.read_one("select 1 from counters where name = ?", f"marks {what}")
+        return found is not None
 
-    async def note_marks_answers(self) -> None:
+    async def note_marks(self, what: Literal["answers", "questions"]) -> None:
         await self._store.execute(
-            "insert into counters values ('marks answers', 1) on conflict (name) do nothing"
+            "insert into counters values (?, 1) on conflict (name) do nothing", f"marks {what}"
         )
 
     async def cursor(self, producer: str) -> str | None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,19 @@ from typing import Any
 import pytest
 
 from bot.main import Bot
-from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import HurriedClock, Scene, config, controls, eventually, question, said, scene
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.workspace.state import Message
+from tests.scenario.harness import (
+    TOKEN,
+    HurriedClock,
+    Scene,
+    config,
+    controls,
+    eventually,
+    question,
+    said,
+    scene,
+)
 from tests.scenario.other_parties import (
     another_writes,
     answers,
@@ -24,6 +36,8 @@ from tests.scenario.other_parties import (
     marker,
 )
 from tests.scenario.prompts import Project
+from tests.scenario.test_confirmations import ACTION, confirm, decided
+from tests.scenario.test_unwritable_ledgers import clarify
 from tests.scenario.typist import command, words
 
 Json = dict[str, Any]
@@ -250,6 +264,165 @@ async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_
     await stage.workspace.post(FOLAKE, AGENTS, "go on", thread_ts=card.ts)
     kept = json.loads(path.read_text())["clarifications"]
     assert kept[1:] == [asked | each for each in odd]
+
+
+def rewritten(record: Json) -> None:
+    """Another action than the agent's, and nothing to worry about."""
+    record["aaep"] |= {"action": "Water the plants", "riskLevel": "low", "irreversible": False}
+    record["aaep"]["consequence"] = "They are wet."
+    record["topic"] = record["thread"][0]["body"] = "Water the plants"
+
+
+def downgraded(kind: str, body: str, *, answered: bool) -> Callable[[Json], None]:
+    """A consent made a question that any program may answer, and answered by one."""
+
+    def change(record: Json) -> None:
+        record["aaep"]["kinds"] = [kind]
+        if answered:
+            answers(body)(record)
+
+    return change
+
+
+def without_its_action(record: Json) -> None:
+    for name in ("kinds", "action", "riskLevel", "irreversible", "questionSeal"):
+        record["aaep"].pop(name, None)
+    answers("accept")(record)
+
+
+CHANGED_QUESTIONS: dict[str, Callable[[Json], None]] = {
+    "words": rewritten,
+    "risk": lambda record: record["aaep"].update(riskLevel="low"),
+    "default": lambda record: record["aaep"].update(defaultDecision="accept"),
+    "expiry": lambda record: record["aaep"].update(expiresAt="2036-11-21T10:00:00.000Z"),
+    "who asks": lambda record: record.update({"from": "gardener"}),
+    "free text": downgraded("freetext", "accept", answered=True),
+    "yes or no": downgraded("yes_no", "yes", answered=True),
+    "the kind alone": downgraded("freetext", "accept", answered=False),
+    "no confirmation": without_its_action,
+    "no seal": lambda record: record["aaep"].pop("questionSeal"),
+}
+
+
+async def told_as_changed(
+    stage: Scene, card: Message, name: str = "CLR-100001-001", reply: str = "accept"
+) -> None:
+    """The card says so and takes nothing; who is on call knows, once; no surface takes an answer; nothing went out."""
+    shown = await stage.now_says(card, "Closed: another program changed this question")
+    assert controls(shown) == []
+    await stage.page(f"{name} was changed by another program")
+    await stage.workspace.post(FOLAKE, AGENTS, reply, thread_ts=card.ts)
+    await stage.whisper(FOLAKE, "another program changed")
+    shell = Project.at(stage.folder, config(stage.producer.url))
+    refused = await shell.run("answer", name, "reject")
+    assert (refused.code, "another program changed" in refused.err) == (5, True), refused
+    assert stage.producer.replies == []
+    assert sum(f"{name} was changed" in said(page) for page in stage.workspace.direct(ONCALL)) == 1
+
+
+@pytest.mark.parametrize("kind", CHANGED_QUESTIONS)
+async def test_p5_question_that_another_program_changed_is_answered_by_nobody(
+    stage: Scene, kind: str
+) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        await another_writes(stage, CHANGED_QUESTIONS[kind])
+        await told_as_changed(stage, card, reply="yes" if kind == "yes or no" else "accept")
+        assert "changed by another program" in await clarify(stage, "check")
+
+
+@pytest.mark.parametrize("kind", ["words", "free text", "no seal"])
+async def test_p5_nor_one_that_was_changed_while_the_bot_was_down(stage: Scene, kind: str) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+    await another_writes(stage, CHANGED_QUESTIONS[kind])
+    assert "CLR-100001-001 was changed by another program" in await clarify(stage, "check")
+    shell = Project.at(stage.folder, config(stage.producer.url))
+    for body in ("reject", "accept"):
+        assert (await shell.run("answer", "CLR-100001-001", body)).code in {4, 5}
+    async with stage.bot():
+        await told_as_changed(stage, card)
+    async with stage.bot():
+        await stage.ask("rpl_2", session="sess_two", question="And now?")
+    assert sum("was changed" in said(page) for page in stage.workspace.direct(ONCALL)) == 1
+
+
+async def test_p5_click_before_the_change_was_noticed_decides_nothing(stage: Scene) -> None:
+    async with stage.bot():
+        card = await confirm(stage)
+        ledger = stage.folder / "ledgers" / "issue-100001.json"
+        changed = json.loads(ledger.read_text())
+        rewritten(changed["clarifications"][0])
+        ledger.write_text(json.dumps(changed))
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        await stage.whisper(FOLAKE, "another program changed")
+        assert stage.producer.replies == []
+
+
+async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: Scene) -> None:
+    async with stage.bot():
+        victim = await confirm(stage)
+        asked = await stage.ask(
+            "rpl_2", session="sess_two", question="A word?", accepted_response_kinds=["freetext"]
+        )
+        await another_writes(stage, lambda record: record["aaep"].update(replyToken=TOKEN), 100002)
+        await told_as_changed(stage, asked, "CLR-100002-001")
+        copied = {**stage.record(), "id": "CLR-7-001", "issueNumber": 7}
+        whole = json.dumps({"issueNumber": 7, "clarifications": [copied]})
+        (stage.folder / "ledgers" / "issue-7.json").write_text(whole)
+        shell = Project.at(stage.folder, config(stage.producer.url))
+        assert (await shell.run("answer", "CLR-7-001", "reject")).code == 5
+        await stage.page("CLR-7-001 was changed by another program")
+        assert stage.producer.replies == []
+        await stage.workspace.click(FOLAKE, AGENTS, victim.ts, label="Reject")
+        assert (await decided(stage))["decision"] == "reject"
+
+
+async def test_question_of_an_earlier_release_goes_on_and_its_card_stays_as_it_is(stage: Scene) -> None:
+    async with stage.bot() as bot:
+        card = await confirm(stage)
+        await bot.store.execute("delete from counters where name = 'marks questions'")
+    path = stage.folder / "ledgers" / "issue-100001.json"
+    ledger = json.loads(path.read_text())
+    del ledger["clarifications"][0]["aaep"]["questionSeal"]
+    path.write_text(json.dumps(ledger))
+    updates = stage.calls("chat.update")
+    async with stage.bot():
+        await stage.ask("rpl_2", session="sess_two", question="And now?")
+        assert stage.calls("chat.update") == updates
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        assert (await stage.reply())["decision"] == "accept"
+
+
+async def test_question_goes_on_after_what_we_do_with_it_ourselves(stage: Scene) -> None:
+    """Escalated, taken, asked further, beside other programs that write the file anew: it is as it was asked."""
+
+    def written_anew(record: Json) -> None:
+        record["note"], record["aaep"]["theirs"] = "seen", 1
+
+    async with stage.bot():
+        card = await confirm(stage, extra_context={"share": 2.0, "of": {"b": 1, "a": [1e3, None, "ü"]}})
+        await another_writes(stage, written_anew)
+        await command(stage, "escalate CLR-100001-001")
+        await stage.page(ACTION)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        assert (await decided(stage))["decision"] == "accept"
+        assert (stage.record()["note"], stage.record()["aaep"]["theirs"]) == ("seen", 1)
+
+
+async def test_check_lists_records_that_cannot_be_read_and_is_not_held_up_by_a_fifo(stage: Scene) -> None:
+    folder = stage.folder / "ledgers"
+    folder.mkdir(exist_ok=True)
+    asked = {"id": "CLR-7-001", "issueNumber": 7, "from": "x", "to": "y", "status": "pending"}
+    asked["created"] = "2026-11-22T10:00:00.000Z"
+    records = [asked, asked, {**asked, "id": "CLR-8-001"}, {**asked, "id": "CLR-7-004", "round": -1}]
+    (folder / "issue-7.json").write_text(json.dumps({"issueNumber": 7, "clarifications": records}))
+    (folder / "issue-9.json").write_text('{"clarif')
+    os.mkfifo(folder / "issue-93.json.lock")
+    async with asyncio.timeout(60):
+        found = await clarify(stage, "check")
+    for told in ("CLR-7-001 (record 2)", "CLR-8-001 (record 3)", "CLR-7-004", "issue-9.json cannot be read"):
+        assert told in found, told
 
 
 async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(stage: Scene) -> None:
