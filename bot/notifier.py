@@ -133,8 +133,13 @@ class Notifier:
         _log.error("a question was changed by another program; it is closed", file=file, id=record.id)
         reason = f"What {file} says is not what the agent asked. It is closed, and the agent gets no reply"
         key = f"ledger:{file}:{record.id}:changed:{record.round}"
-        page = Page(key, reason, f"{record.id} was changed by another program")
-        await self._delivery.page(page, record.asked.agent_id or record.from_)
+        incident = NewIncident(
+            key,
+            reason,
+            f"{record.id} was changed by another program",
+            agent_id=record.asked.agent_id or record.from_,
+        )
+        await self._incidents.raise_(incident)
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
         """Another program wrote into a ledger that an action was accepted: told in the thread, once a round.

@@ -12,6 +12,7 @@ reads the file. What is kept is listed here; all else goes, unknown fields too. 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -441,7 +442,8 @@ class Seals:
             try:
                 handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
                 try:
-                    os.write(handle, secrets.token_bytes(_LENGTH))
+                    if os.write(handle, secrets.token_bytes(_LENGTH)) < _LENGTH:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     os.fsync(handle)
                 finally:
                     os.close(handle)
