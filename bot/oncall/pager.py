@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 
 import structlog
 
@@ -112,9 +113,7 @@ class Pager:
                     _log.warning("pages have to wait", reason=str(error))
                     self._incidents.awake.clear()
                     seconds = _STORAGE_RETRY
-                if seconds is None:
-                    await self._incidents.awake.wait()
-                elif seconds:  # none are left: what is due is worked off first
+                if seconds:  # none are left: what is due is worked off first
                     await event_or_time(self._clock, self._incidents.awake, seconds)
         finally:
             # Without an outcome, what is under way outside is sent again after the next start.
@@ -139,11 +138,11 @@ class Pager:
         for lane in lanes:
             self._delivery.send(lane.target, lane.key, post=lane.post)
 
-    def _seconds_left(self) -> float | None:
-        """Until something is due; None: before something happens."""
+    def _seconds_left(self) -> float:
+        """Until something is due; infinite: not before something happens."""
         moments = [at for at in (self._incidents.next_due(), self._pages.next_look()) if at is not None]
         if not moments:
-            return None
+            return inf
         return min(_LOOK_AGAIN, max(0.0, (min(moments) - self._clock.now()).total_seconds()))
 
     async def _page(self) -> bool:
