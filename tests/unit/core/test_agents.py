@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import clarification as transitions
+from core import clarification
 from core.agents import (
     AgentNode,
     AgentState,
@@ -273,15 +273,15 @@ def asked(seq: int = 1, asker: str = "engineer", target: str = "architect", **mo
 
 
 def answered(of: Clarification) -> Clarification:
-    return transitions.answered(of, Answer("yes", "Yes"), ARCHITECT, LATER)
+    return clarification.answered(of, Answer("yes", "Yes"), ARCHITECT, LATER)
 
 
 def escalated(of: Clarification) -> Clarification:
-    return transitions.escalated(of, "agent failed", "words", LATER)
+    return clarification.escalated(of, "agent failed", "words", LATER)
 
 
 def abandoned(of: Clarification) -> Clarification:
-    return transitions.abandoned(of, "by hand", LATER)
+    return clarification.abandoned(of, "by hand", LATER)
 
 
 def note(of: Clarification) -> Deed:
@@ -453,7 +453,7 @@ async def test_run_asks_for_nothing_when_nothing_changes(
     async with running(keeper):
         await until(lambda: clock.sleeping)
         for seq in range(1000):
-            keeper.note(summarize(transitions.nudged(A, LATER + timedelta(seconds=seq), SLA)))
+            keeper.note(summarize(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA)))
         await clock.advance(3600)
         assert clock.sleeping == 0
     assert (file.asked, file.written) == (1, 1)

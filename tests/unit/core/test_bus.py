@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core import clarification as transitions
+from core import clarification
 from core.bus import Answered, Bus, Escalated, LifecycleEvent, Requested, Resolved, Stale, lifecycle
 from core.clarification import Answer, Clarification
 from core.index import Summary, summarize
@@ -92,11 +92,11 @@ def test_subscriber_ended_by_one_before_it_hears_nothing() -> None:
 
 
 def answer(of: Clarification) -> Clarification:
-    return transitions.answered(of, Answer("yes", "Yes"), ADE, LATER)
+    return clarification.answered(of, Answer("yes", "Yes"), ADE, LATER)
 
 
 def escalate(of: Clarification) -> Clarification:
-    return transitions.escalated(of, "stale", "words", LATER)
+    return clarification.escalated(of, "stale", "words", LATER)
 
 
 def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
@@ -104,11 +104,11 @@ def again(of: Clarification, at: datetime = LATER + SLA) -> Clarification:
 
 
 OPEN = record()
-NUDGED = transitions.nudged(OPEN, LATER, SLA)
+NUDGED = clarification.nudged(OPEN, LATER, SLA)
 ANSWERED = answer(OPEN)
 SECOND = again(ANSWERED)
-RESOLVED = transitions.resolved(ANSWERED, LATER)
-ABANDONED = transitions.abandoned(OPEN, "by hand", LATER)
+RESOLVED = clarification.resolved(ANSWERED, LATER)
+ABANDONED = clarification.abandoned(OPEN, "by hand", LATER)
 ESCALATED = escalate(OPEN)
 STALE = OPEN.model_copy(update={"status": "stale"})
 LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
@@ -141,13 +141,13 @@ LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
         (ESCALATED, answer(ESCALATED), [Answered, Resolved]),
         (RESOLVED, RESOLVED, []),
         (OPEN, ABANDONED, []),
-        (ESCALATED, transitions.abandoned(ESCALATED, "by hand", LATER), []),
+        (ESCALATED, clarification.abandoned(ESCALATED, "by hand", LATER), []),
         (ANSWERED, SECOND, [Requested]),
         (ANSWERED, LAST, [Requested, Escalated]),
         (answer(NUDGED), again(answer(NUDGED)), [Requested]),
-        (NUDGED, transitions.nudged(SECOND, LATER + 2 * SLA, SLA), [Requested, Stale]),
+        (NUDGED, clarification.nudged(SECOND, LATER + 2 * SLA, SLA), [Requested, Stale]),
         (ANSWERED, answer(SECOND), [Requested, Answered]),
-        (ANSWERED, transitions.resolved(answer(SECOND), LATER), [Requested, Answered, Resolved]),
+        (ANSWERED, clarification.resolved(answer(SECOND), LATER), [Requested, Answered, Resolved]),
     ],
 )
 def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[type]) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from core import hub as hub_module
-from core import hub as waiting
 from core.clarification import (
     AlreadyAnswered,
     Clarification,
@@ -596,7 +595,7 @@ async def test_lost_notice_only_delays(
         await asyncio.Event().wait()
         yield set()
 
-    monkeypatch.setattr(waiting, "awatch", awatch)
+    monkeypatch.setattr(hub_module, "awatch", awatch)
     monkeypatch.setattr("core.hub._LOOK_EVERY", 0.05)
     await hub.request(REQUEST)
     task = await begun(hub)
@@ -725,7 +724,7 @@ async def test_wait_that_is_cancelled_while_the_watch_ends_is_cancelled(
             ending.set()
             await go_on.wait()
 
-    monkeypatch.setattr(waiting, "awatch", awatch)
+    monkeypatch.setattr(hub_module, "awatch", awatch)
     await hub.request(REQUEST)
     await hub.answer(ID, "PostgreSQL", ARCHITECT)
     task = asyncio.create_task(hub.wait(ID, LONG))
@@ -745,7 +744,7 @@ async def test_many_wait_with_one_watcher(hub: Hub, monkeypatch: pytest.MonkeyPa
         watched.append(args)
         return awatch(*args, **more)
 
-    monkeypatch.setattr(waiting, "awatch", counted)
+    monkeypatch.setattr(hub_module, "awatch", counted)
     ids = [(await hub.request(replace(REQUEST, issue=issue))).id for issue in range(1, 31)]
     tasks = [asyncio.create_task(hub.wait(each, LONG)) for each in ids]
     await until(lambda: len(hub._changes._waiting) == len(ids))
