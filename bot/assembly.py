@@ -37,9 +37,8 @@ from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
 from bot.retention.upkeep import Keeping
 from bot.settings.model import Settings
-from bot.slack.door import SlackDoor
-from bot.slack.unread import PATIENCE
-from bot.slack.wiring import Ports
+from bot.slack.app import Parts, SlackApp
+from bot.slack.backfill import PATIENCE
 from bot.slackapi import Gateway, ask
 from bot.watching import LedgerWatch
 from core.clarification import Clarification, parse_id
@@ -66,7 +65,7 @@ class Assembly(Foundation):
         self._build_pager()
         self._build_home()
         self._build_intake()
-        self._build_door(rng)
+        self._build_slack(rng)
         self.keeping = Keeping(
             ledger=self.ledger,
             store=store,
@@ -259,9 +258,9 @@ class Assembly(Foundation):
             telemetry=self.telemetry,
         )
 
-    def _build_door(self, rng: random.Random) -> None:
-        self.door = SlackDoor(
-            Ports(
+    def _build_slack(self, rng: random.Random) -> None:
+        self.slack = SlackApp(
+            Parts(
                 settings=self.settings,
                 web=self.web,
                 people=self.people,
@@ -282,7 +281,7 @@ class Assembly(Foundation):
                 index=self.index,
                 unread=self.unread,
                 pulse=self.pulse,
-                teller=self.delivery,
+                delivery=self.delivery,
                 refresh=self._refresh,
                 clock=self.clock,
                 rng=rng,
@@ -302,7 +301,7 @@ class Assembly(Foundation):
     def _held(self, clarification: str) -> datetime | None:
         if (until := self.unread.until(clarification)) is not None:
             return until
-        deaf = self.door.deaf_since
+        deaf = self.slack.deaf_since
         known = self._summary_of(clarification)
         if deaf is None or known is None or not self.audiences.shows(known):
             return None
@@ -310,7 +309,7 @@ class Assembly(Foundation):
         return until if until > self.clock.now() else None
 
     def _slack_connected(self) -> bool:
-        return self.door.connected
+        return self.slack.connected
 
     def _slack_is_back(self) -> None:
         self.delivery.lanes.slack_is_back()
@@ -379,7 +378,7 @@ class Assembly(Foundation):
 
     def _foreign(self) -> None:
         """A click came to us that was meant for another installation."""
-        self.door.suspect()
+        self.slack.suspect()
 
     async def _counted(self, others: int) -> None:
         """For `clarify check`, which cannot look itself: Slack would hand its connection clicks."""

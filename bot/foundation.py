@@ -19,7 +19,7 @@ from bot.permalinks import Permalinks
 from bot.render import Renderer
 from bot.sessions import Sessions
 from bot.settings.model import Settings
-from bot.slack.unread import Unread
+from bot.slack.backfill import Unread
 from bot.slackapi import Pulse, permalink, web_client
 from bot.telemetry import Telemetry
 from bot.webhooks import Webhooks, endpoints_of

@@ -122,7 +122,7 @@ class Bot(Assembly):
             renderer=self.renderer,
             settings=self.settings,
         )
-        await self.door.expect()
+        await self.slack.expect()
         await self.inbox.reserve_above(found.highest_issue)
         await self._trust_earlier(found.summaries)
         self.delivery.hold(pages=True)
@@ -203,7 +203,7 @@ class Bot(Assembly):
     async def stop(self) -> None:
         """Take nothing more, finish what is in work, close. What is left is found again on the next start."""
         _log.info("stopping")
-        await self.door.close()
+        await self.slack.stop()
         await self.replies.close()  # of the last clicks, while producers can be reached
         if self._http is not None:
             self._http.begin_stop()
@@ -243,25 +243,25 @@ class Bot(Assembly):
         if not await within(self.clock, _PAGES_WAIT, self._introduced.wait()):
             self.delivery.hold(pages=False)
         await self._introduced.wait()
-        if not await within(self.clock, _POSTS_WAIT, self.door.ready.wait()):
+        if not await within(self.clock, _POSTS_WAIT, self.slack.ready.wait()):
             _log.warning("no connection for clicks yet; posting all the same")
         self.delivery.go_on()
         self._posting.set()
 
     async def _open_slack(self) -> None:
         """Catch up, then take new clicks; runs until the connection's supervision ends."""
-        await self.door.introduce()
+        await self.slack.introduce()
         self._introduced.set()
         if not await within(self.clock, _CATCH_UP, self._catch_up()):
             _log.warning("what was missed is still being read; taking clicks all the same")
-            self.door.look_back()
+            self.slack.look_back()
         self._caught_up.set()
         overdue = asyncio.create_task(self.watchman.catch_up(), name="timers that ran out")
         try:
             # It goes on where a ledger is busy: what was found due is told once.
             if await within(self.clock, _TIMERS, asyncio.wait({overdue})):
                 overdue.result()
-            await self.door.open()
+            await self.slack.run()
         finally:
             overdue.cancel()
             await asyncio.gather(overdue, return_exceptions=True)
@@ -272,8 +272,8 @@ class Bot(Assembly):
         await self.intake.drained()
         # Posts of unknown outcome are looked up first: people may have replied to them.
         await self.messages.in_flight.settled()
-        self.door.look_back()
-        await self.door.caught_up()
+        self.slack.look_back()
+        await self.slack.caught_up()
 
     async def _run_monitor(self) -> None:
         """Timers run from the moment that missed replies are in: an answer given in time comes first."""
@@ -313,7 +313,7 @@ class Bot(Assembly):
             index=self.index,
             storage=self.vitals,
             producers=self.producers.status,
-            slack_connected=lambda: self.door.connected,
+            slack_connected=lambda: self.slack.connected,
             queues={"delivery": lambda: self.delivery.lanes.length, "replies": lambda: self.replies.length},
             webhooks=self.webhooks.waiting if self.webhooks is not None else None,
         )
@@ -325,8 +325,8 @@ class Bot(Assembly):
                 hub=hub, ledger=self.ledger, callers=callers, most_waiting=limits.waiting
             ),
         ]
-        if self.door.request_url is not None:
-            routers.insert(0, slack.slack_routes(self.door.request_url))
+        if self.slack.request_url is not None:
+            routers.insert(0, slack.slack_routes(self.slack.request_url))
         return build_app(routers, callers)
 
     def _checks(self) -> tuple[list[Check], list[Check]]:
@@ -334,13 +334,13 @@ class Bot(Assembly):
         from bot.web.health import Check, producer_checks
 
         needed = [
-            Check("slack", lambda: None if self.door.connected else "not connected to Slack"),
+            Check("slack", lambda: None if self.slack.connected else "not connected to Slack"),
             Check("storage", self._storage_trouble),
         ]
         others = [
-            Check("slack app", lambda: self.door.other_bots),
-            Check("slack history", lambda: self.door.history_trouble),
-            Check("answerers", lambda: self.door.unusable_answerers),
+            Check("slack app", lambda: self.slack.other_bots),
+            Check("slack history", lambda: self.slack.history_trouble),
+            Check("answerers", lambda: self.slack.unusable_answerers),
             Check("log", log_trouble),
             Check("events to be recorded", self.ledger_trouble.of_some),
             *producer_checks([each.name for each in self.settings.producers], self.producers.status),

@@ -1,70 +1,462 @@
-"""The Bolt app: listeners in a row, nothing acknowledged before it is kept, every envelope met by somebody.
+"""The Slack app: who we are, how Slack reaches us, what answers people, and what was missed.
 
-What Bolt does otherwise, and what is done about it (each seen by running it):
+Bolt decides which listener takes what. What it does otherwise, and what is done about it (each seen by running it):
 
 * it acknowledges events before their listener ran → `process_before_response`;
 * a failing first auth.test turns events away with "please reinstall" → `authorize` from a result that is there;
-* an envelope that no listener wants is never acknowledged → catch-alls, registered last;
+* an envelope that no listener wants is never acknowledged → a listener for the rest, registered last;
 * an exception is logged together with what was sent → an error handler that logs the envelope only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+import structlog
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import SlackError, StorageUnavailable
-from bot.people import People, lookup_budget
-from bot.slack.connection import Envelope, Json
-from bot.slack.http import Answer, Delivery, Handle
-from bot.slack.listeners import (
-    actions,
-    catchall,
-    commands,
-    home,
-    messages,
-    pages,
-    people,
-    shortcuts,
-    views,
+from bot import phrases
+from bot.audience import Audiences
+from bot.binding import Binding
+from bot.commands.access import Access
+from bot.commands.boards import AgentBoards
+from bot.commands.changes import Changes
+from bot.commands.desk import CommandDesk
+from bot.commands.digests import LedgerDigests
+from bot.commands.lists import Lists
+from bot.commands.oncall import OnCallDesk
+from bot.commands.pictures import DigestPictures
+from bot.commands.shortcut import UseAsAnswer
+from bot.delivery.delivery import Delivery as Shown
+from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.pictures import Pictures
+from bot.delivery.rollupplaces import RollupPlaces
+from bot.desk import Desk
+from bot.errors import (
+    ConfigurationError,
+    SlackError,
+    SlackRefusedError,
+    SlackUnreachableError,
+    StorageUnavailable,
 )
+from bot.home import HomeTabs
+from bot.oncall.actions import PageActions
+from bot.oncall.pages import Pages
+from bot.oncall.roster import Roster
+from bot.people import AccessControl, People, lookup_budget
+from bot.permalinks import Permalinks
+from bot.render import Renderer
+from bot.replies import ThreadReplies
+from bot.settings.model import Settings
+from bot.slack import mrkdwn
+from bot.slack.asides import Asides
+from bot.slack.backfill import Backfill, HistoryAllowance, OpenThreads, Unread
+from bot.slack.http import Answer, Delivery, RequestUrl
+from bot.slack.intake import Intake
+from bot.slack.later import Later
+from bot.slack.listeners import register
 from bot.slack.payloads import name_team
-from bot.slack.socket import Dispatch, Unacknowledged
+from bot.slack.responses import Responses
+from bot.slack.socket import Envelope, Json, SlackSocket, Timing, Unacknowledged
 from bot.slack.surface import Surface
+from bot.slackapi import Pulse, SlackBusyError
+from core.agents import SessionFact
+from core.clarification import Clarification
+from core.clock import Clock
+from core.index import Index
+from core.ledger import FileLedger
+from core.router import Router
 
-_log = logging.getLogger("clarify.slack")
+_log = structlog.get_logger("clarify.slack")
+_bolt_log = logging.getLogger("clarify.slack")
+# Cards wait until it is known who we are, and clicks can be taken. Seconds.
+_FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
-async def who_am_i(people: People, web: AsyncWebClient) -> AuthorizeResult:
-    """What auth.test says of us, as Bolt wants it.
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What the Slack app is built from.
 
-    Raises:
-        SlackRefusedError: the token is not good.
-        SlackUnreachableError: no answer.
+    `unread`: which questions wait for their threads to be read. `pulse`: whether Slack answers. `delivery` says words to
+    people; `refresh` shows a clarification's cards and pages again. `paged`: the users that the open pages of a
+    clarification were sent to. `passed` is called with whatever comes from Slack, `counted` with the number of other
+    bots' connections.
     """
-    return AuthorizeResult.from_auth_test_response(bot_token=web.token, auth_test_response=await people.me())
+
+    settings: Settings
+    web: AsyncWebClient
+    people: People
+    access: AccessControl
+    router: Router
+    ledger: FileLedger
+    index: Index
+    memory: SqliteSlackMemory
+    binding: Binding
+    renderer: Renderer
+    unread: Unread
+    pulse: Pulse
+    delivery: Shown
+    refresh: Callable[[str], None]
+    roster: Roster
+    pages: Pages
+    page_actions: PageActions
+    paged: Callable[[str], frozenset[str]]
+    rollup_threads: RollupPlaces
+    permalinks: Permalinks
+    sessions: Callable[[], Awaitable[Sequence[SessionFact]]]
+    home: HomeTabs
+    counted: Callable[[int], Coroutine[Any, Any, None]]
+    passed: Callable[[], None]
+    clock: Clock
+    rng: random.Random
 
 
-def build_app(*, web: AsyncWebClient, me: AuthorizeResult, surface: Surface) -> AsyncApp:
-    """The app with all its listeners. What it is given is Slack's: `bot.slack.http` has checked the signatures.
+class SlackApp:
+    """`introduce`, `look_back`, `run`, in this order; `stop` at any time. `expect` before questions can expire.
 
-    Args:
-        web: the Web API client that listeners are given.
-        me: what `who_am_i` found.
-        surface: what the listeners act on.
+    `ready` is set when clicks are taken. `timing` is Socket Mode's.
     """
+
+    def __init__(self, parts: Parts, timing: Timing | None = None) -> None:
+        self._parts = parts
+        self.ready = asyncio.Event()
+        self.later = Later()
+        self._audiences = Audiences(parts.settings)
+        self._threads = OpenThreads(
+            memory=parts.memory,
+            pages=parts.pages,
+            rollups=parts.rollup_threads,
+            index=parts.index,
+            audiences=self._audiences,
+        )
+        self._allowance = HistoryAllowance()
+        self._looking: asyncio.Task[None] | None = None
+        self._bolt: AsyncApp | None = None
+        self._line: SlackSocket | RequestUrl = self._request_url() or self._socket(timing)
+
+    def _request_url(self) -> RequestUrl | None:
+        secret = self._parts.settings.secrets.signing_secret
+        if self._parts.settings.slack.mode != "http" or secret is None:
+            return None
+        return RequestUrl(
+            signing_secret=secret.get_secret_value(),
+            handle=self._handle,
+            on_gap=self._owe,
+            clock=self._parts.clock,
+        )
+
+    def _socket(self, timing: Timing | None) -> SlackSocket:
+        parts, token = self._parts, self._parts.settings.secrets.app_token
+        return SlackSocket(
+            web=parts.web,
+            app_token=token.get_secret_value() if token else "",
+            dispatch=self.dispatch,
+            clock=parts.clock,
+            jitter=parts.rng.random,
+            counted=parts.counted,
+            on_return=self._owe,
+            pulse=parts.pulse,
+            timing=timing,
+        )
+
+    @property
+    def request_url(self) -> RequestUrl | None:
+        """In mode "http": what the server is to hand Slack's requests to, from the beginning."""
+        return self._line if isinstance(self._line, RequestUrl) else None
+
+    @property
+    def connected(self) -> bool:
+        """Whether clicks reach us now."""
+        return self._line.connected
+
+    @property
+    def deaf_since(self) -> datetime | None:
+        """Since when nothing reaches us that reached us before; None: it does, or nothing did yet."""
+        return None if self.connected or not self.ready.is_set() else self._line.since
+
+    @property
+    def other_bots(self) -> str | None:
+        """That another bot shares our Slack app; None: we are alone."""
+        others = self._line.others if isinstance(self._line, SlackSocket) else 0
+        return f"{phrases.OTHER_BOT} (connections besides ours: {others})" if others else None
+
+    def suspect(self) -> None:
+        """A click came here that was meant for another bot."""
+        if isinstance(self._line, SlackSocket):
+            self._line.suspect()
+
+    @property
+    def history_trouble(self) -> str | None:
+        """What keeps us from reading what was missed, if anything does."""
+        return self._allowance.trouble
+
+    @property
+    def unusable_answerers(self) -> str | None:
+        """Which entries of the lists of answerers admit nobody, and why; None if all are well."""
+        return "; ".join(self._parts.access.troubles()) or None
+
+    async def expect(self) -> None:
+        """Before anything is asked of Slack: whatever is open may have been answered while we were away.
+
+        Raises:
+            StorageUnavailable: what is open in Slack is not known.
+        """
+        self._parts.unread.expect(await self._threads.now())
+
+    async def introduce(self) -> None:
+        """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
+
+        Raises:
+            ConfigurationError: a token that Slack refuses, or a route that nobody could answer.
+        """
+        wait = _FIRST_RETRY
+        while True:
+            try:
+                response = await self._parts.people.me()
+                await self._parts.access.check()
+                break
+            except SlackUnreachableError as error:
+                _log.warning("Slack does not answer", reason=str(error))
+                if isinstance(error, SlackBusyError):
+                    await self._parts.clock.sleep(error.after)
+                    continue
+                await self._parts.pulse.rest(wait)
+                wait = min(_LONGEST_RETRY, wait * 2)
+            except SlackRefusedError as error:
+                raise ConfigurationError(
+                    [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
+                ) from error
+        me = AuthorizeResult.from_auth_test_response(
+            bot_token=self._parts.web.token, auth_test_response=response
+        )
+        self.build(me)
+
+    def build(self, me: AuthorizeResult) -> None:
+        """Make what answers people, now that it is known who we are."""
+        parts, bot_user = self._parts, me.bot_user_id or ""
+        self.desk = self._desk()
+        commands = self._commands(bot_user)
+        shortcut = self._shortcut()
+        self.intake = self._intake(commands, shortcut, bot_user, me.team_id or "")
+        self.surface = Surface(
+            desk=self.desk,
+            commands=commands,
+            shortcut=shortcut,
+            page_actions=parts.page_actions,
+            binding=parts.binding,
+            teller=parts.delivery,
+            web=parts.web,
+            responses=Responses(parts.web.proxy),
+            intake=self.intake,
+            people=parts.people,
+            later=self.later,
+            home=parts.home,
+        )
+        self.backfill = Backfill(
+            web=parts.web,
+            memory=parts.memory,
+            threads=self._threads,
+            unread=parts.unread,
+            allowance=self._allowance,
+            pulse=parts.pulse,
+            intake=self.intake,
+            clock=parts.clock,
+        )
+        self._bolt = bolt_app(parts.web, me)
+        register(self._bolt, self.surface)
+
+    def _desk(self) -> Desk:
+        parts = self._parts
+        return Desk(
+            router=parts.router,
+            records=parts.ledger,
+            memory=parts.memory,
+            gate=parts.access,
+            modals=parts.renderer,
+            index=parts.index,
+            audiences=self._audiences,
+            clock=parts.clock,
+            to_plain=lambda text: mrkdwn.plain(text, parts.people.known_name),
+            refresh=parts.refresh,
+        )
+
+    def _shortcut(self) -> UseAsAnswer:
+        parts = self._parts
+        return UseAsAnswer(
+            desk=self.desk,
+            records=parts.ledger,
+            memory=parts.memory,
+            which=self._which,
+            layout=parts.renderer.command_answer,
+            audiences=self._audiences,
+            clock=parts.clock,
+        )
+
+    def _commands(self, bot_user: str) -> CommandDesk:
+        parts, clock = self._parts, self._parts.clock
+        access = Access(parts.access, parts.roster, parts.paged, parts.settings)
+        lists = Lists(
+            index=parts.index,
+            records=parts.ledger,
+            access=access,
+            links=parts.permalinks,
+            settings=parts.settings,
+            clock=clock,
+        )
+        pictures = DigestPictures(
+            pictures=Pictures(parts.web),
+            teller=parts.delivery,
+            later=self.later,
+            name_of=parts.people.known_name,
+        )
+        return CommandDesk(
+            lists=lists,
+            changes=Changes(
+                router=parts.router,
+                records=parts.ledger,
+                lists=lists,
+                access=access,
+                gate=parts.access,
+                clock=clock,
+                to_plain=lambda text: mrkdwn.plain(text, parts.people.known_name, drop=bot_user),
+            ),
+            on_call=OnCallDesk(
+                roster=parts.roster,
+                access=access,
+                gate=parts.access,
+                announce=parts.delivery,
+                settings=parts.settings,
+                clock=clock,
+            ),
+            boards=AgentBoards(parts.index, access, parts.sessions),
+            digests=LedgerDigests(parts.ledger, access, clock, pictures),
+            renderer=parts.renderer,
+            refresh=parts.refresh,
+        )
+
+    def _intake(self, commands: CommandDesk, shortcut: UseAsAnswer, bot_user: str, team: str) -> Intake:
+        parts = self._parts
+        replies = ThreadReplies(
+            desk=self.desk,
+            records=parts.ledger,
+            memory=parts.memory,
+            pages=parts.pages,
+            rollup_threads=parts.rollup_threads,
+            which=self._which,
+            audiences=self._audiences,
+            clock=parts.clock,
+        )
+        asides = Asides(
+            commands=commands,
+            shortcut=shortcut,
+            records=parts.ledger,
+            memory=parts.memory,
+            index=parts.index,
+            paged=parts.paged,
+            pages=parts.pages,
+            bot_user=bot_user,
+            name_of=parts.people.known_name,
+        )
+        return Intake(
+            replies=replies,
+            asides=asides,
+            memory=parts.memory,
+            teller=parts.delivery,
+            clock=parts.clock,
+            later=self.later,
+            bot_user=bot_user,
+            home_team=team,
+            name_of=parts.people.known_name,
+            owed=self._owe,
+        )
+
+    def _which(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]:
+        message = self._parts.renderer.which_question(records, text_id)
+        return message.text, message.blocks
+
+    def look_back(self) -> None:
+        """Read what people wrote while nobody listened, if that was not begun: in the background, until it is read."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(self.backfill.run(), name="what was missed")
+            self.backfill.owe()
+
+    async def caught_up(self) -> None:
+        """Returns when everything that is owed was read and handled."""
+        await self.backfill.caught_up()
+
+    def _owe(self) -> None:
+        """Something may have been missed."""
+        if self._bolt is not None:
+            self.backfill.owe()
+
+    async def run(self) -> None:
+        """Take clicks and replies, until `stop` or until the supervision dies."""
+        try:
+            await self._line.start()
+        except SlackRefusedError as error:
+            raise ConfigurationError([f"Slack refuses the token in SLACK_APP_TOKEN: {error.code}"]) from error
+        self.ready.set()
+        _log.info("ready for clicks")
+        await self._line.wait()
+
+    async def stop(self) -> None:
+        """Take nothing more; what is in work finishes and is acknowledged."""
+        await self._line.stop()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await self.later.drain()
+
+    async def dispatch(self, envelope: Envelope) -> Json | None:
+        """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""
+        headers = _headers(envelope.retry_attempt, envelope.retry_reason)
+        request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
+        response = await self._respond(request)
+        if response.status != 200:
+            raise Unacknowledged(f"status {response.status}")
+        return _payload(response)
+
+    async def _handle(self, delivery: Delivery) -> Answer:
+        """Hand what came to the request URL to the listeners; returns the HTTP response."""
+        headers = _headers(delivery.attempt, delivery.reason) | {"content-type": "application/json"}
+        # Bolt takes text in this mode; how forms are read: `bot.slack.http`.
+        request = AsyncBoltRequest(mode="http", body=json.dumps(delivery.payload), headers=headers)
+        response = await self._respond(request)
+        if response.status != 200:
+            return Answer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
+        content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
+        return Answer(response.status, response.body, content_type)
+
+    async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
+        """What the listeners say. An event that was not taken has to be looked for."""
+        if self._bolt is None:
+            raise Unacknowledged("it is not known yet who we are")
+        self._parts.passed()
+        if request.body.get("type") != "event_callback":
+            with lookup_budget():
+                return await self._bolt.async_dispatch(request)
+        response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
+        if response.status != 200:
+            self._owe()
+        return response
+
+
+def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
+    """A Bolt app without listeners. What it is given is Slack's: `bot.slack.http` has checked the signatures."""
     logger = logging.getLogger("slack_bolt.clarify")
-    logger.setLevel(
-        logging.ERROR
-    )  # Bolt warns of SLACK_BOT_TOKEN in the environment, which is where it belongs
+    # Bolt warns of SLACK_BOT_TOKEN in the environment, which is where it belongs.
+    logger.setLevel(logging.ERROR)
 
     async def authorize() -> AuthorizeResult:
         return me
@@ -88,84 +480,16 @@ def build_app(*, web: AsyncWebClient, me: AuthorizeResult, surface: Surface) -> 
 
     app.middleware(of_a_team)
     app.error(_failed)
-    actions.register(app, surface)
-    views.register(app, surface)
-    commands.register(app, surface)
-    shortcuts.register(app, surface)
-    pages.register(app, surface)
-    messages.register(app, surface)
-    people.register(app, surface)
-    home.register(app, surface)
-    catchall.register(app)
     return app
-
-
-def dispatcher(
-    app: AsyncApp, passed: Callable[[], None] = lambda: None, owed: Callable[[], None] = lambda: None
-) -> Dispatch:
-    """Hands an envelope of Socket Mode to the app; returns what goes with its acknowledgement.
-
-    `passed` is told of each, `owed` of each event that was not taken: it has to be looked for.
-    """
-
-    async def dispatch(envelope: Envelope) -> Json | None:
-        passed()
-        headers = _headers(envelope.retry_attempt, envelope.retry_reason)
-        request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
-        response = await _respond(app, request)
-        if response.status != 200:
-            if _is_event(request):
-                owed()
-            raise Unacknowledged(f"status {response.status}")
-        return _payload(response)
-
-    return dispatch
-
-
-def handler(
-    app: AsyncApp, passed: Callable[[], None] = lambda: None, owed: Callable[[], None] = lambda: None
-) -> Handle:
-    """Hands what came to the request URL to the app; returns the HTTP response.
-
-    `passed` is told of each, `owed` of each event that was not taken: it has to be looked for.
-    """
-
-    async def handle(delivery: Delivery) -> Answer:
-        passed()
-        headers = _headers(delivery.attempt, delivery.reason) | {"content-type": "application/json"}
-        body = json.dumps(
-            delivery.payload
-        )  # Bolt takes text in this mode; how forms are read: `bot.slack.http`
-        request = AsyncBoltRequest(mode="http", body=body, headers=headers)
-        response = await _respond(app, request)
-        if response.status != 200:
-            if _is_event(request):
-                owed()
-            return Answer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
-        content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
-        return Answer(response.status, response.body, content_type)
-
-    return handle
-
-
-async def _respond(app: AsyncApp, request: AsyncBoltRequest) -> BoltResponse:
-    if _is_event(request):  # no person waits, and Slack sends it again
-        return await app.async_dispatch(request)
-    with lookup_budget():
-        return await app.async_dispatch(request)
-
-
-def _is_event(request: AsyncBoltRequest) -> bool:
-    return bool(request.body.get("type") == "event_callback")
 
 
 async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
     """Not acknowledged: Slack repeats an event, and shows an error to who clicked."""
     envelope = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
     if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
-        _log.warning("a listener gave up: %s %s", error, envelope)
+        _bolt_log.warning("a listener gave up: %s %s", error, envelope)
     else:
-        _log.error("a listener failed: %s %s", type(error).__name__, envelope, exc_info=error)
+        _bolt_log.error("a listener failed: %s %s", type(error).__name__, envelope, exc_info=error)
     return BoltResponse(status=500, body="")
 
 

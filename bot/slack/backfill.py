@@ -1,38 +1,178 @@
-"""Replies that were made while we did not listen: found in the history, handled like those that are heard live. So
-are replies to open pages, and what was written beside them in direct messages.
+"""Finds what people wrote while the bot did not listen, in the history, and has it handled like what is heard live:
+replies in threads with open questions, to open pages, and what was written beside those in direct messages.
 
 Threads with open questions come first, those that end soonest before the others, whatever their channel. The way that
 costs least calls: few open threads of a channel are asked for one by one; many are first looked for in the channel's
 history, whose roots show `latest_reply`. A thread's root can be older than the watermark, so what the history does
 not show is asked for as well. Source: docs.slack.dev, conversations.history and conversations.replies.
 
-Slack may let an app read once a minute only: what was read is handled at once, and nothing is read twice.
+Slack may let an app read once a minute only (`HistoryAllowance`): what was read is handled at once, and nothing is read
+twice. Meanwhile the end of a question whose thread is `Unread` waits, for minutes at most.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import SlackRefusedError, SlackUnreachableError
-from bot.ports import SlackMemory
-from bot.slack.allowance import HistoryAllowance
+from bot.audience import Audiences
+from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
+from bot.oncall.pages import Pages
+from bot.ports import RollupThreads, SlackMemory
 from bot.slack.hearing import missed
 from bot.slack.intake import Intake
-from bot.slack.unread import OpenThreads, Root, Unread
 from bot.slackapi import Call, Pulse, SlackBusyError, ask
 from core.clock import Clock, backoff
+from core.index import Index, Summary
+
+PATIENCE = timedelta(minutes=5)
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Root:
+    """The first message of a thread that is to be read."""
+
+    channel: str
+    ts: str
+
+
+Asked = Mapping[Root, frozenset[str]]
+
+
+class OpenThreads:
+    """The threads in which somebody may have answered: of sessions, of open pages and of roll-up cards."""
+
+    def __init__(
+        self,
+        *,
+        memory: SlackMemory,
+        pages: Pages,
+        rollups: RollupThreads,
+        index: Index,
+        audiences: Audiences,
+    ) -> None:
+        self._memory = memory
+        self._pages = pages
+        self._rollups = rollups
+        self._index = index
+        self._audiences = audiences
+
+    async def now(self) -> Asked:
+        """Each with the open questions that it is about; those whose time runs out first come first, none last.
+
+        Raises:
+            StorageUnavailable: they are not known now.
+        """
+        waiting: dict[tuple[str, str], set[str]] = {}
+        for summary in self._open():
+            waiting.setdefault(self._audiences.thread(summary), set()).add(summary.id)
+        asked: dict[Root, set[str]] = {}
+        for thread in await self._memory.open_threads():
+            about = waiting.get((thread.producer, thread.session_id), set())
+            asked.setdefault(Root(thread.channel, thread.ts), set()).update(about)
+        ends = {summary.id: summary.expires_at or _NEVER for summary in self._open()}
+        for page in await self._pages.open_pages():
+            about = {page.clarification} & ends.keys()
+            asked.setdefault(Root(page.channel, page.ts), set()).update(about)
+        for rollup in await self._rollups.open_rollups():
+            asked.setdefault(Root(rollup.channel, rollup.ts), set()).update(rollup.holds)
+
+        def urgency(root: Root) -> tuple[bool, datetime, Root]:
+            about = asked[root]
+            return not about, min((ends[each] for each in about if each in ends), default=_NEVER), root
+
+        return {root: frozenset(asked[root]) for root in sorted(asked, key=urgency)}
+
+    def _open(self) -> Iterator[Summary]:
+        return (each for each in self._index if each.is_open)
+
+
+class Unread:
+    """`expect` what is to be read, then say what was `read`; `until` tells how long a question's end waits for that.
+
+    released: called when questions need not wait any more.
+    """
+
+    def __init__(self, clock: Clock, released: Callable[[], None], patience: timedelta = PATIENCE) -> None:
+        self._clock = clock
+        self._released = released
+        self._patience = patience
+        self._threads: dict[str, set[Root]] = {}
+        self._until: dict[str, datetime] = {}
+
+    def expect(self, asked: Asked) -> None:
+        """These threads are to be read. The patience with a question that waits already is not renewed."""
+        until = self._clock.now() + self._patience
+        for root, clarifications in asked.items():
+            for each in clarifications:
+                self._threads.setdefault(each, set()).add(root)
+                self._until.setdefault(each, until)
+
+    def read(self, roots: Iterable[Root]) -> None:
+        """What was said in these threads is known and handled; or nobody will ever tell."""
+        gone = set(roots)
+        for threads in self._threads.values():
+            threads.difference_update(gone)
+        known = [each for each, threads in self._threads.items() if not threads]
+        for each in known:
+            del self._threads[each], self._until[each]
+        if known:
+            self._released()
+
+    def until(self, clarification: str) -> datetime | None:
+        """When its end need not wait any longer; None: it need not wait."""
+        until = self._until.get(clarification)
+        return until if until is not None and until > self._clock.now() else None
+
+
+LIMITED = (
+    "Slack seems to allow this app one history call a minute, as for apps sold outside its Marketplace: "
+    "replies written while the bot was away may be found minutes late"
+)
+_MINUTE = timedelta(minutes=1)
+_LONG = 20.0  # seconds
+_HARDLY_ANY, _MANY = 2, 4  # calls within a minute
+
+
+class HistoryAllowance:
+    """Told of every history call, `trouble` says what seems to be wrong, if anything."""
+
+    def __init__(self) -> None:
+        self._let: deque[datetime] = deque(maxlen=_MANY)
+        self._limited = False
+
+    def allowed(self, now: datetime) -> None:
+        self._let.append(now)
+        if len(self._recent(now)) >= _MANY:
+            self._limited = False
+
+    def refused(self, now: datetime, retry_after: float) -> None:
+        if retry_after >= _LONG and len(self._recent(now)) <= _HARDLY_ANY:
+            self._limited = True
+
+    @property
+    def trouble(self) -> str | None:
+        return LIMITED if self._limited else None
+
+    def _recent(self, now: datetime) -> list[datetime]:
+        return [at for at in self._let if now - at < _MINUTE]
+
 
 _log = logging.getLogger("clarify.slack.backfill")
 FEW = 50
 MARGIN = 300.0
 _PAGE = 200
 _LONGEST_WAIT = 60.0
+_FIRST_LOOK, _LAST_LOOK = 1.0, 30.0  # seconds between looks that failed
 
 
 @dataclass(slots=True)
@@ -54,7 +194,10 @@ class _Channel:
 
 
 class Backfill:
-    """`run` until all is read that is owed; `owe` again meanwhile, where more may have been missed."""
+    """`owe` a look whenever something may have been missed; `run` looks in the background until all was found.
+
+    `look` is one look: until everything is read that is owed, also what comes to be owed meanwhile.
+    """
 
     def __init__(
         self,
@@ -76,14 +219,53 @@ class Backfill:
         self._pulse = pulse
         self._intake = intake
         self._clock = clock
-        self._owed = False
+        self._owed = asyncio.Event()
+        self._caught_up = asyncio.Event()
+        self._again = False  # what is being read may have been read too early: all of it is read once more
         self._channels: dict[str, _Channel] = {}
 
     def owe(self) -> None:
-        """What is being read may have been read too early: all of it is read once more."""
-        self._owed = True
+        """Something may have been missed until now."""
+        self._owed.set()
+        self._caught_up.clear()
+        self._again = True
 
-    async def run(self) -> int:
+    async def caught_up(self) -> None:
+        """Returns when nothing is owed."""
+        await self._caught_up.wait()
+
+    async def run(self) -> None:
+        """Look whenever it is owed. What cannot be kept or handled is tried again, ever later."""
+        failures = 0
+        while True:
+            await self._owed.wait()
+            self._owed.clear()
+            if await self._found_all():
+                failures = 0
+                if not self._owed.is_set():
+                    self._caught_up.set()
+                continue
+            self._owed.set()
+            await self._clock.sleep(backoff(failures, first=_FIRST_LOOK, longest=_LAST_LOOK))
+            failures += 1
+
+    async def _found_all(self) -> bool:
+        """Whether everything was found and handled."""
+        try:
+            await self._intake.resume()
+            found = await self.look()
+            await self._intake.idle()
+        except StorageUnavailable as error:
+            _log.warning("what was missed has to wait: %s", error)
+            return False
+        except Exception:  # noqa: BLE001 - whatever it is, clicks go on, and the look is owed
+            _log.exception("what was missed is not known yet")
+            return False
+        if found:
+            _log.info("found what was missed: %d", found)
+        return not self._intake.left
+
+    async def look(self) -> int:
         """Take in what was missed in all open threads and pages; returns how many replies were new.
 
         A channel of which Slack says no is logged and left for the next time; where Slack is in trouble it is asked
@@ -92,10 +274,10 @@ class Backfill:
         Raises:
             StorageUnavailable: what was found could not be kept; called again, it goes on from there.
         """
-        self._owed = True
+        self._again = True
         found = 0
-        while self._owed or self._channels:
-            if self._owed:
+        while self._again or self._channels:
+            if self._again:
                 await self._begin()
             if self._channels:
                 found += await self._next()
@@ -105,7 +287,7 @@ class Backfill:
         """All threads that are open now are to be read."""
         asked = await self._threads.now()
         marks = {root.channel: await self._memory.watermark(root.channel) or "0" for root in asked}
-        self._owed = False
+        self._again = False
         self._unread.expect(asked)
         now = self._clock.now().timestamp()
         for place, root in enumerate(asked):

@@ -1,30 +1,106 @@
 """Slack over HTTP: every event, click, command and modal as a signed request to one URL, `/slack/events`.
 
-Source: docs.slack.dev, "Using HTTP Request URLs", "The Events API", "Handling user interaction". No web framework
-here: `bot.web.slack` hands over headers and body. A request is answered in this order:
+Sources: docs.slack.dev, "Using HTTP Request URLs", "Verifying requests from Slack", "The Events API", "Handling user
+interaction". No web framework here: the web server hands over headers and body. A request is answered in this order:
 
 1. not signed by Slack → 401 and a line in the log. Bolt's own check answers malformed headers with 500;
 2. a challenge → repeated, also before we are ready: Slack asks while the app is being set up;
 3. not ready → 503: Slack sends an event again, and shows an error to who clicked;
 4. else the app, whose listeners keep what they take before they acknowledge it.
+
+Slack tries an event at once, after one minute and after five, then gives it up, and nothing tells afterwards that it did.
+But whatever was given up had either been tried while others came as retries, or nothing came for minutes: `Gaps` sees both
+on what comes next. A quiet hour looks the same as an outage; then a look into the history costs a few calls and finds
+nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl
 
 import structlog
 
-from bot.slack.connection import Json
-from bot.slack.gaps import Gaps
-from bot.slack.signature import SIGNATURE, TIMESTAMP, refusal
+from bot.slack.socket import Json
 from core.clock import Clock
+
+TIMESTAMP, SIGNATURE = "x-slack-request-timestamp", "x-slack-signature"
+OLDEST = 300  # seconds; Slack's advice against replays. As far into the future is no clock of Slack's, either
+_SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
+_V0 = re.compile(r"v0=[0-9a-f]{64}", re.ASCII)
+
+
+def signature_refusal(secret: str, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
+    """Why a request with these headers (names in lower case) and this body is not Slack's; None if it is.
+
+    The reason repeats nothing of what was sent: it goes to the log.
+    """
+    timestamp, signature = headers.get(TIMESTAMP), headers.get(SIGNATURE)
+    if timestamp is None or signature is None:
+        return f"no {TIMESTAMP if timestamp is None else SIGNATURE} header"
+    if not _SECONDS.fullmatch(timestamp):
+        return f"{TIMESTAMP} is no number of seconds"
+    if not _V0.fullmatch(signature):
+        return f"{SIGNATURE} is no v0 signature"
+    age = now.timestamp() - int(timestamp)
+    if abs(age) > OLDEST:
+        when = "ago" if age > 0 else "in the future"
+        return f"signed {abs(age):.0f} s {when}, more than {OLDEST} s: sent again, or this machine's clock is wrong"
+    if not hmac.compare_digest(signed(secret, timestamp, body).encode(), signature.encode()):
+        return "the signature does not fit: not from Slack, or SLACK_SIGNING_SECRET is another app's"
+    return None
+
+
+def signed(secret: str, timestamp: str, body: bytes) -> str:
+    """The signature that Slack gives `body` at `timestamp`."""
+    text = b"v0:" + timestamp.encode("ascii") + b":" + body
+    return "v0=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+
+
+LULL = timedelta(minutes=4)  # shorter than the time after which Slack gives an event up
+APART = timedelta(minutes=1)  # looks follow each other no closer
+
+
+class Gaps:
+    """`opened` once when requests are taken, then `heard` for each of them."""
+
+    def __init__(self) -> None:
+        self._last: datetime | None = None
+        self._looked: datetime | None = None
+        self._owed: datetime | None = None  # not before then
+
+    def opened(self, now: datetime) -> None:
+        """From now on silence counts; what was missed before is looked for by who opens."""
+        self._last = now
+
+    def heard(self, now: datetime, *, retried: bool = False, dropped: bool = False) -> bool:
+        """Whether to look into the history now.
+
+        retried: Slack could not deliver this before. dropped: Slack says that it leaves out events for a minute.
+        """
+        lull = self._last is not None and now - self._last >= LULL
+        self._last = now
+        if dropped:
+            self._owe(now + APART)
+        elif retried or lull:
+            self._owe(now)
+        if self._owed is None or now < max(self._owed, (self._looked or now - APART) + APART):
+            return False
+        self._owed, self._looked = None, now
+        return True
+
+    def _owe(self, since: datetime) -> None:
+        # The later of two: what was dropped until then is found as well.
+        self._owed = since if self._owed is None else max(self._owed, since)
+
 
 _log = structlog.get_logger("clarify.slack.http")
 _DRAIN = 10.0  # seconds
@@ -58,20 +134,27 @@ Handle = Callable[[Delivery], Awaitable[Answer]]
 
 
 class RequestUrl:
-    """What Slack's requests come to. `take` answers at any time; the app is asked from `start` to `stop`.
+    """What Slack's requests come to. `take` answers at any time; `handle` is asked from `start` to `stop`.
 
-    on_gap: runs in the background when events may have been lost; one at a time.
+    `on_gap` is called when events may have been lost.
     """
 
-    def __init__(self, *, signing_secret: str, clock: Clock, drain: float = _DRAIN) -> None:
+    def __init__(
+        self,
+        *,
+        signing_secret: str,
+        handle: Handle,
+        on_gap: Callable[[], None],
+        clock: Clock,
+        drain: float = _DRAIN,
+    ) -> None:
         self._secret = signing_secret
+        self._handle = handle
+        self._on_gap = on_gap
         self._clock = clock
         self._drain = drain
-        self._handle: Handle | None = None
-        self._on_gap: Callable[[], Awaitable[object]] | None = None
         self._gaps = Gaps()
         self._handling: set[asyncio.Task[Answer]] = set()
-        self._look: asyncio.Task[None] | None = None
         self._open = False
         self._turned_away = False  # an event, before `start`
         self._since = clock.now()
@@ -87,22 +170,12 @@ class RequestUrl:
         """Since when `connected` is what it is."""
         return self._since
 
-    def use(self, handle: Handle, on_gap: Callable[[], Awaitable[object]]) -> None:
-        """The app, once it is known who we are."""
-        self._handle, self._on_gap = handle, on_gap
-
     async def start(self) -> None:
-        """Let requests through from now on.
-
-        Raises:
-            RuntimeError: before `use`.
-        """
-        if self._handle is None:
-            raise RuntimeError("start() before use()")
+        """Let requests through from now on."""
         self._gaps.opened(self._clock.now())
         self._open, self._since = not self._stopped.is_set(), self._clock.now()
         if self._turned_away:  # it may have come too late for what was looked for before
-            self._look_for_missed()
+            self._on_gap()
 
     async def wait(self) -> None:
         """Returns after `stop`."""
@@ -118,15 +191,12 @@ class RequestUrl:
                 _log.warning("not finished after the stop", seconds=self._drain, request=task.get_name())
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        if self._look is not None:
-            self._look.cancel()
-            await asyncio.gather(self._look, return_exceptions=True)
 
     async def take(self, headers: Mapping[str, str], body: bytes) -> Answer:
         """The answer to a POST with these headers (names in lower case) and this body as it came."""
         if TIMESTAMP not in headers and SIGNATURE not in headers and _is_ssl_check(body):
             return Answer(200)  # Slack looks at the certificate; that is all it gets to see
-        if (why := refusal(self._secret, headers, body, self._clock.now())) is not None:
+        if (why := signature_refusal(self._secret, headers, body, self._clock.now())) is not None:
             _log.warning("a request to Slack's URL was refused", reason=why)
             return Answer.trouble(401, "NOT_FROM_SLACK", why)
         try:
@@ -141,18 +211,19 @@ class RequestUrl:
         return await self._admitted(delivery)
 
     async def _admitted(self, delivery: Delivery) -> Answer:
-        if not self._open or self._handle is None:
+        if not self._open:
             _log.warning("not ready for what Slack sent", type=_kind(delivery.payload))
             self._turned_away = self._turned_away or delivery.payload.get("type") == "event_callback"
             return Answer.trouble(503, "NOT_READY", "not ready to take events and clicks")
         dropped = delivery.payload.get("type") == "app_rate_limited"
         if self._gaps.heard(self._clock.now(), retried=delivery.attempt > 0, dropped=dropped):
-            self._look_for_missed()
+            _log.info("events may have been missed; looking for them")
+            self._on_gap()
         if dropped:
             _log.warning("Slack leaves out events: there were too many")
             return Answer(200)
         # On its own: the end of the connection, or of the server, does not tear a listener in two.
-        task = asyncio.create_task(self._answered(self._handle, delivery), name=_kind(delivery.payload))
+        task = asyncio.create_task(self._answered(delivery), name=_kind(delivery.payload))
         self._handling.add(task)
         task.add_done_callback(self._handling.discard)
         try:
@@ -162,26 +233,12 @@ class RequestUrl:
                 raise
             return Answer.trouble(503, "STOPPING", "stopped before it was taken")
 
-    async def _answered(self, handle: Handle, delivery: Delivery) -> Answer:
+    async def _answered(self, delivery: Delivery) -> Answer:
         try:
-            return await handle(delivery)
+            return await self._handle(delivery)
         except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
             _log.exception("a request from Slack was not handled", type=_kind(delivery.payload))
             return Answer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
-
-    def _look_for_missed(self) -> None:
-        if self._look is not None and not self._look.done():
-            self._gaps.failed(self._clock.now())  # it may be past the place already: again after this one
-        elif self._on_gap is not None:
-            self._look = asyncio.create_task(self._looked(self._on_gap), name="what Slack could not deliver")
-
-    async def _looked(self, on_gap: Callable[[], Awaitable[object]]) -> None:
-        _log.info("events may have been missed; looking for them")
-        try:
-            await on_gap()
-        except Exception:  # noqa: BLE001 - whatever it is, clicks go on, and the look is owed
-            _log.exception("what was missed is not known yet")
-            self._gaps.failed(self._clock.now())
 
 
 def _delivery(headers: Mapping[str, str], body: bytes) -> Delivery:

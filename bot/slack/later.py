@@ -1,4 +1,4 @@
-"""Work that follows an acknowledgement: kept track of, logged when it fails, finished at the stop."""
+"""Work that follows an acknowledgement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _log = logging.getLogger("clarify.slack")
 
 
 class Later:
-    """Runs work in the background, in no order."""
+    """Runs work that follows an acknowledgement in the background: logged when it fails, finished at the stop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[object]] = set()

@@ -1,14 +1,17 @@
 """Socket Mode: a connection to Slack that is replaced before it ends, and watched while it is quiet.
 
-Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over aiohttp: slack_sdk's client closes
-the old socket before the new one is open, tries a rejected URL for ever, and polls its queue. Here
+Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over aiohttp, since slack_sdk's client
 
-* every attempt asks for a new URL and is bounded in time; a failed one is followed by another after a backoff;
-* pings are aiohttp's `heartbeat`: a socket that does not answer is ended, a quiet healthy one is kept;
-* when Slack announces a `disconnect` the next connection is opened while the old one still reads;
-* Slack's hello counts the app's connections. With more than ours another bot shares the app, and Slack hands it clicks
-  that are meant for us. Ours may be counted for some moments after their end, so it is counted again before it is said.
+* closes the old socket before the new one is open, and stays without one if opening fails (slack_sdk #1446): here the
+  next connection is opened as soon as Slack announces a `disconnect`, while the old one still reads, and a failed
+  attempt is followed by another, with a new URL, after a backoff;
+* tries for ever over an HTTP session that was closed, or a URL that was rejected (slack_sdk #1922): here a closed
+  session is replaced, and every attempt is bounded in time;
+* polls its queue, and ends quiet connections: here an envelope is handled as it comes, and pings are aiohttp's
+  `heartbeat`, so that a socket that does not answer is ended and a quiet healthy one is kept.
 
+Slack's hello counts the app's connections. With more than ours another bot shares the app, and Slack hands it clicks
+that are meant for us. Ours may be counted for some moments after their end, so it is counted again before it is said.
 An acknowledgement goes over whichever connection is open when it is ready, as Slack allows.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,15 +30,144 @@ import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
-from bot.slack.connection import Connection, Envelope, HelloMissing, Json
 from bot.slackapi import NETWORK_ERRORS, Pulse, reason, retry_after
 from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.socket")
+Json = dict[str, Any]
+_MOST_REMEMBERED = 100
 
 
 class Unacknowledged(Exception):
     """An envelope that is not acknowledged: nothing of it was kept, and Slack is to know."""
+
+
+class HelloMissing(Exception):
+    """Slack took the connection and did not say hello."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What Slack hands over: `kind` is events_api, interactive or slash_commands."""
+
+    id: str
+    kind: str
+    payload: Json
+    retry_attempt: int = 0
+    retry_reason: str = ""
+
+
+class Connection:
+    """`received` is told each envelope, `leaving` once when Slack announces the end. Neither may block."""
+
+    def __init__(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        received: Callable[[Envelope], None],
+        leaving: Callable[[Connection, str], None],
+    ) -> None:
+        self._socket = socket
+        self._received = received
+        self._leaving = leaving
+        self._hello = asyncio.Event()
+        self._left = False
+        self.count: int | None = (
+            None  # of all connections of the app, this one among them, as Slack's hello says
+        )
+        self._sent: deque[tuple[float, str]] = deque(maxlen=_MOST_REMEMBERED)
+        self.reading = asyncio.create_task(self._read(), name="slack socket reader")
+
+    @property
+    def usable(self) -> bool:
+        """Whether Slack sends its envelopes here: greeted, not leaving, not closed."""
+        return self._hello.is_set() and not self._left and not self._socket.closed
+
+    @property
+    def stands(self) -> bool:
+        """Whether Slack counts it: not closed, by either side."""
+        return not self._socket.closed
+
+    def leave(self) -> None:
+        """Another one takes its place."""
+        self._left = True
+
+    async def greeted(self, patience: float) -> None:
+        """Returns when Slack said hello, or sent something else, or kept the connection `patience` seconds without.
+
+        Raises:
+            HelloMissing: it ended the connection first.
+        """
+        hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
+        try:
+            await asyncio.wait({hello, self.reading}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hello.cancel()
+        if not self._hello.is_set() and not self._socket.closed:
+            _log.warning("no hello within %g s; taking the open connection as it is", patience)
+            self._hello.set()
+        if not self.usable:
+            raise HelloMissing("Slack ended a new connection before its hello")
+
+    async def send(self, text: str, until: float) -> bool:
+        """Whether it could be handed to the socket; of use to Slack `until` then, on the loop's clock."""
+        if self._socket.closed:
+            return False
+        try:
+            await self._socket.send_str(text)
+        except (ConnectionError, aiohttp.ClientError):
+            return False
+        self._sent.append((until, text))
+        return True
+
+    def unsure(self, now: float) -> list[tuple[float, str]]:
+        """What was sent and would still be of use: if the connection broke, it may not have arrived."""
+        return [(until, text) for until, text in self._sent if until > now]
+
+    async def close(self) -> None:
+        await self._socket.close()
+        await asyncio.wait({self.reading})
+
+    async def _read(self) -> None:
+        """Until the socket ends, by either side, or by a ping that nobody answers."""
+        async for message in self._socket:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                self._take(message.data)
+            elif message.type is aiohttp.WSMsgType.ERROR:
+                _log.warning("a connection to Slack broke: %s", type(message.data).__name__)
+
+    def _take(self, text: str) -> None:
+        try:
+            message = json.loads(text)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            _log.warning("Slack sent %d characters that are no JSON object", len(text))
+        elif message.get("type") == "hello":
+            count = message.get("num_connections")
+            self.count = count if isinstance(count, int) else None
+            self._hello.set()
+        elif message.get("type") == "disconnect":
+            if not self._left:
+                self._left = True
+                self._leaving(self, str(message.get("reason")))
+        elif (envelope := _envelope(message)) is not None:
+            self._hello.set()
+            self._received(envelope)
+
+
+def _envelope(message: Json) -> Envelope | None:
+    ident, kind, payload = message.get("envelope_id"), message.get("type"), message.get("payload")
+    if not isinstance(ident, str) or not isinstance(kind, str) or not isinstance(payload, dict):
+        _log.warning("Slack sent an envelope without id, type or payload: %s", str(kind)[:40])
+        return None
+    attempt = message.get("retry_attempt")
+    return Envelope(
+        ident,
+        kind,
+        payload,
+        attempt if isinstance(attempt, int) else 0,
+        str(message.get("retry_reason") or ""),
+    )
 
 
 # At the first connection these are a mistake in the setup, not trouble that passes.
@@ -77,7 +210,7 @@ class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`.
 
     `dispatch` handles one envelope and returns what goes with its acknowledgement, or raises Unacknowledged.
-    `on_return` runs beside it whenever a connection stands after a time without one, the start's tries included. `pulse`
+    `on_return` is called whenever a connection stands after a time without one, the start's tries included. `pulse`
     tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` is told how many connections of the app are not
     ours, whenever that is known.
     """
@@ -90,9 +223,9 @@ class SlackSocket:
         dispatch: Dispatch,
         clock: Clock,
         jitter: Callable[[], float],
-        on_return: Callable[[], Awaitable[object]] | None = None,
-        pulse: Pulse | None = None,
-        counted: Callable[[int], Awaitable[object]] | None = None,
+        on_return: Callable[[], None] = lambda: None,
+        pulse: Pulse,
+        counted: Callable[[int], Coroutine[Any, Any, None]],
         timing: Timing | None = None,
     ) -> None:
         self._web = web
@@ -101,7 +234,7 @@ class SlackSocket:
         self._clock = clock
         self._jitter = jitter
         self._on_return = on_return
-        self._pulse = pulse or Pulse(clock)
+        self._pulse = pulse
         self._counted = counted
         self._others = 0
         self._suspected: datetime | None = None
@@ -199,16 +332,13 @@ class SlackSocket:
                 _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
                 await (self._clock.sleep(delay) if told else self._pulse.rest(delay))
                 continue
-            if missed and self._on_return is not None:
-                self._spawn(self._aside, self._returned(self._on_return), "after an outage of Socket Mode")
+            if missed:
+                self._on_return()
             self._was_up = True
 
     def _backoff(self, failures: int) -> float:
         first, longest = self._timing.first_retry, self._timing.longest_retry
         return backoff(failures, first=first, longest=longest, spread=0.5, chance=self._jitter())
-
-    async def _returned(self, on_return: Callable[[], Awaitable[object]]) -> None:
-        await on_return()
 
     async def _open(self) -> None:
         """One attempt: a new URL, a WebSocket, Slack's hello."""
@@ -258,11 +388,7 @@ class SlackSocket:
             )
         if others > 0:
             self._count_in(self._timing.count_others if self._others else self._timing.count_again)
-        if self._counted is not None:
-            self._spawn(self._aside, self._tell_count(self._counted), "the count of connections")
-
-    async def _tell_count(self, counted: Callable[[int], Awaitable[object]]) -> None:
-        await counted(self._others)
+        self._spawn(self._aside, self._counted(self._others), "the count of connections")
 
     def _count_in(self, seconds: float) -> None:
         if self._recount is not None:

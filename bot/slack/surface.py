@@ -54,10 +54,7 @@ class Shows(Protocol):
 
 
 class Surface:
-    """`web` opens modals: without retry handlers, since a trigger is good for one.
-
-    `home`: the Home tabs, where there are any.
-    """
+    """`web` opens modals: without retry handlers, since a trigger is good for one."""
 
     def __init__(
         self,
@@ -73,7 +70,7 @@ class Surface:
         intake: Intake,
         people: People,
         later: Later,
-        home: HomeTabs | None = None,
+        home: HomeTabs,
     ) -> None:
         self.desk = desk
         self.commands = commands
@@ -164,7 +161,7 @@ class Surface:
 
     def place_at_home(self, person: Person) -> Place:
         """The Home tab is no conversation: what is said goes to the direct messages with the person."""
-        return self.home.place_of(person.user) if self.home is not None else Place(person.user)
+        return self.home.place_of(person.user)
 
     def respond(self, url: str, said: Said, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""

@@ -17,10 +17,11 @@ from pathlib import Path
 
 from slack_bolt.adapter.socket_mode.async_handler import AsyncSocketModeHandler
 from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.slack.app import dispatcher
-from bot.slack.socket import SlackSocket
+from bot.slack.socket import Envelope, Json, SlackSocket
+from bot.slackapi import Pulse
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
 from tests.bench.files import replace
@@ -54,8 +55,23 @@ async def _listen(kind: str, api_url: str, folder: Path, stop: asyncio.Event) ->
         await stop.wait()
         await handler.close_async()  # type: ignore[no-untyped-call]  # as above
         return
+
+    async def dispatch(envelope: Envelope) -> Json | None:
+        await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=envelope.payload))
+        return None
+
+    async def counted(others: int) -> None:
+        """Nobody wants to know."""
+
+    clock = SystemClock()
     socket = SlackSocket(
-        web=web, app_token=APP_TOKEN, dispatch=dispatcher(app), clock=SystemClock(), jitter=lambda: 0.5
+        web=web,
+        app_token=APP_TOKEN,
+        dispatch=dispatch,
+        clock=clock,
+        jitter=lambda: 0.5,
+        pulse=Pulse(clock),
+        counted=counted,
     )
     await socket.start()
     await stop.wait()

@@ -128,7 +128,7 @@ class Scene:
         stop = asyncio.Event()
         watch: asyncio.Task[Any] = asyncio.create_task(bot.until(stop))
         try:
-            ready: asyncio.Task[Any] = asyncio.create_task(bot.door.ready.wait())
+            ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
             done, _ = await asyncio.wait({watch, ready}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
             assert done, "the bot was not ready within 20 s"
             for task in done:

@@ -249,7 +249,7 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
         stage.workspace.disable_group(PLATFORM, undo=True)
-        await eventually(lambda: bot.door.unusable_answerers is None)
+        await eventually(lambda: bot.slack.unusable_answerers is None)
         assert await degraded(bot) == []
 
 

@@ -55,7 +55,7 @@ async def serving(stage: Scene, *, start: bool = True, port: int = 0) -> AsyncIt
     try:
         await bot.start()
         if start:
-            await asyncio.wait_for(bot.door.ready.wait(), 60)
+            await asyncio.wait_for(bot.slack.ready.wait(), 60)
         assert bot._http is not None
         yield Joined(bot, f"{bot._http.url}/slack/events")
     finally:
@@ -180,7 +180,7 @@ async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: Sce
         assert not (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
         assert stage.workspace.acks[-1].status == 503
         stage.workspace.faults.clear()
-        await asyncio.wait_for(joined.bot.door.ready.wait(), 60)
+        await asyncio.wait_for(joined.bot.slack.ready.wait(), 60)
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
 
 

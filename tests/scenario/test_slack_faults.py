@@ -191,7 +191,7 @@ async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
         assert (await stage.reply())["response"] is True
         assert stage.workspace.link.refused_upgrades == 2
-        assert bot.door.connected
+        assert bot.slack.connected
 
 
 async def test_rejected_wss_url_is_asked_for_anew(stage: Scene) -> None:

@@ -14,7 +14,6 @@ from bot.commands.lists import Lists
 from bot.people import Person, Refusal
 from bot.ports import Place
 from bot.settings.model import RouteSettings, Settings
-from bot.slack.wiring import NoLinks
 from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, summarize
@@ -80,6 +79,9 @@ class Nobody:
     async def on_call(self, policy_name: str) -> tuple[str, ...]:
         return ()
 
+    async def links(self, clarifications: object) -> dict[str, str]:
+        return {}
+
 
 def lists(records: Sequence[Clarification], gate: Gate, configured: Settings, clock: ManualClock) -> Lists:
     index = Index()
@@ -90,7 +92,7 @@ def lists(records: Sequence[Clarification], gate: Gate, configured: Settings, cl
         index=index,
         records=Records(records),  # type: ignore[arg-type]
         access=Access(gate, roster, lambda _: frozenset(), configured),
-        links=NoLinks(),
+        links=roster,
         settings=configured,
         clock=clock,
     )

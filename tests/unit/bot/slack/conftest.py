@@ -19,11 +19,13 @@ async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
     bots: list[Bot] = []
     stores: list[Store] = []
 
-    async def build(answerers: str = '["members"]', more: str = "", **ports: Any) -> Bot:
+    async def build(
+        answerers: str = '["members"]', more: str = "", mode: str = "socket", **parts: Any
+    ) -> Bot:
         folder = tmp_path / "ledgers"
         folder.mkdir(exist_ok=True)
         stores.append(await Store.open(tmp_path / "clarify.db"))
-        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more), stores[-1], **ports))
+        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more, mode), stores[-1], **parts))
         return bots[-1]
 
     yield build

@@ -6,15 +6,14 @@ import asyncio
 import random
 import sqlite3
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.audience import Audiences
 from bot.binding import Binding
 from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
@@ -30,14 +29,9 @@ from bot.ports import Place
 from bot.render import Message, Renderer
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
-from bot.slack.allowance import HistoryAllowance
-from bot.slack.app import build_app, dispatcher, who_am_i
-from bot.slack.backfill import Backfill
-from bot.slack.build import Parts
-from bot.slack.later import Later
-from bot.slack.socket import SlackSocket, Timing
-from bot.slack.unread import OpenThreads, Unread
-from bot.slack.wiring import Ports
+from bot.slack.app import Parts, SlackApp
+from bot.slack.backfill import Unread
+from bot.slack.socket import Timing
 from bot.slackapi import Pulse, permalink
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
@@ -54,6 +48,7 @@ QUICK = Timing(
 )
 CONFIGURATION = f"""
 [slack]
+mode = "MODE"
 fallback_channel = "{FALLBACK}"
 [[producers]]
 name = "planner"
@@ -62,12 +57,14 @@ url = "http://127.0.0.1:1"
 channel = "{AGENTS}"
 answerers = ANSWERERS
 """
+ME = AuthorizeResult(enterprise_id=None, team_id=TEAM, bot_user_id=BOT_USER, bot_token=BOT_TOKEN)
+SECRET = "made-up-signing-secret"
 AGENT, PRODUCER, SESSION, ISSUE = "retirement-planner", "planner", "sess_1", 42
 
 
-def settings(folder: Path, answerers: str = '["members"]', more: str = "") -> Settings:
-    source = CONFIGURATION.replace("ANSWERERS", answerers) + more
-    environ = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
+def settings(folder: Path, answerers: str = '["members"]', more: str = "", mode: str = "socket") -> Settings:
+    source = CONFIGURATION.replace("ANSWERERS", answerers).replace("MODE", mode) + more
+    environ = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, "SLACK_SIGNING_SECRET": SECRET}
     return parse_settings(source, file=folder / "clarify.toml", environ=environ)
 
 
@@ -142,8 +139,27 @@ class TestTeller:
             await self._messages.landed(row, channel, ts, "word", final=True, opens_thread=False)
 
 
+class Nobody:
+    """Stands in for what a test does not ask: no message is a roll-up, nobody looks at a Home tab."""
+
+    async def held_at(self, channel: str, ts: str) -> None:
+        return None
+
+    async def open_rollups(self) -> tuple[()]:
+        return ()
+
+    async def sessions(self) -> tuple[()]:
+        return ()
+
+    async def opened(self, user: str, *_: object, **__: object) -> None:
+        """Somebody looks at their Home tab."""
+
+    async def counted(self, others: int) -> None:
+        """Other bots' connections."""
+
+
 class Bot:
-    """The surface as `main` wires it, but for delivery and producers."""
+    """The Slack app as the whole bot builds it, but for delivery, pages, Home tabs and producers."""
 
     def __init__(self, ws: Workspace, folder: Path, configured: Settings, store: Store, **more: Any) -> None:
         self.ws = ws
@@ -156,7 +172,6 @@ class Bot:
         self.memory = SqliteSlackMemory(store, InFlight())
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
-        self.later = Later()
         self.refreshed: list[str] = []
         self.messages = Messages(store)
         self.released = 0
@@ -167,60 +182,49 @@ class Bot:
         self.incidents = Incidents(store, self.clock, lambda _: None)
         self.pages = Pages(store, self.incidents, self.messages.in_flight, self.clock)
         roster = Roster(configured, self.people, store, self.clock)
-        on_call: dict[str, Any] = {
-            "roster": roster,
-            "pages": self.pages,
-            "page_actions": self._page_actions(configured, roster),
-            "paged": self.incidents.paged,
-        }
-        self.ports = ports = Ports(
-            settings=configured,
-            web=self.web,
-            people=self.people,
-            access=self.access,
-            router=self.router,
-            ledger=self.ledger,
-            memory=self.memory,
-            binding=Binding(
+        nobody: Any = Nobody()
+        parts: dict[str, Any] = {
+            "settings": configured,
+            "web": self.web,
+            "people": self.people,
+            "access": self.access,
+            "router": self.router,
+            "ledger": self.ledger,
+            "index": self.index,
+            "memory": self.memory,
+            "binding": Binding(
                 installation=store.installation,
                 messages=self.messages,
                 incidents=self.incidents,
                 pages=self.pages,
-                adopt=lambda row, ts: self.later.run(self.messages.adopt(row, ts, ""), "adopt"),
+                adopt=lambda row, ts: self.app.later.run(self.messages.adopt(row, ts, ""), "adopt"),
                 group_of=lambda _: None,
                 foreign=lambda: None,
             ),
-            renderer=self.renderer,
-            index=self.index,
-            unread=self.unread,
-            pulse=self.pulse,
-            teller=self.teller,
-            refresh=self.refreshed.append,
-            clock=self.clock,
-            rng=random.Random(1),  # noqa: S311 - jitter, not secrets
-            permalinks=Permalinks(self.messages, partial(permalink, self.web)),
-            **(on_call | more),
-        )
-        parts = Parts(ports, self.later, BOT_USER, TEAM)
-        self.desk, self.intake, self.surface = parts.desk, parts.intake, parts.surface
-        self.allowance = HistoryAllowance()
-        self.backfill = Backfill(
-            web=self.web,
-            memory=self.memory,
-            threads=OpenThreads(
-                memory=self.memory,
-                pages=ports.pages,
-                rollups=ports.rollup_threads,
-                index=self.index,
-                audiences=Audiences(configured),
-            ),
-            unread=self.unread,
-            allowance=self.allowance,
-            pulse=self.pulse,
-            intake=self.intake,
-            clock=self.clock,
-        )
-        self.socket: SlackSocket | None = None
+            "renderer": self.renderer,
+            "unread": self.unread,
+            "pulse": self.pulse,
+            "delivery": self.teller,
+            "refresh": self.refreshed.append,
+            "roster": roster,
+            "pages": self.pages,
+            "page_actions": self._page_actions(configured, roster),
+            "paged": self.incidents.paged,
+            "rollup_threads": nobody,
+            "permalinks": Permalinks(self.messages, partial(permalink, self.web)),
+            "sessions": nobody.sessions,
+            "home": nobody,
+            "counted": nobody.counted,
+            "passed": lambda: None,
+            "clock": self.clock,
+            "rng": random.Random(1),  # noqa: S311 - jitter, not secrets
+        }
+        self.parts = Parts(**parts | more)
+        self.app = SlackApp(self.parts, QUICK)
+        self.app.build(ME)
+        self.desk, self.intake, self.surface = self.app.desk, self.app.intake, self.app.surface
+        self.backfill, self.later = self.app.backfill, self.app.later
+        self._running: asyncio.Task[None] | None = None
 
     def _page_actions(self, configured: Settings, roster: Roster) -> PageActions:
         delivery: Any = self.teller
@@ -241,24 +245,19 @@ class Bot:
             clock=self.clock,
         )
 
-    async def start(self, on_return: Callable[[], Any] | None = None) -> None:
-        me = await who_am_i(self.people, self.web)
-        app = build_app(web=self.web, me=me, surface=self.surface)
-        self.socket = SlackSocket(
-            web=self.web,
-            app_token=APP_TOKEN,
-            dispatch=dispatcher(app),
-            clock=self.clock,
-            jitter=lambda: 0.5,
-            on_return=on_return,
-            timing=QUICK,
-        )
-        await self.socket.start()
+    async def start(self) -> None:
+        """Take what Slack sends."""
+        self._running = asyncio.create_task(self.app.run())
+        ready = asyncio.create_task(self.app.ready.wait())
+        await asyncio.wait({self._running, ready}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self._running.done():
+            self._running.result()
 
     async def stop(self) -> None:
-        if self.socket is not None:
-            await self.socket.stop()
-        await self.later.drain()
+        await self.app.stop()
+        if self._running is not None:
+            await self._running
         self.ledger.close()
 
     async def open(self, **more: Any) -> Clarification:
@@ -315,7 +314,7 @@ class Bot:
         return [each.text for each in self.ws.ephemerals(user)]
 
     def _paged(self, clarification: str) -> frozenset[str]:
-        return self.ports.paged(clarification)
+        return self.parts.paged(clarification)
 
     def _released(self) -> None:
         self.released += 1

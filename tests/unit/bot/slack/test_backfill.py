@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.slack import backfill
-from bot.slack.allowance import HistoryAllowance
+from bot.slack.backfill import HistoryAllowance
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
 from core.clarification import Clarification, Decider
 from tests.unit.bot.slack.conftest import Start
@@ -23,7 +23,7 @@ async def test_reply_written_while_down_is_the_answer(built: Start) -> None:
     record, ts = await bot.asked()
     message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
 
-    assert await bot.backfill.run() == 1
+    assert await bot.backfill.look() == 1
 
     found = await bot.find(record)
     assert found.asked.response is True
@@ -37,7 +37,7 @@ async def test_first_of_several_missed_replies_wins(built: Start) -> None:
     for user, text in ((GIO, "yes"), (ADE, "note: hm"), (FOLAKE, "no"), (ADE, "yes")):
         await bot.ws.post(user, AGENTS, text, thread_ts=ts)
 
-    assert await bot.backfill.run() == 4
+    assert await bot.backfill.look() == 4
 
     found = await bot.find(record)
     assert found.asked.response is False
@@ -52,8 +52,8 @@ async def test_reply_that_was_heard_is_not_taken_again(bot: Bot) -> None:
     await bot.ws.post(ADE, AGENTS, "unreadable", thread_ts=ts)
     await bot.ws.wait_for(lambda: bot.told(ADE))
 
-    assert await bot.backfill.run() == 0
-    assert await bot.backfill.run() == 0
+    assert await bot.backfill.look() == 0
+    assert await bot.backfill.look() == 0
 
     assert len(bot.told(ADE)) == 1
     assert (await bot.find(record)).is_open
@@ -64,12 +64,12 @@ async def test_reply_older_than_the_question_is_no_answer(built: Start) -> None:
     bot = await built()
     first, ts = await bot.asked(question="First?")
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-    await bot.backfill.run()
+    await bot.backfill.look()
     await bot.ws.post(FOLAKE, AGENTS, "no", thread_ts=ts)
     second = await bot.open(question="Second?")
     await bot.card(second, thread_ts=ts)
 
-    assert await bot.backfill.run() == 1
+    assert await bot.backfill.look() == 1
 
     assert not (await bot.find(first)).is_open
     assert (await bot.find(second)).is_open
@@ -83,7 +83,7 @@ async def test_reply_in_time_counts_although_found_after_the_expiry(built: Start
     while datetime.now(UTC).timestamp() < float(message.ts) + 0.35:
         await bot.clock.sleep(0.05)
 
-    await bot.backfill.run()
+    await bot.backfill.look()
 
     assert (await bot.find(record)).asked.response is True
 
@@ -94,12 +94,12 @@ async def test_many_threads_are_asked_for_only_where_something_moved(
     bot = await built()
     monkeypatch.setattr(backfill, "FEW", 3)
     cards = [await bot.asked(session_id=f"sess_{n}", question=f"Q{n}?") for n in range(6)]
-    await bot.backfill.run()
+    await bot.backfill.look()
     bot.ws.calls.clear()
     record, ts = cards[2]
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
 
-    assert await bot.backfill.run() == 1
+    assert await bot.backfill.look() == 1
 
     assert (await bot.find(record)).asked.response is True
     assert asked_for(bot, "conversations.history") == 1
@@ -114,7 +114,7 @@ async def test_long_thread_is_read_in_pages(built: Start, monkeypatch: pytest.Mo
         await bot.ws.post(ADE, AGENTS, f"note: talk {n}", thread_ts=ts)
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
 
-    assert await bot.backfill.run() == 8
+    assert await bot.backfill.look() == 8
 
     assert (await bot.find(record)).asked.response is True
 
@@ -130,7 +130,7 @@ async def test_long_thread_is_read_on_where_slack_says_to_wait(
     bot.ws.faults.add(
         "conversations.replies", "429:0.01", times=9
     )  # more refusals than a call is repeated elsewhere
-    assert await bot.backfill.run() == 4
+    assert await bot.backfill.look() == 4
     assert (await bot.find(record)).asked.response is True
     read = [c.args.get("cursor") for c in bot.ws.calls if c.method == "conversations.replies" and not c.fault]
     assert len(read) == len(set(read))  # no page twice
@@ -143,7 +143,7 @@ async def test_p10_mark_does_not_pass_what_was_read_first(built: Start) -> None:
     _, second = await bot.asked(session_id="sess_2")
     begun = datetime.now(UTC).timestamp()
     bot.ws.faults.add("conversations.replies", "429:0.5", times=1)
-    reading = asyncio.create_task(bot.backfill.run())
+    reading = asyncio.create_task(bot.backfill.look())
     await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
     await bot.ws.post(ADE, AGENTS, "note: later", thread_ts=second)
     await reading
@@ -159,7 +159,7 @@ async def test_p10_questions_wait_until_their_thread_was_read(built: Start) -> N
     other, _ = await bot.asked(session_id="sess_2", question="Other?")
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
     bot.ws.faults.add("conversations.replies", "429:0.3", times=1)
-    reading = asyncio.create_task(bot.backfill.run())
+    reading = asyncio.create_task(bot.backfill.look())
     await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
     assert bot.unread.until(record.id) is not None
     assert bot.unread.until(other.id) is not None
@@ -191,7 +191,7 @@ async def test_trouble_that_passes_is_waited_for(built: Start, fault: str) -> No
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
     bot.ws.faults.add("conversations.replies", fault, times=1)
 
-    await bot.backfill.run()
+    await bot.backfill.look()
 
     assert (await bot.find(record)).asked.response is True
 
@@ -202,9 +202,9 @@ async def test_channel_that_cannot_be_read_is_left_for_the_next_time(built: Star
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
     bot.ws.faults.add("conversations.replies", "refuse:not_in_channel", times=1)
 
-    assert await bot.backfill.run() == 0
+    assert await bot.backfill.look() == 0
     assert await bot.memory.watermark(AGENTS) is None
-    assert await bot.backfill.run() == 1
+    assert await bot.backfill.look() == 1
 
     assert (await bot.find(record)).asked.response is True
     assert await bot.memory.watermark(AGENTS) is not None
@@ -217,7 +217,7 @@ async def test_thread_that_is_gone_is_no_trouble(built: Start) -> None:
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=other)
     bot.ws.faults.add("conversations.replies", "refuse:thread_not_found", times=1)
 
-    assert await bot.backfill.run() == 1
+    assert await bot.backfill.look() == 1
 
     assert (await bot.find(record)).asked.response is True
     assert (await bot.find(gone)).is_open
@@ -227,7 +227,8 @@ async def test_thread_that_is_gone_is_no_trouble(built: Start) -> None:
 async def test_socket_that_returns_brings_what_was_missed(built: Start) -> None:
     bot = await built()
     bot.ws.context.options = type(bot.ws.context.options)(ack_timeout=3.0, retry_delays=())
-    await bot.start(on_return=bot.backfill.run)
+    bot.app.look_back()
+    await bot.start()
     record, ts = await bot.asked()
     await bot.ws.refuse_connections()
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
@@ -253,8 +254,8 @@ async def test_answer_to_a_page_written_while_down_counts(built: Start, in_threa
     record, page = await paged(bot, paging)
     await bot.ws.post(ADE, paging.channel, "yes", thread_ts=page if in_thread else None)
 
-    assert await bot.backfill.run() == 1
-    assert await bot.backfill.run() == 0
+    assert await bot.backfill.look() == 1
+    assert await bot.backfill.look() == 0
 
     assert (await bot.find(record)).asked.response is True
     assert "is answered" in bot.ws.direct(ADE)[-1].text
@@ -268,7 +269,7 @@ async def test_direct_message_of_before_the_page_is_no_answer(built: Start) -> N
     await bot.router.abandon(first.id, Decider("user:os/ade@home", "shell"))
     second, _ = await paged(bot, paging, question="Second?", session_id="other")
 
-    await bot.backfill.run()
+    await bot.backfill.look()
 
     assert (await bot.find(second)).is_open
 
@@ -277,6 +278,6 @@ async def test_direct_messages_without_an_open_page_are_not_read(built: Start) -
     bot = await built()
     await bot.ws.post(ADE, await dm(bot), "stale")
 
-    assert await bot.backfill.run() == 0
+    assert await bot.backfill.look() == 0
 
     assert asked_for(bot, "conversations.history") == 0

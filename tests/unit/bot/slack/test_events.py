@@ -6,23 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from slack_bolt.async_app import AsyncApp
 
 from bot.errors import StorageUnavailable
-from bot.slack.app import build_app, dispatcher, who_am_i
-from bot.slack.connection import Envelope
-from bot.slack.socket import Unacknowledged
+from bot.slack.socket import Envelope, Unacknowledged
 from bot.workspace.seed import ADE, AGENTS, BOT_ID, BOT_USER, FOLAKE, GIO, PLATFORM, TEAM
 from core.errors import LedgerUnwritable
 from core.ledger import FileLedger
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import ISSUE, Bot
-
-
-@pytest.fixture
-async def app(built: Start) -> AsyncApp:
-    bot = await built()
-    return build_app(web=bot.web, me=await who_am_i(bot.people, bot.web), surface=bot.surface)
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:
@@ -85,15 +76,15 @@ VIEW = {"id": "V1", "type": "modal", "callback_id": "other", "private_metadata":
         ("slash_commands", {"command": "/other", "team_id": TEAM, "user_id": ADE, "text": ""}),
     ],
 )
-async def test_every_envelope_is_acknowledged(app: AsyncApp, kind: str, payload: dict[str, Any]) -> None:
-    await dispatcher(app)(Envelope("env1", kind, payload))
+async def test_every_envelope_is_acknowledged(built: Start, kind: str, payload: dict[str, Any]) -> None:
+    await (await built()).app.dispatch(Envelope("env1", kind, payload))
 
 
 async def test_event_that_cannot_be_stored_is_not_acknowledged(
     built: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bot = await built()
-    dispatch = dispatcher(build_app(web=bot.web, me=await who_am_i(bot.people, bot.web), surface=bot.surface))
+    dispatch = bot.app.dispatch
     reply = event("message", channel=AGENTS, ts="2.0", thread_ts="1.0", text="a secret plan", team=TEAM)
 
     async def full(*_: object) -> bool:

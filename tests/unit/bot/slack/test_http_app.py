@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,14 +11,10 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.people import _budget
-from bot.slack.app import build_app, handler, who_am_i
-from bot.slack.http import Answer, RequestUrl
-from bot.slack.signature import SIGNATURE, TIMESTAMP, signed
+from bot.slack.http import SIGNATURE, TIMESTAMP, Answer, RequestUrl, signed
 from bot.workspace.seed import ADE, AGENTS, TEAM
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import Bot
-
-SECRET = "made-up-signing-secret"
+from tests.unit.bot.slack.kit import SECRET, Bot
 
 
 class Slack:
@@ -43,14 +38,12 @@ class Slack:
 
 
 @pytest.fixture
-async def slack(built: Start) -> AsyncIterator[Slack]:
-    bot = await built()
-    app = build_app(web=bot.web, me=await who_am_i(bot.people, bot.web), surface=bot.surface)
-    url = RequestUrl(signing_secret=SECRET, clock=bot.clock)
-    url.use(handler(app), bot.backfill.run)
-    await url.start()
-    yield Slack(bot, url)
-    await url.stop()
+async def slack(built: Start) -> Slack:
+    bot = await built(mode="http")
+    await bot.start()
+    url = bot.app.request_url
+    assert url is not None
+    return Slack(bot, url)
 
 
 def reply(thread_ts: str, text: str = "yes") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.slack.gaps import APART, LULL, Gaps
+from bot.slack.http import APART, LULL, Gaps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -57,13 +57,6 @@ def test_gap_seen_right_after_a_look_is_not_forgotten(gaps: Gaps) -> None:
 def test_what_slack_leaves_out_for_a_minute_is_looked_for_after_it(gaps: Gaps) -> None:
     assert not gaps.heard(NOON, dropped=True)
     assert not gaps.heard(NOON + 30 * SECOND, retried=True)
-    assert gaps.heard(NOON + APART)
-
-
-def test_look_that_failed_is_owed(gaps: Gaps) -> None:
-    assert gaps.heard(NOON, retried=True)
-    gaps.failed(NOON + SECOND)
-    assert not gaps.heard(NOON + 2 * SECOND)
     assert gaps.heard(NOON + APART)
 
 

@@ -11,8 +11,7 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
-from bot.slack.connection import Envelope
-from bot.slack.socket import SlackSocket, Timing, Unacknowledged
+from bot.slack.socket import Envelope, SlackSocket, Timing, Unacknowledged
 from bot.slackapi import Pulse
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
@@ -41,7 +40,7 @@ class Desk:
             raise Unacknowledged("not stored")
         return None
 
-    async def returned(self) -> None:
+    def returned(self) -> None:
         self.returns += 1
 
     async def counted(self, others: int) -> None:
@@ -58,6 +57,7 @@ async def connected(ws: Workspace, desk: Desk, timing: Timing = QUICK) -> AsyncI
         jitter=lambda: 0.5,
         on_return=desk.returned,
         counted=desk.counted,
+        pulse=Pulse(SystemClock()),
         timing=timing,
     )
     try:
@@ -229,7 +229,9 @@ async def test_socket_cut_with_work_in_flight_acknowledges_over_the_next(ws: Wor
     assert ws.acks[0].ok
 
 
-async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(ws: Workspace, desk: Desk) -> None:
+async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(
+    ws: Workspace, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = SystemClock()
     pulse = Pulse(clock)
     socket = SlackSocket(
@@ -239,12 +241,13 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(ws: Workspa
         clock=clock,
         jitter=lambda: 0.5,
         pulse=pulse,
+        counted=desk.counted,
         timing=replace(QUICK, first_retry=600.0, longest_retry=600.0),
     )
     ws.faults.add("apps.connections.open", "5xx:503")
     starting = asyncio.create_task(socket.start())
     try:
-        await until(lambda: opened(ws) == 1)
+        await until(lambda: "cannot be reached" in caplog.text)  # it rests
         pulse.failed()
         pulse.answered()
         async with asyncio.timeout(60):  # not ten minutes

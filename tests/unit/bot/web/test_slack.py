@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from bot.slack.http import Answer, RequestUrl
+from bot.slack.http import Answer, Delivery, RequestUrl
 from bot.web.callers import Callers
 from bot.web.server import build_app
 from bot.web.slack import slack_routes
@@ -17,9 +17,13 @@ from core.clock import SystemClock
 MIB = 1024 * 1024
 
 
+async def unheard(delivery: Delivery) -> Answer:
+    raise AssertionError("nothing is signed here")
+
+
 class Noted(RequestUrl):
     def __init__(self, answer: Answer) -> None:
-        super().__init__(signing_secret="made-up", clock=SystemClock())
+        super().__init__(signing_secret="made-up", handle=unheard, on_gap=lambda: None, clock=SystemClock())
         self.answer = answer
         self.seen: list[tuple[Mapping[str, str], bytes]] = []
 
@@ -88,7 +92,7 @@ async def test_other_methods_are_refused() -> None:
     ],
 )
 async def test_malformed_signatures_are_401_with_a_reason(headers: dict[str, str]) -> None:
-    url = RequestUrl(signing_secret="made-up", clock=SystemClock())
+    url = RequestUrl(signing_secret="made-up", handle=unheard, on_gap=lambda: None, clock=SystemClock())
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     async with client(url) as http:
         got = await http.post("/slack/events", content=json.dumps({"type": "x"}), headers=raw)
