@@ -168,7 +168,7 @@ async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_
 async def test_half_open_socket_is_found_out_and_replaced(
     stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.slack.door.SlackSocket", partial(SlackSocket, timing=Timing(ping=0.3)))
+    monkeypatch.setattr("bot.slack.app.SlackSocket", partial(SlackSocket, timing=Timing(ping=0.3)))
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.half_open()
