@@ -162,9 +162,9 @@ def run(
     configure_logging(log_level, background=True)
     prepare_folders(settings)
 
-    from bot import main as bot_main
+    from bot import app as bot_app
 
-    asyncio.run(bot_main.run(settings))
+    asyncio.run(bot_app.run(settings))
 
 
 @app.command(rich_help_panel=_BOT)

@@ -129,5 +129,5 @@ def _transaction(args: tuple[Any, ...]) -> str | None:
 def forks() -> Any:
     """Where processes are forked from; it has imported the whole bot."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bot.cli", "bot.main", "bot.logs", "aiosqlite", "httpx"])
+    context.set_forkserver_preload(["bot.cli", "bot.app", "bot.logs", "aiosqlite", "httpx"])
     return context

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bot.app import Bot
 from bot.delivery import forgetting as storage
 from bot.delivery.erasing import bell
-from bot.main import Bot
 from bot.retention import forgetting
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.app import Bot
 from bot.delivery.retained import Retained
-from bot.main import Bot
 from bot.retention.keeping import Retention
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.scenario.harness import Scene, config, eventually, question, said, scene

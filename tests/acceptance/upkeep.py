@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.main import Bot
+from bot.app import Bot
 from bot.retention.upkeep import Keeping
 from bot.workspace import Workspace
 

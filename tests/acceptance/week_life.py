@@ -17,11 +17,10 @@ from typing import Any, TypeVar
 import pytest
 import structlog
 
-import bot.assembly
+import bot.app
 import bot.delivery.delivery
 import bot.delivery.store
-import bot.foundation
-from bot.assembly import Assembly
+from bot.app import Bot
 from bot.delivery.store import Store
 from bot.render import Message, Renderer
 from bot.scan import scan
@@ -78,13 +77,13 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         assert current.life is not None
         return current.life
 
-    patch.setattr(bot.foundation, "Renderer", lambda *_: renderer)
-    patch.setattr(bot.foundation, "web_client", lambda *_: Web(outer))
-    patch.setattr(bot.assembly, "Gateway", lambda *_: SlackGateway(outer, life().effect))
-    patch.setattr(bot.assembly, "Outside", lambda *_: Pagers(outer, life().effect))
-    patch.setattr(bot.foundation, "People", lambda *_: Directory(outer))
-    patch.setattr(bot.assembly, "AccessControl", lambda *_: Gate(outer))
-    for module in (bot.assembly, bot.foundation, bot.delivery.delivery):
+    patch.setattr(bot.app, "Renderer", lambda *_: renderer)
+    patch.setattr(bot.app, "web_client", lambda *_: Web(outer))
+    patch.setattr(bot.app, "Gateway", lambda *_: SlackGateway(outer, life().effect))
+    patch.setattr(bot.app, "Outside", lambda *_: Pagers(outer, life().effect))
+    patch.setattr(bot.app, "People", lambda *_: Directory(outer))
+    patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
+    for module in (bot.app, bot.delivery.delivery):
         patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.delivery.store, "_Connection", InlineConnection)
     patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
@@ -114,13 +113,13 @@ class Life:
         self.dead = asyncio.Event()
 
     async def start(self) -> None:
-        """As `bot.main.Bot.start`, of the parts that decide and deliver."""
+        """As `bot.app.Bot.start`, of the parts that decide and deliver."""
         setting = self._setting
         setting.current.life = self
         store = await Store.open(setting.settings.storage.path)
         self._watch(store)
         self.store = store
-        self.bot = bot = Assembly(setting.settings, store, setting.clock, random.Random(1))  # noqa: S311
+        self.bot = bot = Bot(setting.settings, store, setting.clock, random.Random(1))  # noqa: S311
         self._replace = bot.ledger._replace
         bot.ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
         found = scan(bot.ledger)
@@ -189,7 +188,7 @@ class Life:
         self.bot.ledger.close()
 
     async def stop(self) -> None:
-        """As `bot.main.Bot.stop`."""
+        """As `bot.app.Bot.stop`."""
         for part in self.parts:
             part.cancel()
         await asyncio.gather(*self.parts, return_exceptions=True)

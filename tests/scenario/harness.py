@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from bot.app import Bot
 from bot.demo.producer import DemoProducer
-from bot.main import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options, Workspace
 from bot.workspace.controls import controls as found_controls

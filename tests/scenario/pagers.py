@@ -15,8 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from bot.app import Bot
 from bot.demo.producer import DemoProducer
-from bot.main import Bot
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from bot import people
+from bot.app import Bot
 from bot.errors import ConfigurationError
-from bot.main import Bot
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
 from tests.scenario.harness import (

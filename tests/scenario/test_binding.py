@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from httpx import ASGITransport, AsyncClient
 
-import bot.foundation
+import bot.app
 from bot.check import check_machine
 from bot.delivery.peek import connections
 from bot.demo.producer import DemoProducer
@@ -182,7 +182,7 @@ async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_a
     """Their payloads name no installation."""
     async with elsewhere(stage) as other:
         with monkeypatch.context() as earlier:
-            earlier.setattr(bot.foundation, "Renderer", lambda _: Renderer())
+            earlier.setattr(bot.app, "Renderer", lambda _: Renderer())
             async with stage.bot():
                 ours = await stage.ask("rpl_1", question="Delete the backups?")
                 await stage.ask("rpl_3", question="Restart?", session="sess_three")
@@ -206,7 +206,7 @@ async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_a
 async def test_press_of_an_earlier_release_on_a_card_whose_post_is_in_doubt_counts(
     stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bot.foundation, "Renderer", lambda _: Renderer())
+    monkeypatch.setattr(bot.app, "Renderer", lambda _: Renderer())
     async with stage.bot():
         stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
         stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)

@@ -153,5 +153,5 @@ async def test_without_what_draws_the_figures_come_with_how_to_get_it(
 
 
 def test_drawing_is_not_loaded_with_the_bot(tmp_path: Path) -> None:
-    code = "import sys, bot.main; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, bot.app; sys.exit('matplotlib' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path)

@@ -274,7 +274,7 @@ async def test_ledger_that_cannot_be_read_is_paged_with_its_name(stage: Night) -
 async def test_slack_out_of_reach_is_told_outside_once_and_its_return_too(
     stage: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.assembly.SlackOutageAlert", partial(SlackOutageAlert, patience=0.0, every=1.0))
+    monkeypatch.setattr("bot.app.SlackOutageAlert", partial(SlackOutageAlert, patience=0.0, every=1.0))
     async with pager() as outside:
         stage.environ["PAGER_URL"] = outside.url
         async with stage.bot(stage.config(step("0s", "dm"), step("15m", "apprise:PAGER_URL"))) as bot:

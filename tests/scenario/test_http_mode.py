@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bot.main import Bot
+from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.main import Bot
+from bot.app import Bot
 from bot.web.server import Limits
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.scenario.harness import Scene, config, controls, question, said

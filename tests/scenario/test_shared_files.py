@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bot.main import Bot
+from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.scenario.harness import (

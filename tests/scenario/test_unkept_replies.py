@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.main import Bot
+from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.scenario.harness import Scene, scene
 from tests.scenario.test_http_mode import SOON, in_use

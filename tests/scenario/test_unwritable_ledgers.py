@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.main import Bot
+from bot.app import Bot
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.scenario.harness import (

@@ -73,7 +73,7 @@ def test_redact_goes_into_nested_fields_and_names_of_secrets() -> None:
         ("slack_sdk", logging.WARNING, True),
         ("aiohttp.access", logging.INFO, False),
         ("watchfiles.main", logging.DEBUG, False),
-        ("bot.main", logging.DEBUG, True),
+        ("bot.app", logging.DEBUG, True),
     ],
 )
 def test_payloads_of_libraries_stay_out(name: str, level: int, *, kept: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.assembly import Assembly
+from bot.app import Bot
 from bot.delivery.messages import Fresh
 from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
@@ -25,7 +25,7 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await Store.open(tmp_path / "clarify.db")
-    bot = Assembly(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
+    bot = Bot(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
     want, refused = bot.messages.want, list[str]()
 
     async def full_once(fresh: Iterable[Fresh]) -> None:
@@ -55,7 +55,7 @@ async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_s
 ) -> None:
     """Agents may settle what people were shown and ask further, before anybody looks: its controls have to go."""
     store = await Store.open(tmp_path / "clarify.db")
-    bot = Assembly(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
+    bot = Bot(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
     sent: list[str] = []
     monkeypatch.setattr(bot.delivery.lanes, "put", lambda _, key, *__, **___: sent.append(key))
     asked = record(to="architect").model_copy(update={"aaep": None})

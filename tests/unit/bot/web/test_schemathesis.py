@@ -22,7 +22,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation
 
-from bot.main import Bot
+from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.web.server import HttpServer, Limits
 from bot.workspace import Workspace

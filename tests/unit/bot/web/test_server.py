@@ -522,6 +522,8 @@ def test_descriptor_limit_is_raised_where_that_is_allowed(
 
 def test_http_server_is_loaded_when_it_is_built_and_not_before() -> None:
     """Commands that need none start sooner."""
-    loaded = "import sys, bot.main, bot.cli; print(*{'fastapi', 'uvicorn', 'prometheus_client'} & set(sys.modules))"
+    loaded = (
+        "import sys, bot.app, bot.cli; print(*{'fastapi', 'uvicorn', 'prometheus_client'} & set(sys.modules))"
+    )
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""

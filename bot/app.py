@@ -1,0 +1,801 @@
+# ruff: noqa: PLC0415 - the HTTP server is imported when it is built, so that the rest is there sooner
+"""Builds, joins, starts and stops the bot.
+
+Order of the start (promise P10): producers and delivery at once; then, before new clicks are taken, what was missed:
+events of producers, replies in threads, timers that ran out. Clicks wait for it no longer than ten seconds; the rest is
+caught up with beside them, and no question expires before its thread was read, or minutes have passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import signal
+import time
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import structlog
+from pydantic import SecretStr
+
+from bot.audience import Audiences, Group
+from bot.binding import Binding
+from bot.counting import CountedGateway
+from bot.delivery.delivery import Delivery
+from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.messages import Messages
+from bot.delivery.nudges import Nudges
+from bot.delivery.replies import ReplyDelivery
+from bot.delivery.rollupplaces import RollupPlaces
+from bot.delivery.rollups import Rollups
+from bot.delivery.store import Store
+from bot.delivery.vitals import Vitals
+from bot.delivery.wishes import Wishes
+from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
+from bot.intake import Intake
+from bot.ledgertrouble import LedgerTrouble
+from bot.logs import log_trouble
+from bot.monitoring import Watchman
+from bot.notifier import Notifier
+from bot.oncall.actions import Admission, Announcer, PageActions
+from bot.oncall.escalations import Escalations
+from bot.oncall.incidents import Incidents
+from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_targets
+from bot.oncall.pager import Pager
+from bot.oncall.pages import Pages
+from bot.oncall.pageview import PageView
+from bot.oncall.roster import Policies, Roster
+from bot.people import AccessControl, People
+from bot.permalinks import Permalinks
+from bot.producers.inbox import Inbox, Incoming, Trouble
+from bot.producers.producers import Producers
+from bot.protocol import AgentDesk
+from bot.render import Renderer
+from bot.retention.upkeep import Keeping
+from bot.scan import scan
+from bot.sessions import Sessions
+from bot.settings.model import Settings
+from bot.slack.app import Parts, SlackApp
+from bot.slack.backfill import PATIENCE, Unread
+from bot.slackapi import Gateway, Pulse, ask, permalink, web_client
+from bot.takeup import take_up_ledgers
+from bot.telemetry import Telemetry
+from bot.watching import LedgerWatch
+from bot.webhooks import Webhooks, endpoints_of
+from core.clarification import Clarification, parse_id
+from core.clock import Clock, SystemClock, within
+from core.errors import ClarifyError, LedgerUnreadable
+from core.hub import Hub
+from core.index import Index, Summary, summarize
+from core.ledger import FileLedger
+from core.monitor import Monitor
+from core.router import Router
+from core.workflow import Scopes
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from bot.web.health import Check
+    from bot.web.server import HttpServer, Limits
+
+_log = structlog.get_logger("clarify")
+
+# A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
+# `_CATCH_UP`, timers that ran out no longer than `_TIMERS`: with what connecting takes that is ten. Seconds.
+_CONTACT, _CATCH_UP, _TIMERS = 3.0, 7.0, 2.0
+
+# Pages wait for Slack no longer than the first of these, other posts for clicks no longer than the second. Seconds.
+_PAGES_WAIT, _POSTS_WAIT = 5.0, 60.0
+
+# While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
+_SLACK_HEAD_START = 60.0
+
+_HEARTBEAT_TIMEOUT = 10.0
+
+
+async def run(settings: Settings) -> None:
+    """Run until SIGTERM, SIGINT, or SIGHUP where it is not ignored, as under nohup.
+
+    Raises:
+        ClarifyBotError: it cannot start, or a part of it died.
+    """
+    bot = await Bot.build(settings, SystemClock(), random.Random())  # noqa: S311 - jitter, not secrets
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await bot.start()
+        # What is there now, modules and ledgers' summaries by the ten thousand, stays for long: a full collection
+        # would go through all of it again and again, and hold up the event loop for that time.
+        gc.collect()
+        gc.freeze()
+        await bot.until(stop)
+    finally:
+        await bot.stop()
+
+
+class Bot:
+    """All parts of one bot, on one storage and one clock. `build`, `start`, `until` something happens, `stop`."""
+
+    @classmethod
+    async def build(cls, settings: Settings, clock: Clock, rng: random.Random) -> Bot:
+        """Open the storage, read the ledgers, wire the parts. Nothing is sent yet.
+
+        Raises:
+            StorageError: the storage is in use or cannot be used.
+        """
+        store = await Store.open(settings.storage.path)
+        # What was shown once is in a ledger: an empty folder in its place is a disk that is not mounted.
+        return cls(settings, store, clock, rng, ledgers_expected=await Messages(store).know_clarifications())
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        ledgers_expected: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.clock = clock
+        self._build_core(rng, ledgers_expected=ledgers_expected)
+        self._build_incidents()
+        self._build_producers(rng)
+        self._build_delivery(rng)
+        self._build_pager()
+        self._build_home()
+        self._build_intake()
+        self._build_slack(rng)
+        self.keeping = Keeping(
+            ledger=self.ledger,
+            store=store,
+            storage=settings.storage.path,
+            index=self.index,
+            client=self.web,
+            delivery=self.delivery,
+            forgotten=self.home.restore_answers,
+            clock=clock,
+            archive_after=settings.ledger.archive_after,
+            keep=settings.storage.keep,
+        )
+        self.agents = AgentDesk(
+            settings=settings,
+            store=store,
+            router=self.router,
+            ledger=self.ledger,
+            scopes=self.scopes,
+            clock=clock,
+            rng=rng,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._introduced = asyncio.Event()
+        self._posting = asyncio.Event()  # what has controls is shown
+        self._caught_up = asyncio.Event()
+        self._http: HttpServer | None = None
+
+    async def start(self) -> None:
+        """Read what was decided, then start every part. Returns when producers and delivery are at work.
+
+        Raises:
+            ConfigurationError: the HTTP server's address cannot be had.
+        """
+        self._http = await self._listen()
+        if self.webhooks is not None:
+            await self.webhooks.restore()
+        found = await asyncio.to_thread(scan, self.ledger, await self.inbox.last_issue())
+        for summary in found.summaries:
+            self.index.put(summary)
+            self.watchman.note(summary)
+        await take_up_ledgers(
+            store=self.store,
+            ledger=self.ledger,
+            index=self.index,
+            delivery=self.delivery,
+            renderer=self.renderer,
+            settings=self.settings,
+        )
+        await self.slack.expect()
+        await self.inbox.reserve_above(found.highest_issue)
+        await self._trust_earlier(found.summaries)
+        self.delivery.hold(pages=True)
+        await self.delivery.restore()
+        await self.pager.restore()
+        await self.sessions.restore()
+        await self.home.restore()
+        await self.agents.restore(found.summaries)
+        for summary in found.summaries:
+            self.nudges.note(summary)
+        self._spawn(self.delivery.run(), "delivery")
+        self._spawn(self.nudges.run(), "nudges")
+        self._spawn(self.pager.run(), "paging")
+        self._spawn(self.slack_outage.run(), "Slack outage alert")
+        self._spawn(self._run_home(), "home")
+        self._spawn_heartbeat()
+        self._spawn(self.intake.run(), "intake")
+        self._spawn(self.watch.run(), "ledger watch")
+        self._spawn(self.ledger_trouble.run(self.intake.drained), "trouble with ledgers")
+        self._spawn(self.keeping.run(), "keeping")
+        self._spawn(self.agents.run(), "agents")
+        if self.webhooks is not None:
+            self._spawn(self.webhooks.run(), "webhooks")
+        self._spawn(self._run_slack(), "slack")
+        self._spawn(self._run_monitor(), "monitor")
+        await self.producers.start()
+        if self._http is not None:
+            self._spawn(self._http.run(), "http")
+        for trouble in found.troubles:
+            _log.error("a ledger cannot be read", reason=str(trouble))
+            if isinstance(trouble, LedgerUnreadable):
+                await self.notifier.ledger_unreadable(trouble, None)
+        for summary in found.summaries:
+            if summary.adoptable:
+                await self.watch.adopt(summary.id)
+        _log.info("started", open=len(found.summaries), producers=len(self.settings.producers))
+
+    async def until(self, stop: asyncio.Event) -> None:
+        """Returns when `stop` is set.
+
+        Raises:
+            Exception: of the part that died.
+        """
+        waits: set[asyncio.Future[Any]] = {
+            asyncio.ensure_future(stop.wait()),
+            asyncio.ensure_future(self.producers.failed()),
+            self.delivery.lanes.failed,
+            self.replies.failed,
+            self.intake.failed,
+            *self._tasks,
+        }
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for part in done:
+            part.result()
+
+    async def stop(self) -> None:
+        """Take nothing more, finish what is in work, close. What is left is found again on the next start."""
+        _log.info("stopping")
+        await self.slack.stop()
+        await self.replies.close()  # of the last clicks, while producers can be reached
+        if self._http is not None:
+            self._http.begin_stop()
+        # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
+        waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.reply == "sending")}
+        if not await asyncio.to_thread(self.ledger.is_there):
+            waiting |= {each.name for each in self.settings.producers}  # nobody knows what is open
+        await self.producers.stop(waiting)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.page_actions.close()
+        await self.agents.close()
+        await self.intake.close()
+        await self.replies.close()
+        await self.delivery.lanes.close()
+        if self.webhooks is not None:
+            await self.webhooks.close()
+        await self.store.close()
+        self.ledger.close()
+        _log.info("stopped")
+
+    def _build_core(self, rng: random.Random, *, ledgers_expected: bool) -> None:
+        """The ledgers and the only one that changes them, Slack's Web API, the figures: what all others stand on."""
+        settings, store, clock = self.settings, self.store, self.clock
+        self.telemetry = Telemetry(clock)
+        self.vitals = Vitals(store, clock, seconds=time.monotonic)
+        self.index = Index()
+        self.ledger = FileLedger(
+            settings.ledger.directory,
+            mode=settings.ledger.mode,
+            expected=ledgers_expected,
+            shell_consents=settings.shell.consent,
+        )
+        self.router = Router(
+            self.ledger,
+            clock,
+            settings.monitor.sla,
+            self._changed,
+            may_be_answered=lambda clarification: self._held(clarification) is not None,
+        )
+        self.watchman = Watchman(
+            monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
+            router=self.router,
+            ledger=self.ledger,
+            clock=clock,
+            held=self._held,
+            alarm=settings.monitor.alarm,
+        )
+        self.unread = Unread(clock, released=self.watchman.release)
+        self.pulse = Pulse(clock, back=self._slack_is_back)
+        self.web = web_client(settings, self.pulse)
+        self.people = People(self.web)
+        self.renderer = Renderer(store.installation)
+        self.messages = Messages(store)
+        self.permalinks = Permalinks(self.messages, partial(permalink, self.web))
+        self.sessions = Sessions(store, self.index, clock)
+        self.audiences = Audiences(settings)
+        self.scopes = Scopes(settings.ledger.workflows)
+        self.rollups = Rollups(self.index, self.audiences)
+        self.webhooks = (
+            Webhooks(
+                endpoints_of(settings),
+                ledger=self.ledger,
+                store=store,
+                clock=clock,
+                rng=rng,
+                on_outcome=partial(self.telemetry.delivered, "webhook"),
+            )
+            if settings.webhooks
+            else None
+        )
+
+    def _build_incidents(self) -> None:
+        """What delivery and everybody raises incidents with, and how their pages look; what sends them comes later."""
+        settings, clock = self.settings, self.clock
+        self.incidents = Incidents(self.store, clock, self._policy_of, self._on_call_changed)
+        self.pages = Pages(self.store, self.incidents, self.messages.in_flight, clock)
+        self.roster = Roster(settings, self.people, self.store, clock, self._on_call_changed)
+        self.policies = Policies(settings, self.roster, self._summary_of, clock)
+        self.access = AccessControl(self.people, settings, self._paged)
+        self.page_view = PageView(
+            incidents=self.incidents,
+            pages=self.pages,
+            policies=self.policies,
+            messages=self.messages,
+            ledger=self.ledger,
+            renderer=self.renderer,
+            permalinks=self.permalinks,
+        )
+
+    def _build_pager(self) -> None:
+        settings, clock = self.settings, self.clock
+        outside = Outside(settings.secrets.by_variable, self.telemetry)
+        self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
+        self.pager = Pager(
+            incidents=self.incidents,
+            pages=self.pages,
+            policies=self.policies,
+            escalations=self.escalations,
+            delivery=self.delivery,
+            send_outside=outside.send,
+            words=self.page_view.words,
+            clock=clock,
+            on_sent=self._on_call_changed,
+        )
+        self.page_actions = PageActions(
+            incidents=self.incidents,
+            policies=self.policies,
+            router=self.router,
+            ledger=self.ledger,
+            renderer=self.renderer,
+            admission=Admission(
+                settings,
+                self.incidents,
+                self.roster,
+                self.index,
+                self.access,
+            ),
+            announcer=Announcer(settings, self.index, self.messages, self.delivery),
+            clock=clock,
+        )
+        self.slack_outage = SlackOutageAlert(
+            targets=outside_targets(settings),
+            send=outside.send,
+            connected=self._slack_connected,
+            probe=partial(ask, "auth.test", self.web.auth_test),
+            clock=clock,
+            seconds=time.monotonic,
+        )
+
+    def _build_delivery(self, rng: random.Random) -> None:
+        settings, clock = self.settings, self.clock
+        self.replies = ReplyDelivery(
+            producers=self.producers,
+            router=self.router,
+            ledger=self.ledger,
+            store=self.store,
+            clock=clock,
+            rng=rng,
+            on_refused=self._refused,
+            on_foreign=self._not_ours,
+            on_blocked=self._blocked,
+        )
+        self.delivery = Delivery(
+            settings=settings,
+            index=self.index,
+            ledger=self.ledger,
+            messages=self.messages,
+            gateway=CountedGateway(Gateway(self.web, self.store.installation), self.telemetry),
+            rollups=self.rollups,
+            wishes=Wishes(
+                self.ledger,
+                self.messages,
+                self.rollups,
+                self.renderer,
+                self.audiences,
+                clock=clock,
+                draw=self.page_view.draw,
+            ),
+            raise_incident=self.incidents.raise_,
+            on_outcome=self.pages.on_outcome,
+            replies=self.replies,
+            clock=clock,
+            rng=rng,
+        )
+        self.nudges = Nudges(
+            records=self.ledger,
+            messages=self.messages,
+            rollups=self.rollups,
+            renderer=self.renderer,
+            audiences=self.audiences,
+            notify=self.delivery.notify,
+            clock=clock,
+        )
+
+    def _build_home(self) -> None:
+        self.home = HomeTabs(
+            gathering=Gathering(
+                index=self.index,
+                ledger=self.ledger,
+                sessions=self.sessions.facts,
+                roster=self.roster,
+                policies=[policy.name for policy in self.settings.on_call],
+                paged=self.incidents.paged,
+                shows=self.audiences.shows,
+            ),
+            access=KeptAccess(self.access, self.audiences.route_of, self.clock),
+            renderer=self.renderer,
+            send=partial(publish, self.web, self.telemetry),
+            viewers=Viewers(self.store),
+            clock=self.clock,
+        )
+
+    def _build_intake(self) -> None:
+        self.notifier = Notifier(
+            settings=self.settings,
+            incidents=self.incidents,
+            delivery=self.delivery,
+            messages=self.messages,
+            renderer=self.renderer,
+        )
+        self.ledger_trouble = LedgerTrouble(
+            settings=self.settings,
+            ledger=self.ledger,
+            store=self.store,
+            delivery=self.delivery,
+            messages=self.messages,
+            incidents=self.incidents,
+            renderer=self.renderer,
+            clock=self.clock,
+        )
+        self.watch = LedgerWatch(
+            ledger=self.ledger,
+            index=self.index,
+            router=self.router,
+            noted=self._noted,
+            notifier=self.notifier,
+        )
+        self.intake = Intake(
+            inbox=self.inbox,
+            router=self.router,
+            scopes=self.scopes,
+            index=self.index,
+            notifier=self.notifier,
+            replies_settled=self.replies.settled,
+            clock=self.clock,
+            trouble=self.ledger_trouble,
+        )
+
+    def _build_producers(self, rng: random.Random) -> None:
+        self.inbox = Inbox(self.store, on_put=self._heard)
+        self.producers = Producers(
+            self.settings.producers,
+            token_of=self.settings.producer_token,
+            inbox=self.inbox,
+            store=self.store,
+            clock=self.clock,
+            rng=rng,
+            tell_trouble=self._critical_not_taken_in,
+            telemetry=self.telemetry,
+        )
+
+    def _build_slack(self, rng: random.Random) -> None:
+        self.slack = SlackApp(
+            Parts(
+                settings=self.settings,
+                web=self.web,
+                people=self.people,
+                access=self.access,
+                router=self.router,
+                ledger=self.ledger,
+                memory=SqliteSlackMemory(self.store, self.messages.in_flight),
+                binding=Binding(
+                    installation=self.store.installation,
+                    messages=self.messages,
+                    incidents=self.incidents,
+                    pages=self.pages,
+                    adopt=self.delivery.adopt,
+                    group_of=self._group_of,
+                    foreign=self._foreign,
+                ),
+                renderer=self.renderer,
+                index=self.index,
+                unread=self.unread,
+                pulse=self.pulse,
+                delivery=self.delivery,
+                refresh=self._refresh,
+                clock=self.clock,
+                rng=rng,
+                roster=self.roster,
+                pages=self.pages,
+                page_actions=self.page_actions,
+                paged=self.incidents.paged,
+                rollup_threads=RollupPlaces(self.store, self.messages.in_flight, self.rollups),
+                permalinks=self.permalinks,
+                sessions=self.sessions.facts,
+                home=self.home,
+                counted=self._counted,
+                passed=self.watchman.trigger,
+            )
+        )
+
+    async def _trust_earlier(self, summaries: Sequence[Summary]) -> None:
+        """Questions and answers on their way that an earlier release wrote carry no seal: once, they count as they stand."""
+        trusts_answers = not await self.inbox.marks("answers")
+        if not await self.inbox.marks("questions"):
+            for issue in sorted({summary.issue for summary in summaries}):
+                try:
+                    await self.router.trust_questions(issue)
+                except ClarifyError as error:
+                    _log.warning(
+                        "questions of an earlier release are not trusted", issue=issue, reason=str(error)
+                    )
+            await self.inbox.note_marks("questions")
+        for summary in summaries if trusts_answers else ():
+            if not summary.is_open:
+                try:
+                    await self.router.trust(summary.id)
+                except ClarifyError as error:
+                    _log.warning(
+                        "an answer of an earlier release is not trusted", id=summary.id, reason=str(error)
+                    )
+        await self.inbox.note_marks("answers")
+
+    async def _run_slack(self) -> None:
+        """Runs until the connection's supervision ends."""
+        posting = asyncio.create_task(self._begin_posting(), name="posting")
+        try:
+            await self._open_slack()
+        finally:
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
+
+    async def _begin_posting(self) -> None:
+        """Nothing is posted that cannot be pressed yet, unless clicks are away for long: then a card is better than none.
+
+        A page that Slack cannot take has to find another way soon, so it is tried while Slack is away.
+        """
+        if not await within(self.clock, _PAGES_WAIT, self._introduced.wait()):
+            self.delivery.hold(pages=False)
+        await self._introduced.wait()
+        if not await within(self.clock, _POSTS_WAIT, self.slack.ready.wait()):
+            _log.warning("no connection for clicks yet; posting all the same")
+        self.delivery.go_on()
+        self._posting.set()
+
+    async def _open_slack(self) -> None:
+        """Catch up, then take new clicks; runs until the connection's supervision ends."""
+        await self.slack.introduce()
+        self._introduced.set()
+        if not await within(self.clock, _CATCH_UP, self._catch_up()):
+            _log.warning("what was missed is still being read; taking clicks all the same")
+            self.slack.look_back()
+        self._caught_up.set()
+        overdue = asyncio.create_task(self.watchman.catch_up(), name="timers that ran out")
+        try:
+            # It goes on where a ledger is busy: what was found due is told once.
+            if await within(self.clock, _TIMERS, asyncio.wait({overdue})):
+                overdue.result()
+            await self.slack.run()
+        finally:
+            overdue.cancel()
+            await asyncio.gather(overdue, return_exceptions=True)
+
+    async def _catch_up(self) -> None:
+        """What producers and people said while we were away."""
+        await self.producers.first_contact(_CONTACT)
+        await self.intake.drained()
+        # Posts of unknown outcome are looked up first: people may have replied to them.
+        await self.messages.in_flight.settled()
+        self.slack.look_back()
+        await self.slack.caught_up()
+
+    async def _run_monitor(self) -> None:
+        """Timers run from the moment that missed replies are in: an answer given in time comes first."""
+        try:
+            async with asyncio.timeout(_SLACK_HEAD_START):
+                await self._caught_up.wait()
+        except TimeoutError:
+            _log.warning("timers do not wait for Slack any longer")
+        await self.watchman.run()
+
+    async def _run_home(self) -> None:
+        await self.home.restore_answers()
+        await self._posting.wait()
+        await self.home.run()
+
+    async def _listen(self) -> HttpServer | None:
+        """The HTTP server at its address; None where that is taken and nobody counts on it."""
+        from bot.web.server import Limits, listen, raise_descriptor_limit
+
+        limits = Limits.within(raise_descriptor_limit())
+        return await listen(self.http_app(limits), self.settings, limits)
+
+    def http_app(self, limits: Limits) -> FastAPI:
+        """The app of the HTTP server, with all routes of this bot."""
+        from bot.web import clarifications, health, push, slack
+        from bot.web.callers import Callers
+        from bot.web.server import build_app
+
+        pushing = [each for each in self.settings.producers if each.pushes]
+        callers = Callers(
+            {each.name: self.settings.producer_token(each) for each in pushing},
+            {each.name: each.speaker for each in pushing},
+        )
+        hub = Hub(router=self.router, ledger=self.ledger, scopes=self.scopes, clock=self.clock, via="http")
+        sources = health.Sources(
+            telemetry=self.telemetry,
+            index=self.index,
+            storage=self.vitals,
+            producers=self.producers.status,
+            slack_connected=lambda: self.slack.connected,
+            queues={"delivery": lambda: self.delivery.lanes.length, "replies": lambda: self.replies.length},
+            webhooks=self.webhooks.waiting if self.webhooks is not None else None,
+        )
+        routers = [
+            health.health_routes(*self._checks()),
+            health.metrics_routes(sources, callers),
+            push.push_routes(callers=callers, producers=self.producers, clock=self.clock),
+            clarifications.clarification_routes(
+                hub=hub, ledger=self.ledger, callers=callers, most_waiting=limits.waiting
+            ),
+        ]
+        if self.slack.request_url is not None:
+            routers.insert(0, slack.slack_routes(self.slack.request_url))
+        return build_app(routers, callers)
+
+    def _checks(self) -> tuple[list[Check], list[Check]]:
+        """What `/readyz` answers 503 for, since without it nobody is asked anything; and what it lists as degraded."""
+        from bot.web.health import Check, producer_checks
+
+        needed = [
+            Check("slack", lambda: None if self.slack.connected else "not connected to Slack"),
+            Check("storage", self._storage_trouble),
+        ]
+        others = [
+            Check("slack app", lambda: self.slack.other_bots),
+            Check("slack history", lambda: self.slack.history_trouble),
+            Check("answerers", lambda: self.slack.unusable_answerers),
+            Check("log", log_trouble),
+            Check("events to be recorded", self.ledger_trouble.of_some),
+            *producer_checks([each.name for each in self.settings.producers], self.producers.status),
+        ]
+        return needed, others
+
+    async def _storage_trouble(self) -> str | None:
+        """What is wrong with where events are kept, or with where decisions are."""
+        return await self.vitals.trouble() or await self.ledger_trouble.of_all()
+
+    def _spawn_heartbeat(self) -> None:
+        url = self.settings.heartbeat_url
+        if url is not None:
+            self._spawn(self._beat(url), "heartbeat")
+
+    async def _beat(self, url: SecretStr) -> None:
+        """A sign of life for who watches the watcher, while Slack is within reach."""
+        every = self.settings.monitor.heartbeat_every
+        async with httpx.AsyncClient(timeout=_HEARTBEAT_TIMEOUT) as http:
+            await Heartbeat(url, every, self.clock, http, lambda: not self.slack_outage.is_raised).run()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.add(asyncio.create_task(work, name=name))
+
+    def _held(self, clarification: str) -> datetime | None:
+        """How long the end of a question waits at the latest, since it may have been answered unheard; None: it does
+        not wait.
+        """
+        if (until := self.unread.until(clarification)) is not None:
+            return until
+        deaf = self.slack.deaf_since
+        known = self._summary_of(clarification)
+        if deaf is None or known is None or not self.audiences.shows(known):
+            return None
+        until = deaf + PATIENCE
+        return until if until > self.clock.now() else None
+
+    def _slack_connected(self) -> bool:
+        return self.slack.connected
+
+    def _slack_is_back(self) -> None:
+        self.delivery.lanes.slack_is_back()
+
+    def _paged(self, clarification: str) -> frozenset[str]:
+        """Whom the open pages of a clarification were sent to, while it is open: they may answer it.
+
+        It is escalated, or its card could not be posted: then nobody else sees the question.
+        """
+        known = self._summary_of(clarification)
+        return self.incidents.paged(clarification) if known is not None and known.is_open else frozenset()
+
+    def _changed(self, record: Clarification) -> None:
+        """We wrote a record."""
+        self._tell(summarize(record), record, ours=True)
+
+    def _noted(self, summary: Summary, record: Clarification) -> None:
+        """Another process wrote a record."""
+        self._tell(summary, record, ours=False)
+
+    def _tell(self, summary: Summary, record: Clarification, *, ours: bool) -> None:
+        before = self.index.get(summary.id, summary.issue)
+        self.telemetry.note(before, summary)
+        self.agents.note(before, summary)
+        if self.webhooks is not None:
+            self.webhooks.record_changed(summary)
+        self.watchman.note(summary)
+        self.delivery.note(summary, record if ours else None)
+        self.nudges.note(summary)
+        self.escalations.note(summary)
+        self.home.record_changed(record)
+
+    def _refresh(self, clarification: str) -> None:
+        """Somebody saw controls of a clarification that should be gone."""
+        self.delivery.refresh(clarification)
+        self.incidents.show_again(clarification)
+
+    def _policy_of(self, agent: str) -> str | None:
+        return self.settings.route_for(agent).on_call
+
+    def _on_call_changed(self) -> None:
+        """A page was sent or taken, or somebody's turn began: the Home tabs, which come later, show it."""
+        self.home.touch()
+
+    def _heard(self, incoming: Sequence[Incoming]) -> None:
+        """Events came from a producer."""
+        for each in incoming:
+            self.sessions.note(each)
+        self.watchman.trigger()
+        self.home.touch()
+
+    async def _critical_not_taken_in(self, trouble: Trouble) -> None:
+        await self.notifier.trouble(trouble)
+
+    async def _not_ours(self, clarification: str) -> None:
+        await self.watch.adopt(clarification)
+
+    async def _refused(self, clarification: str) -> None:
+        await self.delivery.page_refused(clarification)
+
+    async def _blocked(self, clarification: str, why: str) -> None:
+        await self.delivery.page_blocked(clarification, why)
+
+    def _summary_of(self, clarification: str) -> Summary | None:
+        return self.index.get(clarification, parse_id(clarification)[0])
+
+    def _foreign(self) -> None:
+        """A click came to us that was meant for another installation."""
+        self.slack.suspect()
+
+    async def _counted(self, others: int) -> None:
+        """For `clarify check`, which cannot look itself: Slack would hand its connection clicks."""
+        await self.store.execute(
+            "update installation set others = ?, told_at = ?", others, self.clock.now().timestamp()
+        )
+
+    def _group_of(self, clarification: str) -> Group | None:
+        summary = self._summary_of(clarification)
+        return None if summary is None else self.rollups.group(summary)
