@@ -9,7 +9,7 @@ from bot import inert, listing, phrases
 from bot.audience import Audience, audience_of
 from bot.commands.access import Access
 from bot.commands.grammar import Board
-from bot.desk import Open
+from bot.commands.ports import Open
 from bot.listing import Listing
 from bot.people import Person
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree

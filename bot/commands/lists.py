@@ -13,8 +13,7 @@ from bot import listing
 from bot.audience import Audience, Audiences, audience_of
 from bot.commands.access import Access, Circle
 from bot.commands.grammar import List, One
-from bot.commands.ports import Ledgers, Links
-from bot.desk import Open
+from bot.commands.ports import Ledgers, Links, Open
 from bot.listing import PAGE_SIZE, Listing, Offer, Row
 from bot.people import Person
 from bot.ports import Place

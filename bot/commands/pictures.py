@@ -37,7 +37,7 @@ class Tells(Protocol):
 
 
 class Runs(Protocol):
-    """`bot.slack.later.Later`."""
+    """`bot.slack.answering.Later`."""
 
     def run(self, work: Coroutine[Any, Any, object], name: str) -> None: ...
 

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bot.audience import Audience
-from bot.desk import Answering, Gatekeeper, Records
 from bot.people import Person, Refusal
 from bot.ports import Place
 from bot.settings.model import RouteSettings
 from core.clarification import Answer, Clarification, Decider, Holder, Why
+from core.index import Summary
+from core.records import Raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,38 @@ class Said:
     text: str
     blocks: list[dict[str, Any]] | None = None
     recorded: bool = True
+
+
+class Answering(Protocol):
+    async def answer(
+        self,
+        clarification_id: str,
+        read: Callable[[Clarification], Answer],
+        decider: Decider,
+        at: datetime,
+        round: int | None = None,  # noqa: A002 - the protocol's word
+    ) -> Clarification: ...
+
+
+class Records(Protocol):
+    async def find(self, clarification_id: str, issue: int) -> Clarification: ...
+    async def read(self, issue: int) -> list[Raw]: ...
+
+
+class Open(Protocol):
+    """What is open, in memory: `core.index.Index`."""
+
+    def __iter__(self) -> Iterator[Summary]: ...
+    def get(self, clarification_id: str, issue: int) -> Summary | None: ...
+
+
+class Gatekeeper(Protocol):
+    """Both raise SlackError where Slack does not tell who somebody is."""
+
+    async def refusal(
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
+    ) -> Refusal | None: ...
+    async def decided_by(self, person: Person) -> str: ...
 
 
 class Steers(Answering, Protocol):

@@ -37,12 +37,10 @@ from bot.commands.digests import LedgerDigests
 from bot.commands.lists import Lists
 from bot.commands.oncall import OnCallDesk
 from bot.commands.pictures import DigestPictures
-from bot.commands.shortcut import UseAsAnswer
-from bot.delivery.delivery import Delivery as Shown
+from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.pictures import Pictures
 from bot.delivery.rollupplaces import RollupPlaces
-from bot.desk import Desk
 from bot.errors import (
     ConfigurationError,
     SlackError,
@@ -57,22 +55,18 @@ from bot.oncall.roster import Roster
 from bot.people import AccessControl, People, lookup_budget
 from bot.permalinks import Permalinks
 from bot.render import Renderer
-from bot.replies import ThreadReplies
 from bot.settings.model import Settings
 from bot.slack import mrkdwn
-from bot.slack.asides import Asides
+from bot.slack.answering import Answering, Interactions, Later
 from bot.slack.backfill import Backfill, HistoryAllowance, OpenThreads, Unread
-from bot.slack.http import Answer, Delivery, RequestUrl
-from bot.slack.intake import Intake
-from bot.slack.later import Later
-from bot.slack.listeners import register
+from bot.slack.conversation import Conversation
+from bot.slack.http import Answer, RequestUrl, SlackRequest
+from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
-from bot.slack.responses import Responses
+from bot.slack.replies import Mentions, ThreadReplies, UseAsAnswer
 from bot.slack.socket import Envelope, Json, SlackSocket, Timing, Unacknowledged
-from bot.slack.surface import Surface
 from bot.slackapi import Pulse, SlackBusyError
 from core.agents import SessionFact
-from core.clarification import Clarification
 from core.clock import Clock
 from core.index import Index
 from core.ledger import FileLedger
@@ -106,7 +100,7 @@ class Parts:
     renderer: Renderer
     unread: Unread
     pulse: Pulse
-    delivery: Shown
+    delivery: Delivery
     refresh: Callable[[str], None]
     roster: Roster
     pages: Pages
@@ -245,23 +239,35 @@ class SlackApp:
     def build(self, me: AuthorizeResult) -> None:
         """Make what answers people, now that it is known who we are."""
         parts, bot_user = self._parts, me.bot_user_id or ""
-        self.desk = self._desk()
+        self.answering = Answering(
+            router=parts.router,
+            ledger=parts.ledger,
+            memory=parts.memory,
+            access=parts.access,
+            renderer=parts.renderer,
+            index=parts.index,
+            audiences=self._audiences,
+            clock=parts.clock,
+            to_plain=lambda text: mrkdwn.plain(text, parts.people.known_name),
+            refresh=parts.refresh,
+        )
         commands = self._commands(bot_user)
-        shortcut = self._shortcut()
-        self.intake = self._intake(commands, shortcut, bot_user, me.team_id or "")
-        self.surface = Surface(
-            desk=self.desk,
+        shortcut = UseAsAnswer(
+            answering=self.answering,
+            ledger=parts.ledger,
+            memory=parts.memory,
+            renderer=parts.renderer,
+            audiences=self._audiences,
+            clock=parts.clock,
+        )
+        self.conversation = self._conversation(commands, shortcut, bot_user, me.team_id or "")
+        self.interactions = Interactions(
+            answering=self.answering,
             commands=commands,
-            shortcut=shortcut,
-            page_actions=parts.page_actions,
             binding=parts.binding,
-            teller=parts.delivery,
+            delivery=parts.delivery,
             web=parts.web,
-            responses=Responses(parts.web.proxy),
-            intake=self.intake,
-            people=parts.people,
             later=self.later,
-            home=parts.home,
         )
         self.backfill = Backfill(
             web=parts.web,
@@ -270,37 +276,22 @@ class SlackApp:
             unread=parts.unread,
             allowance=self._allowance,
             pulse=parts.pulse,
-            intake=self.intake,
+            conversation=self.conversation,
             clock=parts.clock,
         )
         self._bolt = bolt_app(parts.web, me)
-        register(self._bolt, self.surface)
-
-    def _desk(self) -> Desk:
-        parts = self._parts
-        return Desk(
-            router=parts.router,
-            records=parts.ledger,
-            memory=parts.memory,
-            gate=parts.access,
-            modals=parts.renderer,
-            index=parts.index,
-            audiences=self._audiences,
-            clock=parts.clock,
-            to_plain=lambda text: mrkdwn.plain(text, parts.people.known_name),
-            refresh=parts.refresh,
-        )
-
-    def _shortcut(self) -> UseAsAnswer:
-        parts = self._parts
-        return UseAsAnswer(
-            desk=self.desk,
-            records=parts.ledger,
-            memory=parts.memory,
-            which=self._which,
-            layout=parts.renderer.command_answer,
-            audiences=self._audiences,
-            clock=parts.clock,
+        register(
+            self._bolt,
+            Handlers(
+                answering=self.answering,
+                interactions=self.interactions,
+                commands=commands,
+                shortcut=shortcut,
+                page_actions=parts.page_actions,
+                conversation=self.conversation,
+                people=parts.people,
+                home=parts.home,
+            ),
         )
 
     def _commands(self, bot_user: str) -> CommandDesk:
@@ -345,22 +336,24 @@ class SlackApp:
             refresh=parts.refresh,
         )
 
-    def _intake(self, commands: CommandDesk, shortcut: UseAsAnswer, bot_user: str, team: str) -> Intake:
+    def _conversation(
+        self, commands: CommandDesk, shortcut: UseAsAnswer, bot_user: str, home_team: str
+    ) -> Conversation:
         parts = self._parts
         replies = ThreadReplies(
-            desk=self.desk,
-            records=parts.ledger,
+            answering=self.answering,
+            ledger=parts.ledger,
             memory=parts.memory,
             pages=parts.pages,
             rollup_threads=parts.rollup_threads,
-            which=self._which,
+            renderer=parts.renderer,
             audiences=self._audiences,
             clock=parts.clock,
         )
-        asides = Asides(
+        mentions = Mentions(
             commands=commands,
             shortcut=shortcut,
-            records=parts.ledger,
+            ledger=parts.ledger,
             memory=parts.memory,
             index=parts.index,
             paged=parts.paged,
@@ -368,22 +361,18 @@ class SlackApp:
             bot_user=bot_user,
             name_of=parts.people.known_name,
         )
-        return Intake(
+        return Conversation(
             replies=replies,
-            asides=asides,
+            mentions=mentions,
             memory=parts.memory,
-            teller=parts.delivery,
+            delivery=parts.delivery,
             clock=parts.clock,
             later=self.later,
             bot_user=bot_user,
-            home_team=team,
+            home_team=home_team,
             name_of=parts.people.known_name,
             owed=self._owe,
         )
-
-    def _which(self, records: list[Clarification], text_id: str) -> tuple[str, list[dict[str, Any]]]:
-        message = self._parts.renderer.which_question(records, text_id)
-        return message.text, message.blocks
 
     def look_back(self) -> None:
         """Read what people wrote while nobody listened, if that was not begun: in the background, until it is read."""
@@ -427,11 +416,11 @@ class SlackApp:
             raise Unacknowledged(f"status {response.status}")
         return _payload(response)
 
-    async def _handle(self, delivery: Delivery) -> Answer:
+    async def _handle(self, sent: SlackRequest) -> Answer:
         """Hand what came to the request URL to the listeners; returns the HTTP response."""
-        headers = _headers(delivery.attempt, delivery.reason) | {"content-type": "application/json"}
+        headers = _headers(sent.attempt, sent.reason) | {"content-type": "application/json"}
         # Bolt takes text in this mode; how forms are read: `bot.slack.http`.
-        request = AsyncBoltRequest(mode="http", body=json.dumps(delivery.payload), headers=headers)
+        request = AsyncBoltRequest(mode="http", body=json.dumps(sent.payload), headers=headers)
         response = await self._respond(request)
         if response.status != 200:
             return Answer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")

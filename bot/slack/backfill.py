@@ -24,11 +24,12 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.audience import Audiences
+from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.rollupplaces import RollupPlaces
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.oncall.pages import Pages
-from bot.ports import RollupThreads, SlackMemory
-from bot.slack.hearing import missed
-from bot.slack.intake import Intake
+from bot.slack.conversation import Conversation
+from bot.slack.payloads import missed_event
 from bot.slackapi import Call, Pulse, SlackBusyError, ask
 from core.clock import Clock, backoff
 from core.index import Index, Summary
@@ -54,9 +55,9 @@ class OpenThreads:
     def __init__(
         self,
         *,
-        memory: SlackMemory,
+        memory: SqliteSlackMemory,
         pages: Pages,
-        rollups: RollupThreads,
+        rollups: RollupPlaces,
         index: Index,
         audiences: Audiences,
     ) -> None:
@@ -203,12 +204,12 @@ class Backfill:
         self,
         *,
         web: AsyncWebClient,
-        memory: SlackMemory,
+        memory: SqliteSlackMemory,
         threads: OpenThreads,
         unread: Unread,
         allowance: HistoryAllowance,
         pulse: Pulse,
-        intake: Intake,
+        conversation: Conversation,
         clock: Clock,
     ) -> None:
         self._web = web
@@ -217,7 +218,7 @@ class Backfill:
         self._unread = unread
         self._allowance = allowance
         self._pulse = pulse
-        self._intake = intake
+        self._conversation = conversation
         self._clock = clock
         self._owed = asyncio.Event()
         self._caught_up = asyncio.Event()
@@ -252,9 +253,9 @@ class Backfill:
     async def _found_all(self) -> bool:
         """Whether everything was found and handled."""
         try:
-            await self._intake.resume()
+            await self._conversation.resume()
             found = await self.look()
-            await self._intake.idle()
+            await self._conversation.idle()
         except StorageUnavailable as error:
             _log.warning("what was missed has to wait: %s", error)
             return False
@@ -263,7 +264,7 @@ class Backfill:
             return False
         if found:
             _log.info("found what was missed: %d", found)
-        return not self._intake.left
+        return not self._conversation.left
 
     async def look(self) -> int:
         """Take in what was missed in all open threads and pages; returns how many replies were new.
@@ -337,10 +338,10 @@ class Backfill:
 
     async def _take(self, name: str, channel: _Channel, messages: list[dict[str, Any]]) -> int:
         """Hand on what was said; returns, when it was handled, how much of it was new."""
-        found = [heard for each in messages if (heard := missed(name, each)) is not None]
+        found = [heard for each in messages if (heard := missed_event(name, each)) is not None]
         found.sort(key=lambda each: float(each.ts))
-        taken = [await self._intake.take(heard) for heard in found]
-        await self._intake.idle(heard.thread for heard in found)
+        taken = [await self._conversation.take(heard) for heard in found]
+        await self._conversation.idle(heard.thread for heard in found)
         channel.newest = max([channel.newest, *(str(each["ts"]) for each in messages)], key=float)
         return sum(taken)
 

@@ -122,7 +122,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class SlackRequest:
     """What Slack sent. `attempt` 0 is the first; `reason` is Slack's word for why an earlier one failed."""
 
     payload: Json
@@ -130,7 +130,7 @@ class Delivery:
     reason: str = ""
 
 
-Handle = Callable[[Delivery], Awaitable[Answer]]
+Handle = Callable[[SlackRequest], Awaitable[Answer]]
 
 
 class RequestUrl:
@@ -210,7 +210,7 @@ class RequestUrl:
             return Answer(200)
         return await self._admitted(delivery)
 
-    async def _admitted(self, delivery: Delivery) -> Answer:
+    async def _admitted(self, delivery: SlackRequest) -> Answer:
         if not self._open:
             _log.warning("not ready for what Slack sent", type=_kind(delivery.payload))
             self._turned_away = self._turned_away or delivery.payload.get("type") == "event_callback"
@@ -233,7 +233,7 @@ class RequestUrl:
                 raise
             return Answer.trouble(503, "STOPPING", "stopped before it was taken")
 
-    async def _answered(self, delivery: Delivery) -> Answer:
+    async def _answered(self, delivery: SlackRequest) -> Answer:
         try:
             return await self._handle(delivery)
         except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
@@ -241,7 +241,7 @@ class RequestUrl:
             return Answer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
 
 
-def _delivery(headers: Mapping[str, str], body: bytes) -> Delivery:
+def _delivery(headers: Mapping[str, str], body: bytes) -> SlackRequest:
     """What a request carries.
 
     Raises:
@@ -254,7 +254,7 @@ def _delivery(headers: Mapping[str, str], body: bytes) -> Delivery:
     payload = json.loads(body) if media_type == _JSON else _form(body)
     if not isinstance(payload, dict):
         raise ValueError("not an object")  # noqa: TRY004 - of what was sent, not of what a caller passed
-    return Delivery(payload, attempt, reason)
+    return SlackRequest(payload, attempt, reason)
 
 
 def _form(body: bytes) -> Any:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import people as module
-from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot import phrases
+from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.people import (
     LOOK_UPS,
+    PEOPLE_UNKNOWN,
     AccessControl,
     Installation,
     NobodyCouldAnswer,
@@ -22,6 +25,7 @@ from bot.people import (
     Profile,
     Reason,
     check_answerers,
+    explained,
     lookup_budget,
     may_answer,
     within_budget,
@@ -41,8 +45,20 @@ from bot.workspace.seed import (
     PLATFORM,
     TEAM,
 )
+from core.clarification import (
+    AlreadyAnswered,
+    Answer,
+    Clarification,
+    Closed,
+    Decider,
+    Superseded,
+    abandoned,
+    answered,
+)
+from core.errors import AnswerRejected, BadInput, LedgerUnwritable, LockTimeout, NotFound, TooLong
 from core.ledger import LOCK_TIMEOUT
 from tests.unit.bot.slack.kit import settings
+from tests.unit.bot.strategies import record_of
 
 MEMBER = Profile("U1", TEAM, "ade")
 GUEST = replace(MEMBER, is_guest=True)
@@ -380,3 +396,37 @@ async def test_work_after_the_acknowledgement_has_no_budget() -> None:
         with pytest.raises(SlackUnreachableError):
             await within_budget(asyncio.sleep(0.01))
     assert await task == "known"
+
+
+NOW = datetime(2026, 5, 24, 14, 27, tzinfo=UTC)
+
+
+def by_ade(record: Clarification) -> Clarification:
+    return answered(record, Answer(response=True, label="Yes"), Decider("user:ade", "slack", "T1", "U1"), NOW)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "recorded"),
+    [
+        (AlreadyAnswered(by_ade(record_of())), ["<@U1>", "“Yes”", "<!date^"], True),
+        (Closed(abandoned(record_of(), "cancelled", NOW)), ["cancelled"], True),
+        (Closed(abandoned(record_of(), "expired", NOW)), ["expired"], True),
+        (Superseded(record_of()), [phrases.STALE_CARD], True),
+        (AnswerRejected("Reply with <yes> or no."), ["Reply with &lt;yes&gt; or no."], True),
+        (NotFound("CLR-42-001"), ["no clarification CLR-42-001"], True),
+        (BadInput("At most <2000> characters."), ["At most &lt;2000&gt; characters."], True),
+        (LockTimeout(42, 2.0, "somebody"), ["try again", "Nothing was changed"], False),
+        (LedgerUnwritable(42, "the disk is full"), ["could not be stored"], False),
+        (StorageUnavailable(), ["could not be stored"], False),
+        (TooLong("answer", 2001, 2000), ["2001 characters", "at most 2000"], True),
+        (SlackUnreachableError("users.info: TimeoutError"), [PEOPLE_UNKNOWN], False),
+    ],
+)
+def test_explained_tells_what_happened_and_whether_anything_was_recorded(
+    error: Exception, words: list[str], recorded: bool
+) -> None:
+    reaction = explained(error, "CLR-42-001")
+
+    assert reaction.text is not None
+    assert all(word in reaction.text for word in words)
+    assert reaction.recorded is recorded

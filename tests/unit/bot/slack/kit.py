@@ -159,10 +159,11 @@ class Nobody:
 
 
 class Bot:
-    """The Slack app as the whole bot builds it, but for delivery, pages, Home tabs and producers."""
+    """The Slack app as the whole bot builds it, but for delivery and producers. `home` makes Home tabs for it."""
 
     def __init__(self, ws: Workspace, folder: Path, configured: Settings, store: Store, **more: Any) -> None:
         self.ws = ws
+        self.settings = configured
         self.web = AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
         self.clock = SystemClock()
         self.ledger = FileLedger(folder)
@@ -219,10 +220,13 @@ class Bot:
             "clock": self.clock,
             "rng": random.Random(1),  # noqa: S311 - jitter, not secrets
         }
+        if "home" in more:
+            more["home"] = more["home"](self)
         self.parts = Parts(**parts | more)
         self.app = SlackApp(self.parts, QUICK)
         self.app.build(ME)
-        self.desk, self.intake, self.surface = self.app.desk, self.app.intake, self.app.surface
+        self.answering, self.conversation = self.app.answering, self.app.conversation
+        self.interactions = self.app.interactions
         self.backfill, self.later = self.app.backfill, self.app.later
         self._running: asyncio.Task[None] | None = None
 

@@ -560,7 +560,7 @@ async def test_turning_a_page_changes_nothing(bot: Bot) -> None:
     record, _ = await bot.asked()
     person, place = Person(TEAM, ADE), Place(AGENTS)
 
-    bot.surface.turn(
+    bot.interactions.turn(
         Touch("", person, place, Spot(bot.store.installation), ""),
         ListPress("page", f"answer {record.id} yes", 2),
     )

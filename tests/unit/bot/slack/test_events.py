@@ -96,7 +96,7 @@ async def test_event_that_cannot_be_stored_is_not_acknowledged(
             await dispatch(Envelope("env1", "events_api", reply))
     assert "secret plan" not in caplog.text
     await dispatch(Envelope("env1", "events_api", reply, 1, "timeout"))
-    await bot.intake.idle()
+    await bot.conversation.idle()
 
 
 async def test_click_whose_answer_cannot_be_stored_is_told_and_not_acknowledged(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.slack.hearing import Heard, heard
+from bot.slack.payloads import MessageEvent, message_event
 
 REPLY = {
     "type": "message",
@@ -17,7 +17,7 @@ REPLY = {
     "thread_ts": "1.0",
     "text": "yes",
 }
-SAID = Heard("said", "C1", "1.0", "2.0", "U1", "T1", "yes")
+SAID = MessageEvent("said", "C1", "1.0", "2.0", "U1", "T1", "yes")
 
 
 def changed(subtype: str, **parts: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def changed(subtype: str, **parts: Any) -> dict[str, Any]:
         (REPLY, SAID),
         (REPLY | {"subtype": "thread_broadcast"}, SAID),
         (REPLY | {"subtype": "file_share", "files": [{}]}, replace(SAID, files=True)),
-        (REPLY | {"user_team": "T2"}, Heard("said", "C1", "1.0", "2.0", "U1", "T2", "yes")),
+        (REPLY | {"user_team": "T2"}, MessageEvent("said", "C1", "1.0", "2.0", "U1", "T2", "yes")),
         (REPLY | {"subtype": "channel_join"}, None),
         (REPLY | {"subtype": "bot_message"}, None),
         (REPLY | {"bot_id": "B1"}, None),
@@ -41,7 +41,7 @@ def changed(subtype: str, **parts: Any) -> dict[str, Any]:
         ({k: v for k, v in REPLY.items() if k != "user"}, None),
         (
             changed("message_changed", message=REPLY | {"text": "no"}, previous_message=REPLY),
-            Heard("edited", "C1", "1.0", "2.0", "U1", "T1", "no"),
+            MessageEvent("edited", "C1", "1.0", "2.0", "U1", "T1", "no"),
         ),
         (
             changed(
@@ -49,26 +49,29 @@ def changed(subtype: str, **parts: Any) -> dict[str, Any]:
                 message=REPLY | {"text": "no", "edited": {"user": "U1", "ts": "3.0"}},
                 previous_message=REPLY,
             ),
-            Heard("edited", "C1", "1.0", "2.0", "U1", "T1", "no", edited="3.0"),
+            MessageEvent("edited", "C1", "1.0", "2.0", "U1", "T1", "no", edited="3.0"),
         ),
         (changed("message_changed", message=REPLY | {"attachments": []}, previous_message=REPLY), None),
         (
             changed("message_changed", message=REPLY | {"bot_id": "B1", "text": "b"}, previous_message=REPLY),
             None,
         ),
-        (changed("message_deleted", previous_message=REPLY), Heard("deleted", "C1", "1.0", "2.0", "U1")),
+        (
+            changed("message_deleted", previous_message=REPLY),
+            MessageEvent("deleted", "C1", "1.0", "2.0", "U1"),
+        ),
         (changed("message_deleted"), None),
         ({}, None),
     ],
 )
-def test_heard(event: dict[str, Any], expected: Heard | None) -> None:
-    assert heard(event) == expected
+def test_heard(event: dict[str, Any], expected: MessageEvent | None) -> None:
+    assert message_event(event) == expected
 
 
-@pytest.mark.parametrize("what", [SAID, Heard("edited", "C1", "1.0", "2.0", "U1")])
-def test_heard_survives_the_storage(what: Heard) -> None:
-    assert Heard.of(json.loads(json.dumps(what.body()))) == what
+@pytest.mark.parametrize("what", [SAID, MessageEvent("edited", "C1", "1.0", "2.0", "U1")])
+def test_heard_survives_the_storage(what: MessageEvent) -> None:
+    assert MessageEvent.of(json.loads(json.dumps(what.body()))) == what
 
 
 def test_heard_key_is_that_of_the_message_however_it_comes() -> None:
-    assert SAID.key == Heard("said", "C1", "1.0", "2.0", "U1", missed=True).key == "C1:2.0"
+    assert SAID.key == MessageEvent("said", "C1", "1.0", "2.0", "U1", missed=True).key == "C1:2.0"

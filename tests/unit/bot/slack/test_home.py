@@ -44,25 +44,27 @@ class AtHome:
     def __init__(self, ws: Workspace, folder: Path, store: Store) -> None:
         configured = settings(folder)
         self.ws = ws
-        self.bot = Bot(ws, folder / "ledgers", configured, store)
-        clock, audiences = SystemClock(), Audiences(configured)
+        self.bot = Bot(ws, folder / "ledgers", configured, store, home=self._tabs)
+
+    def _tabs(self, bot: Bot) -> HomeTabs:
+        clock, audiences = SystemClock(), Audiences(bot.settings)
         self.home = HomeTabs(
             gathering=Gathering(
-                index=self.bot.index,
-                ledger=self.bot.ledger,
+                index=bot.index,
+                ledger=bot.ledger,
                 sessions=no_sessions,
                 roster=NoorIsOnCall(),
                 policies=["platform"],
                 paged=lambda _: frozenset(),
                 shows=audiences.shows,
             ),
-            access=KeptAccess(self.bot.access, audiences.route_of, clock),
-            renderer=self.bot.renderer,
-            send=partial(publish, self.bot.web, Telemetry(clock)),
-            viewers=Viewers(store),
+            access=KeptAccess(bot.access, audiences.route_of, clock),
+            renderer=bot.renderer,
+            send=partial(publish, bot.web, Telemetry(clock)),
+            viewers=Viewers(bot.store),
             clock=clock,
         )
-        self.bot.surface.home = self.home
+        return self.home
 
     async def ask(self, question: str = "Deploy to production?", **more: Any) -> Clarification:
         record = await self.bot.open(question=question, **more)

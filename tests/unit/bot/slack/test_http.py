@@ -13,7 +13,7 @@ import pytest
 import structlog
 from slack_sdk.signature import SignatureVerifier
 
-from bot.slack.http import SIGNATURE, TIMESTAMP, Answer, Delivery, RequestUrl, signature_refusal, signed
+from bot.slack.http import SIGNATURE, TIMESTAMP, Answer, RequestUrl, SlackRequest, signature_refusal, signed
 from tests.clocks import ManualClock
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -39,14 +39,14 @@ class App:
     """Takes what is let through; may be held, may fail."""
 
     def __init__(self) -> None:
-        self.seen: list[Delivery] = []
+        self.seen: list[SlackRequest] = []
         self.entered = asyncio.Event()
         self.looks = 0
         self.free = asyncio.Event()
         self.free.set()
         self.broken = False
 
-    async def handle(self, delivery: Delivery) -> Answer:
+    async def handle(self, delivery: SlackRequest) -> Answer:
         self.seen.append(delivery)
         self.entered.set()
         await self.free.wait()
@@ -259,21 +259,21 @@ async def test_what_slack_sends_reaches_the_app(
 ) -> None:
     answer = await url.take(headers(body, content_type=content_type), body)
     assert answer == Answer(200, '{"text": "done"}', JSON)
-    assert app.seen == [Delivery(payload)]
+    assert app.seen == [SlackRequest(payload)]
 
 
 @pytest.mark.parametrize(
     ("number", "delivery"),
     [
-        ("2", Delivery(EVENT, 2, "http_timeout")),
-        ("0", Delivery(EVENT)),
-        ("-1", Delivery(EVENT)),
-        ("²", Delivery(EVENT)),
-        ("9" * 5000, Delivery(EVENT)),
+        ("2", SlackRequest(EVENT, 2, "http_timeout")),
+        ("0", SlackRequest(EVENT)),
+        ("-1", SlackRequest(EVENT)),
+        ("²", SlackRequest(EVENT)),
+        ("9" * 5000, SlackRequest(EVENT)),
     ],
 )
 async def test_retry_is_told_from_a_first_try(
-    url: RequestUrl, app: App, number: str, delivery: Delivery
+    url: RequestUrl, app: App, number: str, delivery: SlackRequest
 ) -> None:
     await send(url, EVENT, x_slack_retry_num=number, x_slack_retry_reason="http_timeout")
     assert app.seen == [delivery]
@@ -339,7 +339,7 @@ async def test_p10_events_that_slack_leaves_out_are_looked_for(
     await clock.advance(60)
     await send(url, EVENT, at=AT + 60)
     assert app.looks == 1
-    assert app.seen == [Delivery(EVENT)]
+    assert app.seen == [SlackRequest(EVENT)]
 
 
 async def test_requests_that_are_not_slacks_do_not_end_a_silence(

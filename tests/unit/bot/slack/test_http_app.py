@@ -93,14 +93,14 @@ async def test_p4_event_that_cannot_be_kept_is_asked_for_again_and_counts_once(
     for _ in range(3):
         assert (await slack.event(**reply(ts))).status == 200
     answered = await slack.bot.until_answered(record)
-    await slack.bot.intake.idle()
+    await slack.bot.conversation.idle()
     assert [entry.type for entry in (await slack.bot.find(answered)).thread].count("answer") == 1
 
 
 async def test_command_is_limited_and_event_is_not(slack: Slack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slack waits three seconds; who somebody is has to be known well before."""
     limited: dict[str, bool] = {}
-    obey, take = slack.bot.surface.obey, slack.bot.memory.take_slack_event
+    obey, take = slack.bot.interactions.obey, slack.bot.memory.take_slack_event
 
     async def obeying(order: Any) -> Any:
         limited["command"] = _budget.get() is not None
@@ -110,7 +110,7 @@ async def test_command_is_limited_and_event_is_not(slack: Slack, monkeypatch: py
         limited["event"] = _budget.get() is not None
         return await take(key, body)
 
-    monkeypatch.setattr(slack.bot.surface, "obey", obeying)
+    monkeypatch.setattr(slack.bot.interactions, "obey", obeying)
     monkeypatch.setattr(slack.bot.memory, "take_slack_event", taking)
     _, ts = await slack.bot.asked()
     await slack.form(command="/clarify", text="help", user_id=ADE, team_id=TEAM, channel_id=AGENTS)

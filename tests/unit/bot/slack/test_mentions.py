@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bot.oncall.pages import PagePlace
-from bot.slack.hearing import Heard
+from bot.slack.payloads import MessageEvent
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO, TEAM
 from bot.workspace.state import Message
 from core.clarification import Clarification
@@ -38,7 +38,7 @@ async def say(bot: Bot, user: str, channel: str, text: str, thread_ts: str | Non
     message = await bot.ws.post(user, channel, text, thread_ts=thread_ts)
     told = sum(len(each.messages) for each in bot.ws.state.channels.values() if BOT_USER in each.members)
     await bot.ws.wait_for(lambda: _heard(bot) >= told, 60)
-    await bot.intake.idle()
+    await bot.conversation.idle()
     return message
 
 
@@ -77,7 +77,7 @@ async def test_mention_is_heard_once_though_it_comes_twice(bot: Bot) -> None:
     await bot.ws.post(ADE, AGENTS, "<@U0BOT> help")
 
     await bot.ws.wait_for(lambda: {"message", "app_mention"} <= {ack.payload_type for ack in bot.ws.acks}, 60)
-    await bot.intake.idle()
+    await bot.conversation.idle()
 
     assert len(bot.ws.ephemerals(ADE)) == 1
 
@@ -314,11 +314,13 @@ async def test_direct_message_without_a_page_gets_a_hint(bot: Bot) -> None:
 async def test_mention_kept_before_a_kill_is_answered_after_it(built: Start, start: Start) -> None:
     first = await built()
     record, _ = await first.asked()
-    heard = Heard("aside", AGENTS, "", "1750000000.000100", ADE, TEAM, f"<@U0BOT> answer {record.id} yes")
+    heard = MessageEvent(
+        "aside", AGENTS, "", "1750000000.000100", ADE, TEAM, f"<@U0BOT> answer {record.id} yes"
+    )
     assert await first.memory.take_slack_event(heard.key, heard.body())
 
-    await first.intake.resume()
-    await first.intake.idle()
+    await first.conversation.resume()
+    await first.conversation.idle()
 
     assert (await first.find(record)).asked.response is True
     assert await first.memory.pending_slack_events() == []
@@ -336,10 +338,10 @@ async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_questi
 
     await bot.store.execute(  # as it is when the process ends before that was noted
         "update slack_events set state = 'new', body = ?",
-        json.dumps(Heard("dm", channel, "", message.ts, ADE, TEAM, "use port 8080").body()),
+        json.dumps(MessageEvent("dm", channel, "", message.ts, ADE, TEAM, "use port 8080").body()),
     )
-    await bot.intake.resume()
-    await bot.intake.idle()
+    await bot.conversation.resume()
+    await bot.conversation.idle()
 
     assert (await bot.find(second)).is_open
     assert len(bot.ws.direct(ADE)) == told  # what it was told stands there already

@@ -1,9 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
+
+from bot.codec import Press
+from bot.people import Person, Reaction
+from bot.ports import Place
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
+from core.errors import TooLong
 from core.ledger import FileLedger
+from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import ISSUE, Bot, ask, choices
 
 
@@ -178,3 +186,25 @@ async def test_select_answers(bot: Bot) -> None:
     await bot.ws.select(ADE, AGENTS, ts, None, "4. A rather long label of choice number 3")
 
     assert (await bot.until_answered(record)).asked.response == "v3"
+
+
+@pytest.mark.parametrize("values", [{"freetext": {"value": "x" * 2001}}, {}])
+async def test_words_that_are_too_long_are_told_beside_the_field_or_in_place_of_the_modal(
+    built: Start, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    """The modal takes no more than the router, but an older one may still be open."""
+    answering = (await built()).answering
+
+    async def answer(*_: object, **__: object) -> Reaction:
+        raise TooLong("answer", 2001, 2000)
+
+    monkeypatch.setattr(answering, "answer", answer)
+    reaction = await answering.submit(
+        Press("answer", "CLR-42-001", 1), values, Person("T1", "U1"), Place("C1")
+    )
+    words = "The answer has 2001 characters; at most 2000 are allowed."
+    if values:
+        assert reaction.errors == {"freetext": words}
+    else:
+        assert reaction.view is not None
+        assert words in str(reaction.view)

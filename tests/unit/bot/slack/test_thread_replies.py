@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from bot.slack.replies import moment
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, TEAM
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import Bot, choices
@@ -16,7 +18,7 @@ async def reply(bot: Bot, user: str, ts: str, text: str, **more: Any) -> str:
     heard = messages_heard(bot)
     message = await bot.ws.post(user, AGENTS, text, thread_ts=ts, **more)
     await bot.ws.wait_for(lambda: messages_heard(bot) > heard)
-    await bot.intake.idle()
+    await bot.conversation.idle()
     return message.ts
 
 
@@ -170,7 +172,7 @@ async def test_edit_of_an_answer_changes_nothing_and_says_so_once(bot: Bot) -> N
     await bot.ws.wait_for(
         lambda: [ack.payload_type for ack in bot.ws.acks].count("message.message_changed") >= 2
     )
-    await bot.intake.idle()
+    await bot.conversation.idle()
 
     assert (await bot.find(record)).asked.response is True
     assert sum("changes nothing" in each.text for each in bot.ws.thread(AGENTS, ts)) == 1
@@ -193,7 +195,7 @@ async def test_edit_of_talk_is_not_mentioned(bot: Bot) -> None:
 
     await bot.ws.edit(ADE, AGENTS, talk, "note: hmm")
     await bot.ws.wait_for(lambda: bot.ws.acks[-1].payload_type == "message.message_changed")
-    await bot.intake.idle()
+    await bot.conversation.idle()
 
     assert len(bot.ws.thread(AGENTS, ts)) == before
 
@@ -219,7 +221,7 @@ async def test_replies_of_a_thread_are_taken_in_order(bot: Bot) -> None:
     for n in range(10):
         await bot.ws.post((ADE, FOLAKE)[n % 2], AGENTS, f"answer {n}", thread_ts=ts)
     found = await bot.until_answered(record)
-    await bot.intake.idle()
+    await bot.conversation.idle()
 
     assert found.asked.response == "answer 0"
 
@@ -231,8 +233,8 @@ async def test_reply_kept_but_not_handled_is_handled_at_the_next_start(built: St
     body = {"kind": "said", "channel": AGENTS, "thread_ts": ts, "ts": message.ts, "user": ADE, "team": TEAM}
     await bot.memory.take_slack_event(f"{AGENTS}:{message.ts}", {**body, "text": "yes", "missed": False})
 
-    await bot.intake.resume()
-    await bot.intake.idle()
+    await bot.conversation.resume()
+    await bot.conversation.idle()
 
     assert (await bot.find(record)).asked.response is True
     assert not await bot.memory.pending_slack_events()
@@ -249,8 +251,8 @@ async def test_reply_answered_but_not_noted_is_no_second_answer(built: Start) ->
         await bot.store.execute(
             "update slack_events set state = 'new', body = ? ", _json(body | {"text": "yes"})
         )
-        await bot.intake.resume()
-        await bot.intake.idle()
+        await bot.conversation.resume()
+        await bot.conversation.idle()
 
     assert (await bot.find(record)).asked.response is True
     assert not bot.told(ADE)
@@ -268,7 +270,26 @@ async def test_event_that_comes_again_is_handled_once(bot: Bot) -> None:
     heard = messages_heard(bot)
     bot.ws.board._events.posted(message)
     await bot.ws.wait_for(lambda: messages_heard(bot) > heard)
-    await bot.intake.idle()
+    await bot.conversation.idle()
 
     assert len(bot.told(ADE)) == 1
     assert (await bot.find(record)).is_open
+
+
+@pytest.mark.parametrize(
+    ("ts", "expected"),
+    [
+        ("1795300394.867926", datetime(2026, 11, 21, 22, 33, 14, 867926, tzinfo=UTC)),
+        ("1795300394", datetime(2026, 11, 21, 22, 33, 14, tzinfo=UTC)),
+        ("1795300394.5", datetime(2026, 11, 21, 22, 33, 14, 500000, tzinfo=UTC)),
+        ("1795300394.0000019", datetime(2026, 11, 21, 22, 33, 14, 1, tzinfo=UTC)),
+    ],
+)
+def test_moment_of_a_ts(ts: str, expected: datetime) -> None:
+    assert moment(ts) == expected
+
+
+@pytest.mark.parametrize("ts", ["", "soon", "1.2.x"])
+def test_moment_of_something_else(ts: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        moment(ts)

@@ -8,14 +8,15 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
 from bot import phrases
+from bot.delivery.delivery import Delivery
+from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import StorageUnavailable
 from bot.people import Person
-from bot.ports import Place, SlackMemory, Teller
-from bot.replies import Reply, ThreadReplies, Words, moment
+from bot.ports import Place
 from bot.slack import mrkdwn
-from bot.slack.asides import Asides
-from bot.slack.hearing import KINDS, Heard
-from bot.slack.later import Later
+from bot.slack.answering import Later
+from bot.slack.payloads import KINDS, MessageEvent
+from bot.slack.replies import Mentions, Reply, ThreadReplies, Words, moment
 from core.clock import Clock
 from core.errors import ClarifyError
 
@@ -25,7 +26,7 @@ _MOST_UNKEPT = 10_000
 Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in no thread
 
 
-class Intake:
+class Conversation:
     """`home_team` stands in where a message does not name its author's team; `name_of` knows people's names. `owed` is
     called when something has to be looked for later.
     """
@@ -34,34 +35,34 @@ class Intake:
         self,
         *,
         replies: ThreadReplies,
-        asides: Asides,
-        memory: SlackMemory,
-        teller: Teller,
+        mentions: Mentions,
+        memory: SqliteSlackMemory,
+        delivery: Delivery,
         clock: Clock,
         later: Later,
         bot_user: str,
         home_team: str,
-        name_of: Callable[[str], str | None] = lambda _: None,
-        owed: Callable[[], None] = lambda: None,
+        name_of: Callable[[str], str | None],
+        owed: Callable[[], None],
     ) -> None:
         self._replies = replies
-        self._asides = asides
+        self._mentions = mentions
         self._memory = memory
-        self._teller = teller
+        self._delivery = delivery
         self._clock = clock
         self._later = later
         self.bot_user = bot_user
         self._home_team = home_team
         self._name_of = name_of
         self._owed = owed
-        self._waiting: dict[Thread, deque[Heard]] = defaultdict(deque)
+        self._waiting: dict[Thread, deque[MessageEvent]] = defaultdict(deque)
         self._busy: dict[Thread, asyncio.Event] = {}  # set when its replies are handled
         self._in_work: set[str] = set()
         self._resumed: set[str] = set()
         self._left: set[str] = set()
         self._unkept: set[str] = set()  # whose authors were told
 
-    async def take(self, heard: Heard) -> bool:
+    async def take(self, heard: MessageEvent) -> bool:
         """Keep what was heard and let it be handled; False if it was taken before.
 
         Raises:
@@ -102,7 +103,9 @@ class Intake:
         """
         pending = await self._memory.pending_slack_events()
         self._left.clear()
-        left = [Heard.of(body) for key, body in pending if _is_ours(key, body) and key not in self._in_work]
+        left = [
+            MessageEvent.of(body) for key, body in pending if _is_ours(key, body) and key not in self._in_work
+        ]
         for heard in sorted(left, key=lambda each: each.ts):
             self._resumed.add(heard.key)
             self._enqueue(heard)
@@ -118,7 +121,7 @@ class Intake:
             if ended is not None:
                 await ended.wait()
 
-    def _enqueue(self, heard: Heard) -> None:
+    def _enqueue(self, heard: MessageEvent) -> None:
         if heard.key in self._in_work:
             return
         self._in_work.add(heard.key)
@@ -137,7 +140,7 @@ class Intake:
             self._waiting.pop(thread, None)
             self._busy.pop(thread).set()
 
-    async def _handle_or_leave(self, heard: Heard) -> None:
+    async def _handle_or_leave(self, heard: MessageEvent) -> None:
         """One reply's trouble does not hold up the next; it stays kept: for when the storage is back, or the next
         start.
         """
@@ -152,25 +155,25 @@ class Intake:
         finally:
             self._in_work.discard(heard.key)
 
-    async def _handle(self, heard: Heard) -> None:
+    async def _handle(self, heard: MessageEvent) -> None:
         words = await self._given_up(heard) or await self._words(heard)
         if not words.recorded:
             # Once told that nothing was taken, nothing is taken after a restart either.
             await self._memory.keep_text(_given_up_key(heard), {"text": words.text})
         place = Place(heard.channel, heard.thread_ts or None)
         if words.text is not None:
-            await self._teller.tell(heard.user, place, words.text, words.blocks)
+            await self._delivery.tell(heard.user, place, words.text, words.blocks)
         if words.aloud is not None:
-            await self._teller.say(place, words.key, words.aloud, words.blocks)
+            await self._delivery.say(place, words.key, words.aloud, words.blocks)
         await self._memory.slack_event_done(heard.key)
 
-    async def _tell_not_kept(self, heard: Heard) -> None:
+    async def _tell_not_kept(self, heard: MessageEvent) -> None:
         """A word to its author, if it was meant for us and that can be known now."""
         if heard.kind in {"edited", "deleted"} or heard.user == self.bot_user:
             return
         place = Place(heard.channel, heard.thread_ts or None)
         if heard.kind != "said":
-            await self._teller.tell(heard.user, place, phrases.NOT_KEPT_HERE)
+            await self._delivery.tell(heard.user, place, phrases.NOT_KEPT_HERE)
             return
         if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
             return
@@ -180,9 +183,9 @@ class Intake:
             _log.warning("whether somebody has to be told is not known: %s", error)
             return
         if mine:
-            await self._teller.tell(heard.user, place, phrases.NOT_KEPT)
+            await self._delivery.tell(heard.user, place, phrases.NOT_KEPT)
 
-    async def _given_up(self, heard: Heard) -> Words | None:
+    async def _given_up(self, heard: MessageEvent) -> Words | None:
         """What its author was, or was about to be, told when the process ended."""
         if heard.key not in self._resumed:
             return None
@@ -190,7 +193,7 @@ class Intake:
         kept = await self._memory.kept_text(_given_up_key(heard))
         return Words(str(kept["text"]), recorded=False) if kept else None
 
-    async def _words(self, heard: Heard) -> Words:
+    async def _words(self, heard: MessageEvent) -> Words:
         """Handled, again for a while if the storage fails: it is still kept for the next start then."""
         for delay in (*_AGAIN_AFTER, None):
             try:
@@ -202,33 +205,33 @@ class Intake:
                 await self._clock.sleep(delay)
         raise StorageUnavailable
 
-    async def _decide(self, heard: Heard) -> Words:
+    async def _decide(self, heard: MessageEvent) -> Words:
         if heard.kind in {"edited", "deleted"}:
             return await self._changed(heard)
         if heard.user == self.bot_user:
             return Words()
         person = Person(heard.team or self._home_team, heard.user)
-        if (words := await self._asides.take(heard, person)) is not None:
+        if (words := await self._mentions.take(heard, person)) is not None:
             return words
         if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
             return Words()
         in_session = await self._memory.thread_at(heard.channel, heard.thread_ts) is not None
-        if not in_session and (words := await self._asides.hint(heard, person)) is not None:
+        if not in_session and (words := await self._mentions.hint(heard, person)) is not None:
             return words
         return await self._replies.take(self._reply(heard, person))
 
-    async def _changed(self, heard: Heard) -> Words:
+    async def _changed(self, heard: MessageEvent) -> Words:
         """An edited reply that was no answer counts as a new one, made when it was edited. It gives no commands."""
         if not heard.edited or await self._replies.was_answer(heard.channel, heard.ts):
             return await self._replies.changed(heard.channel, heard.ts)
         person = Person(heard.team or self._home_team, heard.user)
         if heard.channel.startswith("D"):
-            return await self._asides.edited(heard, person)
+            return await self._mentions.edited(heard, person)
         if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
             return Words()
         return await self._replies.take(self._reply(heard, person))
 
-    def _reply(self, heard: Heard, person: Person) -> Reply:
+    def _reply(self, heard: MessageEvent, person: Person) -> Reply:
         return Reply(
             person,
             heard.channel,
@@ -243,7 +246,7 @@ class Intake:
         )
 
 
-def _given_up_key(heard: Heard) -> str:
+def _given_up_key(heard: MessageEvent) -> str:
     return f"given-up:{heard.key}"
 
 

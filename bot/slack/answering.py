@@ -1,0 +1,473 @@
+"""What a click or a modal becomes: a decision (`Answering`), and what the person then sees of it (`Interactions`).
+
+An answer is in the ledger when a call of `Answering` returns; where nothing was recorded, the reaction says so. Reactions
+reach the person after the acknowledgement (`Later`), but for words that nothing was taken: those must arrive before it.
+Replies in threads are answered through `Answering`, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.webhook.async_client import AsyncWebhookClient
+
+from bot import phrases
+from bot.audience import Audience, Audiences, audience_of
+from bot.binding import AnyPress, Binding
+from bot.codec import LIST_CALLBACK, VIEW_CALLBACK, Press
+from bot.commands.codec import ListPress
+from bot.commands.desk import CommandDesk
+from bot.commands.ports import Said
+from bot.delivery.delivery import Delivery
+from bot.delivery.memory import SqliteSlackMemory
+from bot.errors import BadPress, SlackError, StorageUnavailable
+from bot.people import AccessControl, Person, Reaction, explained, without_budget
+from bot.ports import Place, Spot
+from bot.render import Renderer
+from bot.rollup import PAGE_SIZE
+from bot.slack.payloads import Click, HandedOver, Order, Submission, Touch, opened_from
+from bot.slackapi import NETWORK_ERRORS, ask
+from bot.submission import SubmissionErrors, read_submission
+from core import answers
+from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
+from core.clock import Clock
+from core.errors import BadInput, ClarifyError
+from core.index import Index
+from core.ledger import FileLedger
+from core.router import Router
+
+_log = logging.getLogger("clarify.slack")
+_answers_log = logging.getLogger("clarify.desk")
+View = dict[str, Any]
+Read = Callable[[Clarification], Answer]
+NOT_YOUR_REPLY = "Only the person who wrote the reply can say which question it answers."
+REPLY_FORGOTTEN = "That reply is not waiting any more. Please answer on the question's card."
+MODAL_FAILED = "Slack did not show the window in time. Please press the button again."
+COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, or see “/clarify help”."
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
+_SOON = 0.2  # seconds: what is read by then goes with the acknowledgement, the rest follows it
+_RESPONDING = 10  # seconds that an answer through a response_url may take
+
+
+class Later:
+    """Runs work that follows an acknowledgement in the background: logged when it fails, finished at the stop."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    def run(self, work: Coroutine[Any, Any, object], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def drain(self, seconds: float = 5.0) -> None:
+        """Wait for what runs, at most `seconds`; what still runs then is cancelled and named."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=seconds)
+        for task in late:
+            _log.warning("not finished %g s after the stop: %s", seconds, task.get_name())
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    def _finished(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)
+
+
+class Answering:
+    """`memory` keeps replies that wait for their question; `to_plain` takes a phrase's live parts out, for modals."""
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        ledger: FileLedger,
+        memory: SqliteSlackMemory,
+        access: AccessControl,
+        renderer: Renderer,
+        index: Index,
+        audiences: Audiences,
+        clock: Clock,
+        to_plain: Callable[[str], str],
+        refresh: Callable[[str], None],
+    ) -> None:
+        self._router = router
+        self._ledger = ledger
+        self._memory = memory
+        self._access = access
+        self._renderer = renderer
+        self._index = index
+        self._audiences = audiences
+        self._clock = clock
+        self._to_plain = to_plain
+        self._refresh = refresh
+
+    async def press(self, press: Press, person: Person, place: Place) -> Reaction:
+        """A control was pressed. What it does must be allowed to this person now; looking is allowed to everybody."""
+        try:
+            return await self._pressed(press, person, place)
+        except BadPress as error:
+            _answers_log.warning("a control that cannot be read: %s", error)
+            return Reaction(phrases.UNREADABLE_PRESS)
+        except NotOpen as error:
+            self._refresh(press.clarification)
+            return explained(error, press.clarification)
+        except (ClarifyError, SlackError, StorageUnavailable) as error:
+            return explained(error, press.clarification)
+
+    async def show_again(self, channel: str, ts: str) -> None:
+        """A message was deleted: if it was the card of an open question, it is posted anew.
+
+        Raises:
+            StorageUnavailable: it is not known whether it was.
+        """
+        if (card := await self._memory.card_at(channel, ts)) is not None:
+            self._refresh(card[0])
+
+    async def submit(self, press: Press, values: Mapping[str, Any], person: Person, place: Place) -> Reaction:
+        """The answer modal was sent. What is wrong comes as `errors`, or as a view in place of the modal."""
+
+        def read(record: Clarification) -> Answer:
+            return read_submission(values, record.asked)
+
+        now = self._clock.now()
+        try:
+            reaction = await self.answer(press.clarification, read, person, place, at=now, round=press.round)
+        except SubmissionErrors as error:
+            return Reaction(errors=error.errors)
+        except BadInput as error:
+            if not values:
+                return Reaction(view=self.notice(explained(error, press.clarification).text or ""))
+            return Reaction(errors=dict.fromkeys(values, str(error)))
+        except (ClarifyError, SlackError, StorageUnavailable) as error:
+            reaction = explained(error, press.clarification)
+        if reaction.text is None:
+            return reaction
+        if not reaction.recorded and values:
+            # The modal stays open with what was typed, so that it can be sent again.
+            return Reaction(errors=dict.fromkeys(values, self._to_plain(reaction.text)), recorded=False)
+        return Reaction(view=self.notice(reaction.text), recorded=reaction.recorded)
+
+    async def answer(
+        self,
+        clarification_id: str,
+        read: Read,
+        person: Person,
+        place: Place,
+        *,
+        at: datetime,
+        round: int | None = None,  # noqa: A002 - the protocol's word
+    ) -> Reaction:
+        """Check access, then let the router record the answer.
+
+        Raises:
+            ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
+            SubmissionErrors: as `read` raised it.
+        """
+        audience = await self._audience(clarification_id)
+        if (refused := await self._refused(clarification_id, audience, person, place)) is not None:
+            return refused
+        decider = Decider(await self._access.decided_by(person), "slack", person.team, person.user)
+        return Reaction(record=await self._router.answer(clarification_id, read, decider, at, round))
+
+    async def refusal(self, record: Clarification, person: Person, place: Place) -> Reaction | None:
+        """What somebody is told who may not answer; None if they may.
+
+        Raises:
+            SlackError: Slack does not tell who they are.
+        """
+        return await self._refused(record.id, audience_of(record), person, place)
+
+    def notice(self, phrase: str) -> View:
+        """A modal that says something."""
+        return self._renderer.message_modal("Not answered", self.plain(phrase))
+
+    def plain(self, phrase: str) -> str:
+        """A phrase without its live parts, for where Slack formats nothing."""
+        return self._to_plain(phrase)
+
+    async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
+        match press.verb:
+            case "yes" | "no" | "choice" | "select" | "accept" | "reject":
+                reaction = await self._answer_by_press(press, person, place)
+            case "which":
+                reaction = await self._answer_with_kept_text(press, person, place)
+            case "answer":
+                reaction = await self._open_answer(press, person, place)
+            case "view":
+                record = await self.find(press.clarification)
+                reaction = Reaction(
+                    view=self._renderer.full_view(record, round=press.round, page=press.number())
+                )
+            case "list" | "page":
+                reaction = Reaction(view=await self._list(press))
+        return reaction
+
+    async def _answer_by_press(self, press: Press, person: Person, place: Place) -> Reaction:
+        def read(record: Clarification) -> Answer:
+            if press.verb in {"yes", "no"}:
+                return answers.from_yes_no(record.asked, press.verb == "yes")
+            if press.verb == "accept" or press.verb == "reject":  # noqa: PLR1714 - it tells the types
+                return answers.from_decision(record.asked, press.verb)
+            return answers.from_choices(record.asked, [press.number()])
+
+        now = self._clock.now()
+        return await self.answer(press.clarification, read, person, place, at=now, round=press.round)
+
+    async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
+        """A reply that could belong to several questions; its author now says to which."""
+        kept = await self._memory.kept_text(press.arg)
+        if kept is None:
+            return Reaction(REPLY_FORGOTTEN)
+        if kept.get("user") != person.user:
+            return Reaction(NOT_YOUR_REPLY)
+        text, at = str(kept["text"]), datetime.fromisoformat(str(kept["at"]))
+
+        def read(record: Clarification) -> Answer:
+            return answers.from_text(record.asked, text)
+
+        return await self.answer(press.clarification, read, person, place, at=at, round=press.round)
+
+    async def _open_answer(self, press: Press, person: Person, place: Place) -> Reaction:
+        record = await self.find(press.clarification)
+        if (refused := await self._refused(record.id, audience_of(record), person, place)) is not None:
+            return refused
+        if not record.is_open:
+            return Reaction(phrases.closed(record))
+        if press.round < record.round:
+            return Reaction(phrases.STALE_CARD)
+        return Reaction(view=self._renderer.answer_modal(record))
+
+    async def _list(self, press: Press) -> View:
+        """A page of all that is open of the agent which the pressed question is of, and shown in the same channel; most
+        urgent first.
+        """
+        group = self._audiences.group(await self.find(press.clarification))
+        shown = (each for each in self._index if each.is_open and self._audiences.shows(each))
+        mine = sorted(
+            (each for each in shown if self._audiences.group(each) == group),
+            key=lambda each: (each.expires_at or _NEVER, each.created),
+        )
+        page = min(max(1, press.number()), max(1, -(-len(mine) // PAGE_SIZE)))
+        turned_to = mine[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        records = [await self._ledger.find(each.id, each.issue) for each in turned_to]
+        return self._renderer.rollup_modal(records, page, len(mine))
+
+    async def find(self, clarification_id: str) -> Clarification:
+        """The clarification as last written.
+
+        Raises:
+            NotFound, BadInput: there is none of that id.
+        """
+        return await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+
+    async def _audience(self, clarification_id: str) -> Audience:
+        """Whom it is put to: of what is open that is known without reading its ledger."""
+        known = self._index.get(clarification_id, parse_id(clarification_id)[0])
+        return audience_of(known if known is not None else await self.find(clarification_id))
+
+    async def _refused(
+        self, clarification_id: str, audience: Audience, person: Person, place: Place
+    ) -> Reaction | None:
+        refusal = await self._access.refusal(person, place.channel, audience, clarification_id)
+        if refusal is None:
+            return None
+        _answers_log.warning(
+            "refused: %s, team %s, user %s: %s", clarification_id, person.team, person.user, refusal.why
+        )
+        return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
+
+
+class Interactions:
+    """Brings a reaction to the person: words where they acted, or a modal; and runs commands while Slack waits.
+
+    `web` opens modals: without retry handlers, since a trigger is good for one.
+    """
+
+    def __init__(
+        self,
+        *,
+        answering: Answering,
+        commands: CommandDesk,
+        binding: Binding,
+        delivery: Delivery,
+        web: AsyncWebClient,
+        later: Later,
+    ) -> None:
+        self._answering = answering
+        self._commands = commands
+        self._binding = binding
+        self._delivery = delivery
+        self._web = web
+        self._later = later
+
+    async def unbound(self, press: AnyPress, spot: Spot) -> Reaction | None:
+        """Why a press counts for nothing, on the message that it stands on; None: it counts."""
+        try:
+            why = await self._binding.refusal(press, spot)
+        except StorageUnavailable as error:
+            return explained(error, "this message")
+        return None if why is None else Reaction(why)
+
+    def unbound_at_home(self, spot: Spot) -> Reaction | None:
+        """As `unbound`, for a control on a Home tab."""
+        why = self._binding.elsewhere(spot)
+        return None if why is None else Reaction(why)
+
+    def unbound_modal(self, sent: Submission | HandedOver) -> str | None:
+        """Why a submitted modal counts for nothing; None: it counts."""
+        why = self._binding.elsewhere(sent.spot)
+        return phrases.NOT_YOUR_WINDOW if why is None and sent.opened_by != sent.person.user else why
+
+    def tell(self, person: Person, place: Place, text: str) -> None:
+        """Say something to the person alone, after the acknowledgement."""
+        self._later.run(self._delivery.tell(person.user, place, text), "tell a person")
+
+    def answer(self, click: Click | Touch, said: Said) -> None:
+        """Say something where the click was, after the acknowledgement."""
+        self._later.run(self._say(click, said), "answer a click")
+
+    async def told(self, click: Click | Touch, text: str) -> bool:
+        """Say something where the click was, before the acknowledgement; whether Slack took it while there is time."""
+        try:
+            async with asyncio.timeout(_TELLING):
+                return await self._say(click, Said(text))
+        except TimeoutError:
+            return False
+
+    async def _say(self, click: Click | Touch, said: Said) -> bool:
+        """Through the click's response_url; where that fails, beside it in its conversation."""
+        place = click.place
+        if await self._respond(click.response_url, said.text, said.blocks, thread_ts=place.thread_ts):
+            return True
+        if not place.channel:
+            return False
+        return await self._delivery.tell(click.person.user, place, said.text, said.blocks)
+
+    async def answered(self, url: str, said: Said) -> bool:
+        """Answer through a response_url before the acknowledgement; whether Slack took it while there is time."""
+        try:
+            async with asyncio.timeout(_TELLING):
+                return await self._respond(url, said.text, said.blocks)
+        except TimeoutError:
+            return False
+
+    def react(self, click: Click | Touch, reaction: Reaction) -> None:
+        """Bring a reaction to a click to the person, after the acknowledgement."""
+        view = reaction.view
+        if reaction.text is not None and click.view_id is not None:
+            # An ephemeral would stay unseen behind the modal.
+            view = self._answering.notice(reaction.text)
+        elif reaction.text is not None:
+            self.answer(click, Said(reaction.text))
+        elif reaction.record is not None and click.whispered:
+            self.respond(click.response_url, Said(phrases.accepted(reaction.record)), replace=True)
+        if view is not None:
+            self._open(click, view)
+
+    def react_in_modal(self, click: Click | Touch, reaction: Reaction) -> None:
+        """As `react`, where nothing can be said beside what is shown: words come in a modal."""
+        view = self._answering.notice(reaction.text) if reaction.text is not None else reaction.view
+        if view is not None:
+            self._open(click, view)
+
+    def _open(self, click: Click | Touch, view: dict[str, Any]) -> None:
+        remembers = opened_from(view, click.place, click.person)
+        self._later.run(self._show(click, remembers), "open a modal")
+
+    def respond(self, url: str, said: Said, *, replace: bool = False) -> None:
+        """Answer through a response_url, after the acknowledgement."""
+        work = self._respond(url, said.text, said.blocks, replace=replace)
+        self._later.run(work, "answer through a response_url")
+
+    async def obey(self, order: Order) -> Said | None:
+        """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
+
+        What changes something has been done when this returns.
+        """
+        work = self._commands.run(order.text, order.person, order.place)
+        if self._commands.is_change(order.text):
+            return await work
+        task = asyncio.create_task(without_budget(work), name="read for a command")
+        done, _ = await asyncio.wait({task}, timeout=_SOON)
+        if done:
+            return task.result()
+        self._later.run(self._follow(order.response_url, task), "answer a command")
+        return None
+
+    def turn(self, touch: Touch, press: ListPress) -> None:
+        """Another page of a list, in its place. What is no list changes nothing here: it was acknowledged already."""
+        if self._commands.is_change(press.arg):
+            self.answer(touch, Said(phrases.UNREADABLE_PRESS))
+            return
+        work = self._commands.run(press.arg, touch.person, touch.place, press.number)
+        task = asyncio.create_task(without_budget(work), name="turn a page")
+        self._later.run(self._follow(touch.response_url, task, replace=True), "show a page")
+
+    async def _respond(
+        self,
+        url: str,
+        text: str,
+        blocks: Sequence[dict[str, Any]] | None = None,
+        *,
+        replace: bool = False,
+        thread_ts: str | None = None,
+    ) -> bool:
+        """Say something to the person who acted through the `response_url` of what they did; `replace`: in place of the
+        message that was acted on. Without `thread_ts` Slack says it in the channel, also of an act in a thread.
+
+        Good for five answers within thirty minutes, also where the bot is no member (docs.slack.dev, "Handling user
+        interaction", message responses). Whether Slack took it; failures are logged, without the address.
+        """
+        if urlsplit(url).scheme not in {"http", "https"}:
+            return False
+        client = AsyncWebhookClient(url, timeout=_RESPONDING, retry_handlers=[])
+        client.proxy = self._web.proxy
+        body: dict[str, Any] = {"text": text, "response_type": "ephemeral", "replace_original": replace}
+        if thread_ts:
+            body["thread_ts"] = thread_ts
+        if blocks:
+            body["blocks"] = list(blocks)
+        try:
+            response = await client.send_dict(body)
+        except NETWORK_ERRORS as error:
+            _log.warning("an answer did not reach the person: %s", type(error).__name__)
+            return False
+        if response.status_code != 200:
+            _log.warning("an answer was refused by Slack: status %d", response.status_code)
+        return response.status_code == 200
+
+    async def _follow(self, url: str, task: asyncio.Task[Said], *, replace: bool = False) -> None:
+        try:
+            said = await task
+        except Exception:
+            await self._respond(url, COMMAND_FAILED)
+            raise
+        await self._respond(url, said.text, said.blocks, replace=replace)
+
+    async def _show(self, click: Click | Touch, view: dict[str, Any]) -> None:
+        """From a message: open. In a modal: turning pages replaces it, anything else goes on top of it."""
+        try:
+            if click.view_id is None:
+                await ask("views.open", lambda: self._web.views_open(trigger_id=click.trigger, view=view))
+            elif _turns(click):
+                await ask("views.update", lambda: self._web.views_update(view_id=click.view_id, view=view))
+            else:
+                await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
+        except SlackError as error:
+            _log.warning("a modal could not be shown: %s", error)
+            await self._say(click, Said(MODAL_FAILED))
+
+
+def _turns(click: Click | Touch) -> bool:
+    verb = {VIEW_CALLBACK: "view", LIST_CALLBACK: "page"}.get(click.callback or "")
+    return isinstance(click, Click) and click.press.verb == verb
