@@ -26,6 +26,7 @@ _log = structlog.get_logger("clarify.slack")
 AnyPress = Press | PagePress | ListPress
 # An unsealed press adopts a post that was begun before its message was sent: our clock and Slack's differ by no more.
 _CLOCKS = 300.0
+_MOST_TOLD = 1000
 
 
 class Binding:
@@ -51,6 +52,8 @@ class Binding:
         self._adopt = adopt
         self._group_of = group_of
         self._foreign = foreign
+        # Where presses told that posts in doubt are: until that is noted, a list may show another page already.
+        self._told: dict[tuple[str, str], Row] = {}
 
     def elsewhere(self, spot: Spot) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
@@ -82,7 +85,7 @@ class Binding:
 
     async def _row(self, press: AnyPress, spot: Spot) -> Row | None:
         """What stands where the press was. It may become known while we look."""
-        row = await self._messages.at(spot.channel, spot.ts)
+        row = await self._messages.at(spot.channel, spot.ts) or self._told.get((spot.channel, spot.ts))
         if row is not None:
             return row
         begun = [
@@ -92,6 +95,9 @@ class Binding:
         ]
         meant = [each for each in begun if await self._posts(each, press)]
         if len(meant) == 1:
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
+            self._told[spot.channel, spot.ts] = meant[0]
             self._adopt(meant[0], spot.ts)
             _log.info("a press told where a post is", key=meant[0].key, channel=spot.channel)
         # With several the message stays in doubt until it is looked up; which of them it is does not matter here.
