@@ -31,7 +31,7 @@ class Sends(Protocol):
 
 
 class Tells(Protocol):
-    """`bot.ports.Teller`, as far as one person is told something."""
+    """`bot.delivery.delivery.Delivery`, as far as one person is told something."""
 
     async def tell(self, user: str, place: Place, text: str) -> bool: ...
 

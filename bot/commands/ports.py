@@ -90,7 +90,7 @@ class Ledgers(Records, Protocol):
 
 
 class Doorkeeper(Gatekeeper, Protocol):
-    """`bot.people.Gate`. Raises SlackError where Slack does not tell."""
+    """`bot.people.AccessControl`. Raises SlackError where Slack does not tell."""
 
     async def sees(self, person: Person, audience: Audience) -> bool:
         """Whether the person is in the channel where questions of this audience are shown."""
@@ -114,7 +114,7 @@ class Links(Protocol):
 
 
 class Announces(Protocol):
-    """`bot.ports.Teller`, as far as commands speak to others."""
+    """`bot.delivery.delivery.Delivery`, as far as commands speak to others."""
 
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None

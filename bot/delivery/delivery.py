@@ -36,7 +36,7 @@ _STORAGE_RETRY = 0.5
 
 
 class Delivery:
-    """Built by main; `start` after the index was filled. Implements `bot.ports.Teller`.
+    """Built by main; `start` after the index was filled.
 
     `raise_incident` has somebody paged; `on_outcome` is told what became of each message.
     """
@@ -296,7 +296,7 @@ class Delivery:
     async def tell(
         self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
     ) -> bool:
-        """Ephemeral; see `bot.ports.Teller`."""
+        """Say something to one person only, there and then (ephemeral); whether Slack took it. Failures are logged."""
         outcome = await self._gateway.whisper(user, place.channel, place.thread_ts, text, blocks)
         if isinstance(outcome, Sent):
             return True
@@ -306,7 +306,7 @@ class Delivery:
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
     ) -> None:
-        """In a thread, for everybody, once per key; see `bot.ports.Teller`."""
+        """Say something to everybody in a thread, once per `key`, durable: survives a restart."""
         body = {"text": text, "blocks": blocks or live_blocks(text), "thread_ts": place.thread_ts}
         await self.notify(
             Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")

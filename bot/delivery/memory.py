@@ -1,4 +1,4 @@
-"""What the Slack surface must not forget: implements `bot.ports.SlackMemory` on the storage."""
+"""What the Slack app must not forget."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from bot.ports import Thread
 
 
 class SqliteSlackMemory:
-    """See `bot.ports.SlackMemory`."""
+    """What was heard and said in Slack. Each method is durable when it returns.
+
+    Every method raises StorageUnavailable if nothing could be stored or read.
+    """
 
     def __init__(self, store: Store, in_flight: InFlight) -> None:
         self._store = store
         self._in_flight = in_flight
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
+        """Keep an event until it is done; False if it was taken before."""
         changed = await self._store.execute(
             "insert into slack_events (event_id, body) values (?, ?) on conflict do nothing",
             event_id,
@@ -42,6 +46,7 @@ class SqliteSlackMemory:
         return thread(row) if row else None
 
     async def open_threads(self) -> list[Thread]:
+        """The threads of sessions that may still have open questions."""
         rows = await self._store.read(
             """select * from sessions where thread_ts is not null and (producer, session_id) in (
                  select producer, session_id from messages where kind = 'card' and final = 0)
@@ -50,6 +55,7 @@ class SqliteSlackMemory:
         return [thread(row) for row in rows]
 
     async def card_at(self, channel: str, ts: str) -> tuple[str, int] | None:
+        """The clarification and round whose card is the message at `ts`."""
         row = await self._landed(
             channel,
             "select clarification, round from messages where channel = ? and ts = ? and kind = 'card'",
@@ -58,10 +64,12 @@ class SqliteSlackMemory:
         return (row["clarification"], row["round"]) if row else None
 
     async def posted(self, channel: str, ts: str) -> bool:
+        """Whether the message at `ts` is one that we posted."""
         sql = "select 1 from messages where channel = ? and ts = ?"
         return await self._landed(channel, sql, ts) is not None
 
     async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
+        """The `ts` of a round's card, if it is in `channel`."""
         row = await self._store.read_one(
             "select ts from messages where kind = 'card' and clarification = ? and round = ? and channel = ?",
             clarification,
@@ -71,6 +79,7 @@ class SqliteSlackMemory:
         return row["ts"] if row else None
 
     async def first_time(self, key: str) -> bool:
+        """True the first time that it is asked for `key`, ever."""
         return await self._store.execute("insert into onces values (?) on conflict do nothing", key) > 0
 
     async def keep_text(self, text_id: str, body: dict[str, object]) -> None:
@@ -90,6 +99,7 @@ class SqliteSlackMemory:
         return body
 
     async def watermark(self, channel: str) -> str | None:
+        """The `ts` up to which the replies of a channel were taken in."""
         row = await self._store.read_one("select ts from watermarks where channel = ?", channel)
         return row["ts"] if row else None
 
@@ -101,6 +111,8 @@ class SqliteSlackMemory:
         )
 
     async def channel_renamed(self, old: str, new: str) -> None:
+        """A channel got another id: its messages and threads are found under the new one."""
+
         def work(db: sqlite3.Connection) -> None:
             db.execute("update sessions set channel = ? where channel = ?", (new, old))
             db.execute("update messages set channel = ? where channel = ?", (new, old))

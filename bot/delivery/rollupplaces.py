@@ -13,7 +13,7 @@ from bot.ports import RollupPlace
 
 
 class RollupPlaces:
-    """See `bot.ports.RollupThreads`."""
+    """Where roll-up cards stand. Raises StorageUnavailable: it is not known now."""
 
     def __init__(self, store: Store, in_flight: InFlight, rollups: Rollups) -> None:
         self._store = store
@@ -21,6 +21,7 @@ class RollupPlaces:
         self._rollups = rollups
 
     async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
+        """The clarifications that the roll-up card at a place holds now; None where it is none."""
         while True:
             # A reply can be here before it is known that the card arrived.
             change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
@@ -34,6 +35,7 @@ class RollupPlaces:
             await change.wait()
 
     async def open_rollups(self) -> list[RollupPlace]:
+        """The roll-up cards that may still change."""
         rows = await self._store.read(
             "select * from messages where kind = 'rollup' and final = 0 and failed is null and ts is not null"
         )

@@ -1,0 +1,794 @@
+"""Replies in threads, mentions, direct messages, and “Use as answer”."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bot.oncall.pages import PagePlace
+from bot.phrases import BUSY
+from bot.slack.payloads import MessageEvent
+from bot.slack.replies import moment
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, TEAM
+from bot.workspace.state import Message
+from core.clarification import Clarification
+from tests.unit.bot.judges import shown
+from tests.unit.bot.slack.conftest import Start
+from tests.unit.bot.slack.kit import Bot, choices
+from tests.unit.bot.slack.test_listeners import locked
+
+
+async def reply(bot: Bot, user: str, ts: str, text: str, **more: Any) -> str:
+    """Say something in a thread; returns when the bot has handled it."""
+    heard = messages_heard(bot)
+    message = await bot.ws.post(user, AGENTS, text, thread_ts=ts, **more)
+    await bot.ws.wait_for(lambda: messages_heard(bot) > heard)
+    await bot.conversation.idle()
+    return message.ts
+
+
+def messages_heard(bot: Bot) -> int:
+    return sum(ack.payload_type in {"message", "message.thread_broadcast"} and ack.ok for ack in bot.ws.acks)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "response"),
+    [
+        ({}, "yes", True),
+        ({}, "Nope.", False),
+        (choices("Staging", "Production"), "2", "v1"),
+        (choices("Staging", "Production"), "staging", "v0"),
+        (choices("R&D <lab>", "Other"), "R&D <lab>", "v0"),
+        ({"kinds": ("numeric",)}, "1,200.50", 1200.5),
+        ({"kinds": ("freetext",)}, "use *bold* & `a < b`", "use *bold* & `a < b`"),
+        ({"kinds": ("freetext",)}, "see https://example.com/a?b=1&c=2", "see https://example.com/a?b=1&c=2"),
+        ({"kinds": ("freetext",)}, "line one\nline two", "line one\nline two"),
+    ],
+)
+async def test_reply_is_the_answer(bot: Bot, question: dict[str, Any], text: str, response: object) -> None:
+    record, ts = await bot.asked(**question)
+
+    await reply(bot, ADE, ts, text)
+
+    found = await bot.find(record)
+    assert found.asked.response == response
+    assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
+
+
+async def test_reply_counts_from_when_it_was_sent(bot: Bot) -> None:
+    record, ts = await bot.asked()
+
+    sent = await reply(bot, ADE, ts, "yes")
+
+    at = (await bot.find(record)).asked.answered_at
+    assert at is not None
+    assert abs(at.timestamp() - float(sent)) < 0.01
+
+
+async def test_reply_also_sent_to_the_channel_counts(bot: Bot) -> None:
+    record, ts = await bot.asked()
+
+    await reply(bot, ADE, ts, "yes", broadcast=True)
+
+    assert (await bot.find(record)).asked.response is True
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["note: yes", " NOTE : no", "Note:yes", "(yes)", " (hm (no)) ", "// yes", "  //no idea", "@folake yes?"],
+)
+async def test_talk_is_not_an_answer(bot: Bot, text: str) -> None:
+    record, ts = await bot.asked()
+
+    await reply(bot, ADE, ts, text)
+
+    assert (await bot.find(record)).is_open
+    assert not bot.told(ADE)
+
+
+@pytest.mark.parametrize("text", ["notes: blue", "(a) or (b)", "blue (the light one)", "(", "not: e"])
+async def test_what_only_looks_like_talk_is_an_answer(bot: Bot, text: str) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+
+    await reply(bot, ADE, ts, text)
+
+    assert (await bot.find(record)).asked.response == text
+
+
+async def test_mention_of_the_bot_is_left_out(bot: Bot) -> None:
+    record, ts = await bot.asked()
+
+    await reply(bot, ADE, ts, "@clarify yes")
+
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_unreadable_reply_gets_a_hint_once_per_person(bot: Bot) -> None:
+    record, ts = await bot.asked()
+
+    await reply(bot, ADE, ts, "hmm, let me think")
+    await reply(bot, ADE, ts, "still thinking")
+    await reply(bot, FOLAKE, ts, "what is this about")
+
+    assert [len(bot.told(user)) for user in (ADE, FOLAKE)] == [1, 1]
+    assert "yes or no" in bot.told(ADE)[0]
+    assert (await bot.find(record)).is_open
+
+
+async def test_ambiguous_number_is_asked_back(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("numeric",))
+
+    await reply(bot, ADE, ts, "1,200")
+
+    assert "two ways" in bot.told(ADE)[0]
+    assert (await bot.find(record)).is_open
+
+
+@pytest.mark.parametrize(("user", "why"), [(GIO, "guest"), (EVA, "not a member of this workspace")])
+async def test_reply_of_somebody_who_may_not_answer_is_refused(bot: Bot, user: str, why: str) -> None:
+    record, ts = await bot.asked()
+
+    await reply(bot, user, ts, "yes")
+
+    (told,) = bot.told(user)
+    assert why in told
+    assert (await bot.find(record)).is_open
+
+
+async def test_several_open_questions_are_asked_about_and_the_author_decides(bot: Bot) -> None:
+    first, ts = await bot.asked(question="Deploy?")
+    second = await bot.open(question="Roll back?")
+    await bot.card(second, thread_ts=ts)
+
+    await reply(bot, ADE, ts, "yes")
+    which = bot.ws.thread(AGENTS, ts)[-1]
+    assert (await bot.find(first)).is_open
+    await bot.ws.click(FOLAKE, AGENTS, which.ts, label="2. Roll back?")
+    (told,) = await bot.ws.wait_for(lambda: bot.told(FOLAKE))
+    assert "wrote the reply" in told
+    assert (await bot.find(second)).is_open
+
+    await bot.ws.click(ADE, AGENTS, which.ts, label="2. Roll back?")
+
+    assert (await bot.find(second)).asked.response is True
+    assert (await bot.find(first)).is_open
+
+
+async def test_reply_after_the_answer_is_told_who_once(bot: Bot) -> None:
+    _, ts = await bot.asked()
+    await reply(bot, ADE, ts, "yes")
+
+    await reply(bot, FOLAKE, ts, "no")
+    await reply(bot, FOLAKE, ts, "no")
+    await reply(bot, FOLAKE, ts, "ah, thanks for that")
+
+    (told,) = bot.told(FOLAKE)
+    assert f"<@{ADE}>" in told
+    assert not bot.told(ADE)
+
+
+async def test_edit_of_an_answer_changes_nothing_and_says_so_once(bot: Bot) -> None:
+    record, ts = await bot.asked()
+    answer = await reply(bot, ADE, ts, "yes")
+
+    await bot.ws.edit(ADE, AGENTS, answer, "no")
+    await bot.ws.wait_for(lambda: any("changes nothing" in each.text for each in bot.ws.thread(AGENTS, ts)))
+    await bot.ws.edit(ADE, AGENTS, answer, "no!")
+    await bot.ws.wait_for(
+        lambda: [ack.payload_type for ack in bot.ws.acks].count("message.message_changed") >= 2
+    )
+    await bot.conversation.idle()
+
+    assert (await bot.find(record)).asked.response is True
+    assert sum("changes nothing" in each.text for each in bot.ws.thread(AGENTS, ts)) == 1
+
+
+async def test_deletion_of_an_answer_changes_nothing_and_says_so(bot: Bot) -> None:
+    record, ts = await bot.asked()
+    answer = await reply(bot, ADE, ts, "yes")
+
+    await bot.ws.delete_message(ADE, AGENTS, answer)
+
+    await bot.ws.wait_for(lambda: any("changes nothing" in each.text for each in bot.ws.thread(AGENTS, ts)))
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_edit_of_talk_is_not_mentioned(bot: Bot) -> None:
+    _, ts = await bot.asked()
+    talk = await reply(bot, ADE, ts, "note: hm")
+    before = len(bot.ws.thread(AGENTS, ts))
+
+    await bot.ws.edit(ADE, AGENTS, talk, "note: hmm")
+    await bot.ws.wait_for(lambda: bot.ws.acks[-1].payload_type == "message.message_changed")
+    await bot.conversation.idle()
+
+    assert len(bot.ws.thread(AGENTS, ts)) == before
+
+
+async def test_reply_in_a_thread_that_is_not_ours_is_nothing_to_us(bot: Bot) -> None:
+    await bot.asked()
+    root = await bot.ws.post(FOLAKE, AGENTS, "lunch?")
+
+    ts = await reply(bot, ADE, root.ts, "yes")
+
+    # What was heard before may be what was acknowledged just now: it is this very reply that has to be done with.
+    done = "select 1 from slack_events where event_id = ? and state = 'done'"
+    async with asyncio.timeout(60):
+        while not await bot.memory._store.read_one(done, f"{AGENTS}:{ts}"):  # noqa: ASYNC110 - the storage tells nobody
+            await asyncio.sleep(0.01)
+    assert not bot.told(ADE)
+    assert not await bot.memory.pending_slack_events()
+
+
+async def test_replies_of_a_thread_are_taken_in_order(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+
+    for n in range(10):
+        await bot.ws.post((ADE, FOLAKE)[n % 2], AGENTS, f"answer {n}", thread_ts=ts)
+    found = await bot.until_answered(record)
+    await bot.conversation.idle()
+
+    assert found.asked.response == "answer 0"
+
+
+async def test_reply_kept_but_not_handled_is_handled_at_the_next_start(built: Start) -> None:
+    bot = await built()
+    record, ts = await bot.asked()
+    message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    body = {"kind": "said", "channel": AGENTS, "thread_ts": ts, "ts": message.ts, "user": ADE, "team": TEAM}
+    await bot.memory.take_slack_event(f"{AGENTS}:{message.ts}", {**body, "text": "yes", "missed": False})
+
+    await bot.conversation.resume()
+    await bot.conversation.idle()
+
+    assert (await bot.find(record)).asked.response is True
+    assert not await bot.memory.pending_slack_events()
+
+
+async def test_reply_answered_but_not_noted_is_no_second_answer(built: Start) -> None:
+    """Killed between the answer in the ledger and the note that the reply is done."""
+    bot = await built()
+    record, ts = await bot.asked()
+    message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    body = {"kind": "said", "channel": AGENTS, "thread_ts": ts, "ts": message.ts, "user": ADE, "team": TEAM}
+    for _ in range(2):
+        await bot.memory.take_slack_event(f"{AGENTS}:{message.ts}", {**body, "text": "yes", "missed": False})
+        await bot.store.execute(
+            "update slack_events set state = 'new', body = ? ", _json(body | {"text": "yes"})
+        )
+        await bot.conversation.resume()
+        await bot.conversation.idle()
+
+    assert (await bot.find(record)).asked.response is True
+    assert not bot.told(ADE)
+
+
+def _json(body: dict[str, Any]) -> str:
+    return json.dumps(body)
+
+
+async def test_event_that_comes_again_is_handled_once(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("numeric",))
+    sent = await reply(bot, ADE, ts, "unreadable")
+    message = bot.ws.message(AGENTS, sent)
+
+    heard = messages_heard(bot)
+    bot.ws.board._events.posted(message)
+    await bot.ws.wait_for(lambda: messages_heard(bot) > heard)
+    await bot.conversation.idle()
+
+    assert len(bot.told(ADE)) == 1
+    assert (await bot.find(record)).is_open
+
+
+@pytest.mark.parametrize(
+    ("ts", "expected"),
+    [
+        ("1795300394.867926", datetime(2026, 11, 21, 22, 33, 14, 867926, tzinfo=UTC)),
+        ("1795300394", datetime(2026, 11, 21, 22, 33, 14, tzinfo=UTC)),
+        ("1795300394.5", datetime(2026, 11, 21, 22, 33, 14, 500000, tzinfo=UTC)),
+        ("1795300394.0000019", datetime(2026, 11, 21, 22, 33, 14, 1, tzinfo=UTC)),
+    ],
+)
+def test_moment_of_a_ts(ts: str, expected: datetime) -> None:
+    assert moment(ts) == expected
+
+
+@pytest.mark.parametrize("ts", ["", "soon", "1.2.x"])
+def test_moment_of_something_else(ts: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        moment(ts)
+
+
+class Paging:
+    """Pages that went to `users`; they stand where `places` says."""
+
+    def __init__(self, *users: str) -> None:
+        self.users = frozenset(users)
+        self.places: dict[str, tuple[str, ...]] = {}
+        self.channel = ""
+
+    def paged(self, clarification_id: str) -> frozenset[str]:
+        return self.users
+
+    async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
+        return self.places.get(ts, ())
+
+    async def open_pages(self) -> list[PagePlace]:
+        return [PagePlace(self.channel, ts, each) for ts, about in self.places.items() for each in about]
+
+
+async def say(bot: Bot, user: str, channel: str, text: str, thread_ts: str | None = None) -> Message:
+    """Say something; returns when the bot has handled it."""
+    message = await bot.ws.post(user, channel, text, thread_ts=thread_ts)
+    told = sum(len(each.messages) for each in bot.ws.state.channels.values() if BOT_USER in each.members)
+    await bot.ws.wait_for(lambda: _heard(bot) >= told, 60)
+    await bot.conversation.idle()
+    return message
+
+
+def _heard(bot: Bot) -> int:
+    return sum(ack.payload_type == "message" and ack.ok for ack in bot.ws.acks)
+
+
+async def dm(bot: Bot, user: str = ADE) -> str:
+    """The channel of the direct messages with the bot, in which there is a message of its own."""
+    return str((await bot.web.chat_postMessage(channel=user, text="You are paged."))["channel"])
+
+
+def last(bot: Bot, user: str = ADE) -> str:
+    message = bot.ws.direct(user)[-1]
+    blocks: Any = message.blocks
+    return f"{message.text}\n{shown(blocks)}" if blocks else message.text
+
+
+async def escalated(bot: Bot, **more: Any) -> Clarification:
+    record = await bot.open(**more)
+    return await bot.router.escalate(record.id, "by hand", "Nobody knows.")
+
+
+async def test_mention_in_a_channel_is_answered_there_to_its_author(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    await say(bot, ADE, AGENTS, f"<@U0BOT> #{record.issue_number}")
+
+    (told,) = bot.ws.ephemerals(ADE)
+    assert told.channel == AGENTS
+    assert record.id in told.text
+    assert told.blocks
+
+
+async def test_mention_is_heard_once_though_it_comes_twice(bot: Bot) -> None:
+    await bot.ws.post(ADE, AGENTS, "<@U0BOT> help")
+
+    await bot.ws.wait_for(lambda: {"message", "app_mention"} <= {ack.payload_type for ack in bot.ws.acks}, 60)
+    await bot.conversation.idle()
+
+    assert len(bot.ws.ephemerals(ADE)) == 1
+
+
+async def test_mention_that_changes_something_does(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    await say(bot, ADE, AGENTS, f"<@U0BOT>: answer {record.id} yes")
+
+    assert (await bot.find(record)).asked.response is True
+    assert "is answered: “Yes”" in bot.told(ADE)[-1]
+
+
+async def test_mention_of_one_who_may_not_is_refused_aloud(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    await say(bot, GIO, AGENTS, f"<@U0BOT> answer {record.id} yes")
+
+    assert (await bot.find(record)).is_open
+    assert "You cannot answer this" in bot.told(GIO)[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "hinted"),
+    [("<@U0BOT> stail", True), ("thanks <@U0BOT> for that", False), ("<@U0FOLAKE> hello", False)],
+)
+async def test_only_who_speaks_to_the_bot_gets_a_hint(bot: Bot, text: str, hinted: bool) -> None:
+    await say(bot, ADE, AGENTS, text)
+
+    assert [("/clarify stale" in told) for told in bot.told(ADE)] == ([True] if hinted else [])
+
+
+@pytest.mark.parametrize("text", ["hey <@U0BOT> #{n}", "Well, <@U0BOT>: #{n}", "hey\n<@U0BOT>, '#{n}'"])
+async def test_mention_in_the_midst_is_read_from_there(bot: Bot, text: str) -> None:
+    record, _ = await bot.asked()
+
+    await say(bot, ADE, AGENTS, text.format(n=record.issue_number))
+
+    (told,) = bot.ws.ephemerals(ADE)
+    assert record.id in told.text
+
+
+async def test_mention_in_the_midst_changes_nothing_and_says_how(bot: Bot) -> None:
+    record, _ = await bot.asked()
+
+    await say(bot, ADE, AGENTS, f"never <@U0BOT> answer {record.id} yes")
+
+    assert (await bot.find(record)).is_open
+    assert bot.told(ADE)[-1].startswith("Nothing was changed")
+    assert f"“/clarify answer {record.id} yes”" in bot.told(ADE)[-1]
+
+
+@pytest.mark.parametrize("text", ["thanks <@U0BOT>", "is <@U0BOT> up?", "ask <@U0BOT> help yourself"])
+async def test_mention_in_talk_is_left_alone(bot: Bot, text: str) -> None:
+    await say(bot, ADE, AGENTS, text)
+
+    assert bot.told(ADE) == []
+
+
+async def test_mention_in_a_sessions_thread_is_a_command_or_the_answer(bot: Bot) -> None:
+    record, ts = await bot.asked()
+
+    await say(bot, ADE, AGENTS, "<@U0BOT> stale", ts)
+    assert (await bot.find(record)).is_open
+    (told,) = bot.ws.ephemerals(ADE)
+    assert told.thread_ts == ts
+
+    await say(bot, ADE, AGENTS, "<@U0BOT> yes", ts)
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_mention_in_another_thread_gets_a_hint(bot: Bot) -> None:
+    root = await bot.ws.post(FOLAKE, AGENTS, "Lunch?")
+
+    await say(bot, ADE, AGENTS, "<@U0BOT> yes", root.ts)
+
+    assert "“yes” is not understood" in bot.told(ADE)[-1]
+
+
+async def test_mention_naming_somebody_is_a_command_all_the_same(bot: Bot) -> None:
+    await say(bot, ADE, AGENTS, "<@U0BOT> oncall hand <@U0FOLAKE> 2h")
+
+    assert "No on-call policy" in bot.told(ADE)[-1]
+
+
+@pytest.mark.parametrize(("text", "words"), [("stale", "Nothing is stale"), ("hlep", "“/clarify help”")])
+async def test_direct_message_is_answered_there(bot: Bot, text: str, words: str) -> None:
+    channel = await dm(bot)
+
+    await say(bot, ADE, channel, text)
+
+    assert words in last(bot)
+    assert not bot.ws.ephemerals(ADE)
+
+
+async def test_pages_of_a_list_in_direct_messages_are_turned_in_place(bot: Bot) -> None:
+    channel = await dm(bot)
+    for n in range(10):
+        await bot.open(session_id=f"s{n}", question=f"Question {n}?")
+    await say(bot, ADE, channel, "mine")
+    listed = bot.ws.direct(ADE)[-1]
+
+    assert (await bot.ws.click(ADE, channel, listed.ts, label="Next")).ok
+
+    await bot.ws.wait_for(lambda: "Page 2 of 2" in last(bot))
+    assert bot.ws.direct(ADE)[-1].ts == listed.ts
+
+
+async def test_reply_to_a_page_is_the_answer(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await escalated(bot, kinds=("freetext",))
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+
+    for talk in ("note: let me see", "(let me see)", "<@U0FOLAKE> do you know?"):
+        await say(bot, ADE, channel, talk, page)
+    assert (await bot.find(record)).is_open
+    await say(bot, ADE, channel, "stale", page)
+
+    found = await bot.find(record)
+    assert found.asked.response == "stale"
+    assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
+    assert bot.ws.direct(ADE)[-1].thread_ts == page
+    assert "is answered: “stale”" in last(bot)
+
+
+async def test_direct_message_answers_the_only_page(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await escalated(bot)
+    channel = await dm(bot)
+
+    await say(bot, ADE, channel, "perhaps")
+    assert "Reply with yes or no" in last(bot)
+    await say(bot, ADE, channel, "yes")
+
+    assert (await bot.find(record)).asked.response is True
+
+
+async def test_reply_in_a_thread_that_is_no_page_answers_the_only_page(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await escalated(bot)
+    channel = await dm(bot)
+    await say(bot, ADE, channel, "yes", bot.ws.direct(ADE)[-1].ts)
+    assert (await bot.find(record)).asked.response is True
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_edit_that_makes_a_direct_message_readable_answers_the_page(
+    start: Start, in_thread: bool
+) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await escalated(bot)
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+    paging.channel = channel
+    mine = await bot.ws.post(ADE, channel, "yse", thread_ts=page if in_thread else None)
+    await bot.ws.wait_for(lambda: "yes or no" in last(bot))
+
+    await bot.ws.edit(ADE, channel, mine.ts, "yes")
+
+    assert (await bot.until_answered(record)).asked.response is True
+    await bot.ws.wait_for(lambda: "is answered" in last(bot))
+
+
+async def test_edit_of_a_direct_message_gives_no_command(start: Start) -> None:
+    bot = await start()
+    record, _ = await bot.asked()
+    channel = await dm(bot)
+    mine = await bot.ws.post(ADE, channel, "hello there")
+    await bot.ws.wait_for(lambda: len(bot.ws.direct(ADE)) > 2)
+    before = len(bot.ws.direct(ADE))
+
+    await bot.ws.edit(ADE, channel, mine.ts, f"answer {record.id} yes")
+    await say(bot, ADE, channel, "help")
+
+    assert (await bot.find(record)).is_open
+    assert len(bot.ws.direct(ADE)) == before + 2
+
+
+async def test_file_alone_is_no_answer_to_a_page(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await escalated(bot)
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+    bot.ws.emit(
+        {
+            "type": "message",
+            "subtype": "file_share",
+            "channel": channel,
+            "channel_type": "im",
+            "user": ADE,
+            "text": "",
+            "files": [{"id": "F1"}],
+            "ts": f"{float(page) + 1:.6f}",
+            "thread_ts": page,
+        }
+    )
+    await bot.ws.wait_for(lambda: "A file alone is no answer" in last(bot))
+    assert (await bot.find(record)).is_open
+
+
+async def test_direct_message_with_several_pages_is_asked_back(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    records = [await escalated(bot, session_id=f"s{n}", question=f"Question {n}?") for n in range(2)]
+    channel = await dm(bot)
+
+    await say(bot, ADE, channel, "yes")
+    asked = bot.ws.direct(ADE)[-1]
+    assert "Which question" in asked.text
+    assert (await bot.ws.click(ADE, channel, asked.ts, label="2. Question 1?")).ok
+
+    assert [(await bot.find(record)).asked.response for record in records] == [None, True]
+
+
+async def test_direct_message_without_a_page_gets_a_hint(bot: Bot) -> None:
+    record, _ = await bot.asked()
+    channel = await dm(bot)
+
+    await say(bot, ADE, channel, "yes")
+
+    assert "“yes” is not understood" in last(bot)
+    assert (await bot.find(record)).is_open
+
+
+async def test_mention_kept_before_a_kill_is_answered_after_it(built: Start, start: Start) -> None:
+    first = await built()
+    record, _ = await first.asked()
+    heard = MessageEvent(
+        "aside", AGENTS, "", "1750000000.000100", ADE, TEAM, f"<@U0BOT> answer {record.id} yes"
+    )
+    assert await first.memory.take_slack_event(heard.key, heard.body())
+
+    await first.conversation.resume()
+    await first.conversation.idle()
+
+    assert (await first.find(record)).asked.response is True
+    assert await first.memory.pending_slack_events() == []
+
+
+async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_question(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    first = await escalated(bot, kinds=("freetext",))
+    channel = await dm(bot)
+    message = await say(bot, ADE, channel, "use port 8080")
+    assert not (await bot.find(first)).is_open
+    second = await escalated(bot, session_id="other", question="What now?", kinds=("freetext",))
+    told = len(bot.ws.direct(ADE))
+
+    await bot.store.execute(  # as it is when the process ends before that was noted
+        "update slack_events set state = 'new', body = ?",
+        json.dumps(MessageEvent("dm", channel, "", message.ts, ADE, TEAM, "use port 8080").body()),
+    )
+    await bot.conversation.resume()
+    await bot.conversation.idle()
+
+    assert (await bot.find(second)).is_open
+    assert len(bot.ws.direct(ADE)) == told  # what it was told stands there already
+    assert "is answered: “use port 8080”" in last(bot)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["CLR-99-001 yes", "answer CLR-99 yes", "#43 yes", "escalate", "/clarify stael", "answer 99-1 yes"],
+)
+async def test_what_is_meant_as_a_command_is_no_answer_to_a_page(start: Start, text: str) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await escalated(bot, kinds=("freetext",))
+    channel = await dm(bot)
+
+    await say(bot, ADE, channel, text)
+
+    assert (await bot.find(record)).is_open
+    assert "/clarify" in last(bot)
+
+
+async def test_reply_to_a_page_that_is_closed_hears_who_answered(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(pages=paging)
+    record, ts = await bot.asked()
+    await say(bot, FOLAKE, AGENTS, "yes", ts)
+    channel = await dm(bot)
+    page = bot.ws.direct(ADE)[-1].ts
+    paging.places[page] = (record.id,)
+
+    await say(bot, ADE, channel, "no", page)
+
+    assert f"already answered by <@{FOLAKE}>" in last(bot)
+
+
+async def test_reply_in_the_thread_of_a_page_in_a_channel_is_the_answer(start: Start) -> None:
+    paging = Paging(ADE)
+    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
+    record = await escalated(bot)
+    page = str((await bot.web.chat_postMessage(channel=AGENTS, text="You are paged."))["ts"])
+    paging.places[page] = (record.id,)
+
+    await say(bot, GIO, AGENTS, "yes", page)
+    assert "You cannot answer this" in bot.told(GIO)[-1]
+    await say(bot, ADE, AGENTS, f"<@{FOLAKE}> yes?", page)
+    await say(bot, ADE, AGENTS, "perhaps", page)
+    assert "Reply with yes or no" in bot.told(ADE)[-1]
+    assert (await bot.find(record)).is_open
+    await say(bot, ADE, AGENTS, "<@U0BOT> yes", page)
+
+    assert (await bot.find(record)).asked.decided_by == f"user:slack/{TEAM}/{ADE}"
+
+
+CALLBACK = "clarify.use_as_answer"
+
+
+async def use(bot: Bot, ts: str, user: str = ADE) -> str:
+    """Choose the shortcut on a message; what the person is told."""
+    before = len(bot.ws.ephemerals(user))
+    assert (await bot.ws.shortcut(user, CALLBACK, ts, AGENTS)).ok
+    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(user)) > before, 60)
+    return bot.ws.ephemerals(user)[-1].text
+
+
+async def talk(bot: Bot, text: str, ts: str, user: str = FOLAKE) -> str:
+    """Talk in a thread, which the bot leaves alone."""
+    return (await bot.ws.post(user, AGENTS, text, thread_ts=ts)).ts
+
+
+async def test_message_becomes_the_answer_of_whoever_chose_it(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    message = await talk(bot, "note: use the *blue* one & ask <@U0ADE>", ts)
+
+    told = await use(bot, message)
+
+    found = await bot.find(record)
+    assert str(found.asked.response).startswith("note: use the *blue* one & ask @")
+    assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
+    assert "is answered" in told
+
+
+async def test_answer_is_in_the_ledger_when_acknowledged(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    message = await talk(bot, "note: blue", ts)
+
+    assert (await bot.ws.shortcut(ADE, CALLBACK, message, AGENTS)).ok
+
+    assert (await bot.find(record)).asked.response == "note: blue"
+
+
+async def test_several_open_questions_are_asked_about(bot: Bot) -> None:
+    first, ts = await bot.asked(question="First?", kinds=("freetext",))
+    second = await bot.open(question="Second?", kinds=("freetext",))
+    message = await talk(bot, "note: blue", ts)
+
+    assert "Which question" in await use(bot, message)
+    shown = bot.ws.ephemerals(ADE)[-1]
+    assert (await bot.ws.press_ephemeral(ADE, shown, "2. Second?")).ok
+
+    assert (await bot.find(second)).asked.response == "note: blue"
+    assert (await bot.find(first)).is_open
+    await bot.ws.wait_for(lambda: "is answered" in bot.ws.ephemerals(ADE)[-1].text)
+    assert not bot.ws.ephemerals(ADE)[-1].blocks  # the question which one is gone
+
+
+async def test_nothing_open_is_said(bot: Bot) -> None:
+    record, ts = await bot.asked()
+    message = await talk(bot, "note: yes", ts)
+    await bot.ws.click(FOLAKE, AGENTS, ts, label="No")
+
+    assert "No question is open in this thread" in await use(bot, message)
+    assert (await bot.find(record)).asked.response is False
+
+
+async def test_message_outside_of_a_sessions_thread_is_no_answer(bot: Bot) -> None:
+    await bot.asked()
+    message = await bot.ws.post(FOLAKE, AGENTS, "yes")
+
+    assert "not in the thread of an agent's session" in await use(bot, message.ts)
+
+
+async def test_card_is_no_answer(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+
+    assert "not a person's" in await use(bot, ts)
+    assert (await bot.find(record)).is_open
+
+
+async def test_who_may_not_is_told_so(bot: Bot) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    message = await talk(bot, "note: yes", ts)
+
+    assert "You cannot answer this" in await use(bot, message, GIO)
+    assert (await bot.find(record)).is_open
+
+
+async def test_message_that_does_not_fit_gets_a_hint(bot: Bot) -> None:
+    question: dict[str, Any] = choices("Staging", "Production")
+    record, ts = await bot.asked(**question)
+    message = await talk(bot, "note: the moon", ts)
+
+    assert "number of a choice" in await use(bot, message)
+    assert (await bot.find(record)).is_open
+
+
+@pytest.mark.parametrize("reached", [True, False])
+async def test_busy_ledger_is_told_before_the_acknowledgement_or_there_is_none(
+    bot: Bot, reached: bool
+) -> None:
+    record, ts = await bot.asked(kinds=("freetext",))
+    message = await talk(bot, "note: blue", ts)
+    if not reached:
+        bot.ws.context.options = replace(bot.ws.context.options, response_uses=0, ack_timeout=4.0)
+
+    async with locked(bot):
+        assert (await bot.ws.shortcut(ADE, CALLBACK, message, AGENTS)).ok is reached
+
+    assert [BUSY in each for each in bot.told(ADE)] == [True] * reached
+    assert (await bot.find(record)).is_open
