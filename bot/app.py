@@ -22,8 +22,6 @@ import httpx
 import structlog
 from pydantic import SecretStr
 
-from bot.audience import Audiences, Group
-from bot.binding import Binding
 from bot.counting import CountedGateway
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
@@ -32,7 +30,6 @@ from bot.delivery.nudges import Nudges
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.delivery.rollups import Rollups
-from bot.delivery.store import Store
 from bot.delivery.vitals import Vitals
 from bot.delivery.wishes import Wishes
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -54,16 +51,19 @@ from bot.permalinks import Permalinks
 from bot.producers.inbox import Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
-from bot.render import Renderer
 from bot.retention.upkeep import Keeping
+from bot.routing import Audiences, Group
 from bot.scan import scan
 from bot.sessions import Sessions
 from bot.settings.model import Settings
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import PATIENCE, Unread
+from bot.slack.binding import Binding
 from bot.slackapi import Gateway, Pulse, ask, permalink, web_client
+from bot.storage.store import Store
 from bot.takeup import take_up_ledgers
 from bot.telemetry import Telemetry
+from bot.views.render import Renderer
 from bot.watching import LedgerWatch
 from bot.webhooks import Webhooks, endpoints_of
 from core.clarification import Clarification, parse_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from bot.locale import reads_rtl
 from bot.producers.inbox import Item, declared_issue
+from bot.views.locale import reads_rtl
 from core.aaep import Event
 from core.clarification import HUMAN, Ask, agent_key
 from core.errors import BadInput, ClarifyError, ScopeViolation

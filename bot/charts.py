@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from bot import inert
 from bot.errors import ClarifyBotError
+from bot.views import inert
 from core.clock import spoken
 from core.digest import Count, Digest
 

@@ -27,7 +27,6 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot import phrases
 from bot.delivery.peek import connections
 from bot.errors import AddressInUseError, ConfigurationError
 from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
@@ -44,6 +43,7 @@ from bot.producers.dialects import (
 from bot.settings.environment import SLACK_API_URL, service_of
 from bot.settings.model import ProducerSettings, Settings
 from bot.settings.problems import Place, dotted, line_of
+from bot.views import phrases
 from bot.web.server import bind
 from core.clarification import CHANGED, Clarification
 from core.files import read_regular

@@ -23,16 +23,14 @@ from typing import Any, TypeVar
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.audience import Audience, audience_of
-from bot.delivery.store import Store
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.people import AccessControl, Person
 from bot.ports import Place
-from bot.render import Renderer
-from bot.rounds import round_of
+from bot.routing import Audience, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown, failure
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.home import (
     PAGE_SIZES,
@@ -45,6 +43,8 @@ from bot.views.home import (
     Section,
     home,
 )
+from bot.views.render import Renderer
+from bot.views.rounds import round_of
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time

@@ -16,13 +16,13 @@ import structlog
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.pages import NewIncident
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
-from bot.notices import agent_of
 from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Item
-from bot.render import Message, Renderer
 from bot.settings.model import Settings
+from bot.storage.store import Store
+from bot.views.notices import agent_of
+from bot.views.render import Message, Renderer
 from core.aaep import Event
 from core.clock import Clock
 from core.ledger import FileLedger

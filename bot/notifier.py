@@ -11,18 +11,18 @@ from typing import Any
 
 import structlog
 
-from bot import inert
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.pages import NewIncident
-from bot.handoff import handoff_body, handoff_of, handoff_title
-from bot.locale import hinted
-from bot.notices import agent_of
 from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Item, Trouble
-from bot.render import Message, Renderer
 from bot.settings.model import Settings
-from bot.toollines import ToolLine
+from bot.views import inert
+from bot.views.handoff import handoff_body, handoff_of, handoff_title
+from bot.views.locale import hinted
+from bot.views.notices import agent_of
+from bot.views.render import Message, Renderer
+from bot.views.toollines import ToolLine
 from core import aaep
 from core.clarification import Clarification
 from core.errors import LedgerUnreadable

@@ -26,11 +26,11 @@ from typing import Any, Literal, TypeVar
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot import inert, phrases
-from bot.audience import Audience
 from bot.errors import ConfigurationError, SlackError, SlackRefusedError, SlackUnreachableError
+from bot.routing import Audience
 from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import ask
+from bot.views import inert, phrases
 from core.clarification import Clarification, NotOpen, Superseded
 from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotFound
 

@@ -6,11 +6,11 @@ import asyncio
 import random
 from collections.abc import Iterable
 
-from bot.delivery.store import Store
 from bot.github.sync import GithubSync
 from bot.lifecycle import log_lifecycle
 from bot.responders import responders_of
 from bot.settings.model import Settings
+from bot.storage.store import Store
 from core.agents import StatusFile, StatusKeeper
 from core.bus import Bus, lifecycle
 from core.clock import Clock

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from bot.delivery.peek import HEARD, session_fact
-from bot.delivery.store import Store
 from bot.producers.inbox import Incoming
+from bot.storage.store import Store
 from core import aaep
 from core.agents import SessionFact
 from core.clock import Clock

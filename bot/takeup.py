@@ -12,10 +12,10 @@ import structlog
 
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh
-from bot.delivery.store import Store
 from bot.delivery.takeup import KnownSession, is_empty, take_up
-from bot.render import Renderer
 from bot.settings.model import Settings
+from bot.storage.store import Store
+from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.errors import ClarifyError, LedgersAway
 from core.files import reason, replacing

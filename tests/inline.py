@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
-from bot.delivery import store
+from bot.storage import store
 
 _T = TypeVar("_T")
 _TICK = 1e-6  # seconds that each turn of the loop takes: who waits for less than can be told apart is not for ever

@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bot import inert
 from bot.cli.finding import ledgers
 from bot.cli.output import Cell, Column, Table
 from bot.cli.records import when
 from bot.cli.running import STATUS_FILE, Shell
 from bot.delivery import peek
 from bot.errors import StorageUnavailable
+from bot.views import inert
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import HUMAN, agent_key
 from core.clock import iso

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import typer
 
-from bot import consent, inert
 from bot.cli.finding import by_id, one
 from bot.cli.running import Shell
 from bot.cli.waiting import answer_words, answered, is_served_here, seconds_of
+from bot.views import consent, inert
 from bot.views.records import record_json
 from core import answers
 from core.aaep import whole_characters

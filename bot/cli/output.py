@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 from uuid import uuid4
 
-from bot import inert
 from bot.errors import ClarifyBotError
+from bot.views import inert
 from core.files import reason
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from bot import consent, inert
 from bot.cli.output import Cell, Column, Part, Table
-from bot.rounds import BLANK, Round, closed_words, round_of, sentence
+from bot.views import consent, inert
+from bot.views.rounds import BLANK, Round, closed_words, round_of, sentence
 from core import answers
 from core.clarification import Clarification, Entry, NotOpen, Status, Superseded
 from core.clock import iso

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bot.audience import Audience, Audiences, audience_of
 from bot.commands.ports import Doorkeeper
 from bot.oncall.roster import Roster
 from bot.people import Person, Refusal, within_budget
+from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings, Settings
 from core.clarification import Clarification
 from core.index import Summary

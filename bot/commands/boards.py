@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from bot import inert, listing, phrases
-from bot.audience import Audience, audience_of
 from bot.commands.access import Access
 from bot.commands.grammar import Board
 from bot.commands.ports import Open
-from bot.listing import Listing
 from bot.people import Person
+from bot.routing import Audience, audience_of
+from bot.views import inert, listing, phrases
+from bot.views.listing import Listing
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.index import Summary
 

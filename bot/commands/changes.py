@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from bot import inert, listing, phrases
 from bot.commands import words
 from bot.commands.access import Access
 from bot.commands.grammar import Change
 from bot.commands.lists import Lists
 from bot.commands.ports import Doorkeeper, Ledgers, Steers
-from bot.listing import Listing, said
 from bot.people import Person
+from bot.views import inert, listing, phrases
+from bot.views.listing import Listing, said
 from core import answers
 from core.clarification import Answer, Clarification, Decider, Holder, parse_id
 from core.clock import Clock

@@ -16,10 +16,10 @@ from bot.commands.lists import Lists
 from bot.commands.oncall import OnCallDesk
 from bot.commands.ports import Said
 from bot.errors import SlackError, StorageUnavailable
-from bot.listing import Listing, said
 from bot.people import Person, explained
 from bot.ports import Place
-from bot.render import Message
+from bot.views.listing import Listing, said
+from bot.views.render import Message
 from core.clarification import NotOpen
 from core.errors import ClarifyError, IllegalTransition
 

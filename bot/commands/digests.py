@@ -7,15 +7,16 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from bot import charts, inert, listing
-from bot.audience import Audience, audience_of
+from bot import charts
 from bot.commands.access import Access, Circle
 from bot.commands.grammar import Digest
 from bot.commands.pictures import CANNOT, COMES, Drawing
 from bot.commands.ports import Ledgers
-from bot.listing import Listing
 from bot.people import Person
 from bot.ports import Place
+from bot.routing import Audience, audience_of
+from bot.views import inert, listing
+from bot.views.listing import Listing
 from core.clarification import Clarification
 from core.clock import Clock, recent, spoken
 from core.digest import Count, DigestBuilder

@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from bot import listing
-from bot.audience import Audience, Audiences, audience_of
 from bot.commands.access import Access, Circle
 from bot.commands.grammar import List, One
 from bot.commands.ports import Ledgers, Links, Open
-from bot.listing import PAGE_SIZE, Listing, Offer, Row
 from bot.people import Person
 from bot.ports import Place
+from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
+from bot.views import listing
+from bot.views.listing import PAGE_SIZE, Listing, Offer, Row
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from bot import inert, phrases
 from bot.commands.access import Access
 from bot.commands.grammar import OnCall
 from bot.commands.ports import Announces, Doorkeeper
 from bot.errors import StorageUnavailable
-from bot.listing import Listing, said
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import Person, within_budget
 from bot.ports import Place
 from bot.settings.model import Settings
+from bot.views import inert, phrases
+from bot.views.listing import Listing, said
 from core.clock import Clock
 
 _log = logging.getLogger("clarify.commands")

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bot import charts, inert
+from bot import charts
 from bot.delivery.pictures import Picture
 from bot.people import Person
 from bot.ports import Place
+from bot.views import inert
 from core.clock import recent, spoken
 from core.digest import Count
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from bot.audience import Audience
 from bot.people import Person, Refusal
 from bot.ports import Place
+from bot.routing import Audience
 from bot.settings.model import RouteSettings
 from core.clarification import Answer, Clarification, Decider, Holder, Why
 from core.index import Summary

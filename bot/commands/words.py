@@ -1,11 +1,11 @@
 """What commands say: help, and the short sentences after a change. Fixed English. Pure.
 
-Sentences are mrkdwn of ours, as in `bot.phrases`; the help is plain text.
+Sentences are mrkdwn of ours, as in `bot.views.phrases`; the help is plain text.
 """
 
 from __future__ import annotations
 
-from bot import inert, phrases
+from bot.views import inert, phrases
 from core.clarification import Clarification
 
 GRAMMAR = (

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 import structlog
 
-from bot.audience import Audiences, Group
 from bot.delivery.fallback import Fallback
 from bot.delivery.lanes import Lanes, Priority
 from bot.delivery.messages import Fresh, Messages, Row
@@ -23,6 +22,7 @@ from bot.delivery.takeup import InDoubt
 from bot.delivery.wishes import Wish, Wishes, rolled_up
 from bot.errors import StorageUnavailable
 from bot.ports import Place
+from bot.routing import Audiences, Group
 from bot.settings.model import Settings
 from bot.slackapi import Gateway, Sent
 from core.clarification import Clarification, parse_id

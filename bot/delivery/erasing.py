@@ -13,9 +13,9 @@ import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 from watchfiles import awatch
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.slackapi import Later, Never, Sent, Unknown, failure
+from bot.storage.store import Store
 from core.clock import Clock
 from core.records import FORGOTTEN
 

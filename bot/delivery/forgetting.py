@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.delivery.store import newest_version
 from bot.errors import StorageUnavailable
+from bot.storage.store import newest_version
 from core.records import FORGOTTEN
 
 Pair = tuple[str, str]

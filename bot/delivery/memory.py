@@ -7,8 +7,8 @@ import sqlite3
 
 from bot.delivery.inflight import InFlight
 from bot.delivery.messages import thread
-from bot.delivery.store import Store
 from bot.ports import Thread
+from bot.storage.store import Store
 
 
 class SqliteSlackMemory:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.delivery.inflight import InFlight
-from bot.delivery.store import Store
 from bot.ports import Thread
+from bot.storage.store import Store
 from core.clarification import parse_id
 from core.index import OWN_THREAD
 

@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from bot import inert
 from bot.delivery.fallback import NOT_BUILT
 from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import TAKEN_UP, Messages, Row
@@ -17,6 +16,7 @@ from bot.delivery.pages import OnOutcome
 from bot.delivery.wishes import Hold, Wish, Wishes
 from bot.errors import StorageUnavailable
 from bot.slackapi import Draft, Gateway, Later, Never, Sent, Unknown
+from bot.views import inert
 from core.clock import Clock
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 

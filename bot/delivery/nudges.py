@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from bot.audience import Audience, Audiences
 from bot.delivery.messages import Fresh, Messages
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
-from bot.render import Message, Renderer
+from bot.routing import Audience, Audiences
+from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from bot.delivery.messages import Row
-from bot.render import Message
+from bot.views.render import Message
 from core.clarification import Clarification
 
 

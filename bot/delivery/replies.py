@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import structlog
 
 from bot.delivery.reply_policy import Settle, after_try
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.producers.client import Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
+from bot.storage.store import Store
 from core.clarification import Aaep, Clarification, parse_id
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound

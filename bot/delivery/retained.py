@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bot.delivery.store import Store
+from bot.storage.store import Store
 
 BATCH = 200
 _PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 
-from bot.audience import Group
 from bot.delivery.inflight import InFlight
 from bot.delivery.rollups import Rollups
-from bot.delivery.store import Store
 from bot.ports import RollupPlace
+from bot.routing import Group
+from bot.storage.store import Store
 
 
 class RollupPlaces:

@@ -6,7 +6,7 @@ there.
 
 from __future__ import annotations
 
-from bot.audience import Audiences, Group
+from bot.routing import Audiences, Group
 from core.clarification import Clarification, parse_id
 from core.index import Index, Summary
 

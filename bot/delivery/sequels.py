@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from bot import inert
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.wishes import Wish
+from bot.views import inert
 
 _SECTION = 2900
 

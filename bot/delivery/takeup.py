@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.delivery.messages import TAKEN_UP, Fresh, put
-from bot.delivery.store import Store
+from bot.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)

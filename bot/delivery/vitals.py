@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
+from bot.storage.store import Store
 from core.clock import Clock
 
 _CACHED = 1.0

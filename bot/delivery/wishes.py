@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from bot.audience import Audiences, Group
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn
 from bot.delivery.rollups import Rollups
-from bot.render import Message, Renderer
-from bot.rounds import Verbosity
+from bot.routing import Audiences, Group
 from bot.settings.model import RouteSettings
+from bot.views.render import Message, Renderer
+from bot.views.rounds import Verbosity
 from core.clarification import DONE, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound

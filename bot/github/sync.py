@@ -22,12 +22,12 @@ from math import inf
 import structlog
 from pydantic import SecretStr
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.github.api import GithubApi, Label, Marked, NotNow, Refused, patience
 from bot.http import open_client
-from bot.inert import clip, line, plain, size
 from bot.settings.model import GithubSettings
+from bot.storage.store import Store
+from bot.views.inert import clip, line, plain, size
 from core.clarification import Clarification, Entry
 from core.clock import Clock, event_or_time, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout

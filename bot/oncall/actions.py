@@ -12,18 +12,18 @@ from datetime import datetime
 
 import structlog
 
-from bot import inert, phrases
-from bot.audience import Audience, Audiences, audience_of
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.roster import Policies, Roster
-from bot.pagecodec import HAND_BLOCK, PagePress
 from bot.people import AccessControl, Person, Reaction, Refusal, explained, within_budget
 from bot.ports import Place
-from bot.render import Renderer
+from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
+from bot.views import inert, phrases
+from bot.views.pagecodec import HAND_BLOCK, PagePress
+from bot.views.render import Renderer
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout, NotFound

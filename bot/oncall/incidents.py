@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, cast, get_args
 import structlog
 
 from bot.delivery.pages import NewIncident
-from bot.delivery.store import Store
+from bot.storage.store import Store
 from core.aaep import whole_characters
 from core.clock import Clock
 from core.escalation import (

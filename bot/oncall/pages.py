@@ -20,8 +20,8 @@ import structlog
 from bot.delivery.inflight import InFlight
 from bot.delivery.messages import Fresh, Row, put
 from bot.delivery.pages import MessageOutcome
-from bot.delivery.store import Store
 from bot.oncall.incidents import Group, Incidents, append, moment
+from bot.storage.store import Store
 from core.clock import Clock
 from core.escalation import Failed, Sent
 

@@ -9,16 +9,16 @@ import structlog
 
 from bot.delivery.messages import Messages, Row
 from bot.delivery.pages import Drawn
-from bot.handoff import Handoff
-from bot.inert import is_user
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies
-from bot.pagecard import LISTED
-from bot.pagesheet import Matter, Sheet, State
-from bot.pagetext import outside_words, subject
 from bot.permalinks import Permalinks
-from bot.render import Message, Renderer
+from bot.views.handoff import Handoff
+from bot.views.inert import is_user
+from bot.views.pagecard import LISTED
+from bot.views.pagesheet import Matter, Sheet, State
+from bot.views.pagetext import outside_words, subject
+from bot.views.render import Message, Renderer
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
 from core.escalation import Handed, Happening, Snoozed, Taken

@@ -15,13 +15,13 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from bot.audience import Audiences
-from bot.delivery.store import Store
 from bot.errors import SlackError, SlackRefusedError, StorageError
 from bot.oncall.incidents import Incident, OpenIncident, moment
 from bot.oncall.pages import Destination
 from bot.people import NO_GROUP, UNTOLD, People
+from bot.routing import Audiences
 from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings
+from bot.storage.store import Store
 from core.clock import Clock
 from core.escalation import (
     Happening,

@@ -21,10 +21,10 @@ from typing import Any, Literal, TypeVar, cast
 
 import structlog
 
-from bot.delivery.store import Store
 from bot.errors import ClarifyBotError, StorageError
 from bot.producers.clocks import ClockOffset
 from bot.producers.sse import Frame, Oversize, head_field, may_be_critical
+from bot.storage.store import Store
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock, backoff
 from core.ledger import FIRST_RESERVED, HIGHEST

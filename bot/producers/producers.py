@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 from pydantic import SecretStr
 
-from bot.delivery.store import Store
 from bot.errors import TaskDiedError
 from bot.http import Poster, open_client
 from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
@@ -18,6 +17,7 @@ from bot.producers.inbox import Inbox, Receiver, TellTrouble
 from bot.producers.push import Push, PushedReplies
 from bot.producers.subscriber import Subscriber
 from bot.settings.model import ProducerSettings
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.clock import Clock
 

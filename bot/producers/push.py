@@ -18,13 +18,13 @@ from typing import Any
 
 import structlog
 
-from bot.delivery.store import Store
 from bot.errors import ClarifyBotError, StorageError
 from bot.http import json_body
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain, reply_message
 from bot.producers.dialects import AAEP_VERSION
 from bot.producers.inbox import Arrival, Arrived, Receiver
 from bot.producers.sse import Frame, Oversize
+from bot.storage.store import Store
 from core.aaep import CLARIFICATION, CRITICAL_TYPES, IGNORED_TYPES, KNOWN_TYPES, Event, NotAnEvent
 from core.clock import Clock
 

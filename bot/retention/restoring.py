@@ -13,9 +13,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from bot.delivery.store import newest_version
 from bot.errors import BackupError, StorageInUseError
 from bot.retention.manifest import DATABASE, LEDGERS, Manifest, verified
+from bot.storage.store import newest_version
 from core.files import make_folder, make_private, replacing, sync_folder
 from core.ledger import FileLedger
 from core.records import SEAL_KEY as KEY

@@ -12,8 +12,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.erasing import Erasing
 from bot.delivery.retained import Retained
-from bot.delivery.store import Store
 from bot.retention.keeping import Retention
+from bot.storage.store import Store
 from core.clock import Clock
 from core.index import Summary
 from core.ledger import FileLedger

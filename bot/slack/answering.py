@@ -17,11 +17,6 @@ from urllib.parse import urlsplit
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
-from bot import phrases
-from bot.audience import Audience, Audiences, audience_of
-from bot.binding import AnyPress, Binding
-from bot.codec import LIST_CALLBACK, VIEW_CALLBACK, Press
-from bot.commands.codec import ListPress
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Said
 from bot.delivery.delivery import Delivery
@@ -29,11 +24,16 @@ from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.people import AccessControl, Person, Reaction, explained, without_budget
 from bot.ports import Place, Spot
-from bot.render import Renderer
-from bot.rollup import PAGE_SIZE
+from bot.routing import Audience, Audiences, audience_of
+from bot.slack.binding import AnyPress, Binding
 from bot.slack.payloads import Click, HandedOver, Order, Submission, Touch, opened_from
 from bot.slackapi import NETWORK_ERRORS, ask
-from bot.submission import SubmissionErrors, read_submission
+from bot.views import phrases
+from bot.views.codec import LIST_CALLBACK, VIEW_CALLBACK, Press
+from bot.views.listcodec import ListPress
+from bot.views.render import Renderer
+from bot.views.rollup import PAGE_SIZE
+from bot.views.submission import SubmissionErrors, read_submission
 from core import answers
 from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
 from core.clock import Clock

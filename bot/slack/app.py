@@ -26,9 +26,6 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot import phrases
-from bot.audience import Audiences
-from bot.binding import Binding
 from bot.commands.access import Access
 from bot.commands.boards import AgentBoards
 from bot.commands.changes import Changes
@@ -54,11 +51,12 @@ from bot.oncall.pages import Pages
 from bot.oncall.roster import Roster
 from bot.people import AccessControl, People, lookup_budget
 from bot.permalinks import Permalinks
-from bot.render import Renderer
+from bot.routing import Audiences
 from bot.settings.model import Settings
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions, Later
 from bot.slack.backfill import Backfill, HistoryAllowance, OpenThreads, Unread
+from bot.slack.binding import Binding
 from bot.slack.conversation import Conversation
 from bot.slack.http import Answer, RequestUrl, SlackRequest
 from bot.slack.listeners import Handlers, register
@@ -66,6 +64,8 @@ from bot.slack.payloads import name_team
 from bot.slack.replies import Mentions, ThreadReplies, UseAsAnswer
 from bot.slack.socket import Envelope, Json, SlackSocket, Timing, Unacknowledged
 from bot.slackapi import Pulse, SlackBusyError
+from bot.views import phrases
+from bot.views.render import Renderer
 from core.agents import SessionFact
 from core.clock import Clock
 from core.index import Index

@@ -23,11 +23,11 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.audience import Audiences
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.oncall.pages import Pages
+from bot.routing import Audiences
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import missed_event
 from bot.slackapi import Call, Pulse, SlackBusyError, ask

@@ -7,7 +7,6 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
-from bot import phrases
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import StorageUnavailable
@@ -17,6 +16,7 @@ from bot.slack import mrkdwn
 from bot.slack.answering import Later
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.replies import Mentions, Reply, ThreadReplies, Words, moment
+from bot.views import phrases
 from core.clock import Clock
 from core.errors import ClarifyError
 

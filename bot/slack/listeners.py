@@ -14,15 +14,11 @@ from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
-from bot import phrases
-from bot.codec import ANSWER_CALLBACK, LINK_ACTION
-from bot.commands.codec import ListPress
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Said
 from bot.errors import BadPress
 from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
-from bot.pagecodec import HAND_BLOCK, HAND_CALLBACK, PagePress
 from bot.people import People, Reaction
 from bot.slack.answering import Answering, Interactions
 from bot.slack.conversation import Conversation
@@ -40,7 +36,11 @@ from bot.slack.payloads import (
 )
 from bot.slack.replies import UseAsAnswer
 from bot.slack.socket import Unacknowledged
+from bot.views import phrases
+from bot.views.codec import ANSWER_CALLBACK, LINK_ACTION
 from bot.views.home import ACTIONS, HomePress
+from bot.views.listcodec import ListPress
+from bot.views.pagecodec import HAND_BLOCK, HAND_CALLBACK, PagePress
 
 COMMAND = "/clarify"
 USE_AS_ANSWER = "clarify.use_as_answer"

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from bot.codec import Press
 from bot.errors import BadPress
-from bot.pagecodec import PagePress
 from bot.people import Person
 from bot.ports import Place, Spot
-from bot.seal import unseal
 from bot.slack import mrkdwn
+from bot.views.codec import Press
+from bot.views.pagecodec import PagePress
+from bot.views.seal import unseal
 
 Json = Mapping[str, Any]
 Kind = Literal["said", "edited", "deleted", "aside", "dm"]

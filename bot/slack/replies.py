@@ -17,22 +17,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bot import phrases
-from bot.audience import Audiences
 from bot.commands.desk import CommandDesk
 from bot.commands.ports import Said
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.errors import SlackError, StorageUnavailable
-from bot.listing import said
 from bot.oncall.pages import Pages
 from bot.people import Person, Reaction, explained
 from bot.ports import Place, Thread
-from bot.render import Renderer
-from bot.rounds import Round, round_of
+from bot.routing import Audiences
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering
 from bot.slack.payloads import MessageEvent
+from bot.views import phrases
+from bot.views.listing import said
+from bot.views.render import Renderer
+from bot.views.rounds import Round, round_of
 from core import answers
 from core.clarification import Answer, Clarification, parse_id
 from core.clock import Clock

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, TypeVar, cast, get_args
 
-from bot import inert, phrases
-from bot.audience import Audience, audience_of
-from bot.codec import LIMIT, VERSION, Press
 from bot.errors import BadPress
-from bot.parts import ANSWER, NEXT, PREVIOUS, VIEW_FULL, Button, Words
-from bot.rounds import BLANK, NAME_LIMIT
+from bot.routing import Audience, audience_of
+from bot.views import inert, phrases
+from bot.views.codec import LIMIT, VERSION, Press
+from bot.views.parts import ANSWER, NEXT, PREVIOUS, VIEW_FULL, Button, Words
+from bot.views.rounds import BLANK, NAME_LIMIT
 from core.agents import AgentStatus, ReadyItem
 from core.clarification import HUMAN, ID
 from core.index import Summary

@@ -34,11 +34,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
-from bot import inert
 from bot.delivery.vitals import Vitals, Waiting
 from bot.errors import StorageUnavailable
 from bot.logs import lines_dropped, without_secrets
 from bot.telemetry import Distribution, Telemetry
+from bot.views import inert
 from bot.web.callers import Callers
 from core.clarification import Status
 from core.index import Summary

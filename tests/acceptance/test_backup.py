@@ -17,7 +17,6 @@ from filelock import FileLock
 
 from bot.delivery.inflight import InFlight
 from bot.delivery.pages import NewIncident
-from bot.delivery.store import Store
 from bot.errors import BackupError, StorageInUseError
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Batch, Destination, Pages
@@ -25,6 +24,7 @@ from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup
 from bot.retention.restoring import restore
+from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
 from tests.acceptance.upkeep import Said, command

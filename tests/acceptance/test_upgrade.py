@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from bot.delivery.retained import Needed, Retained
-from bot.delivery.store import Store, newest_version
 from bot.errors import StorageError
 from bot.retention import forgetting
+from bot.storage.store import Store, newest_version
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
 from tests.scenario.harness import Scene, controls, question, said, scene

@@ -19,12 +19,12 @@ import structlog
 
 import bot.app
 import bot.delivery.delivery
-import bot.delivery.store
+import bot.storage.store
 from bot.app import Bot
-from bot.delivery.store import Store
-from bot.render import Message, Renderer
 from bot.scan import scan
 from bot.settings.model import Settings
+from bot.storage.store import Store
+from bot.views.render import Message, Renderer
 from core.clock import Clock
 from core.index import Summary
 from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web
@@ -85,7 +85,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
     for module in (bot.app, bot.delivery.delivery):
         patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
-    patch.setattr(bot.delivery.store, "_Connection", InlineConnection)
+    patch.setattr(bot.storage.store, "_Connection", InlineConnection)
     patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bot.audience import Audience
 from bot.errors import PagerError, SlackUnreachableError
 from bot.people import Person, Profile, Refusal
+from bot.routing import Audience
 from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 

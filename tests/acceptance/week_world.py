@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bot.pagecodec import PagePress, PageVerb
 from bot.people import Person
 from bot.settings.load import parse_settings, prepare_folders
+from bot.views.pagecodec import PagePress, PageVerb
 from core.answers import from_text
 from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties

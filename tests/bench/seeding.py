@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bot.delivery.store import Store
+from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
 from core.clarification import (

@@ -14,10 +14,10 @@ import httpx
 import psutil
 from httpx_sse import EventSource
 
-from bot.delivery.store import Store
 from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.settings.model import ProducerSettings
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.clock import SystemClock
 from tests.bench.parties import Parties

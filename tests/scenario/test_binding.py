@@ -13,7 +13,7 @@ import bot.app
 from bot.check import check_machine
 from bot.delivery.peek import connections
 from bot.demo.producer import DemoProducer
-from bot.render import Renderer
+from bot.views.render import Renderer
 from bot.web.server import Limits
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.scenario.harness import HurriedClock, Scene, eventually, scene

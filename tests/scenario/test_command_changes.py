@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot.phrases import BUSY
+from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
 from tests.scenario.harness import HurriedClock, Scene, config, controls, said, scene

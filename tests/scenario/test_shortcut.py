@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.phrases import BUSY
+from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
 from bot.workspace.state import Ephemeral, Message
 from tests.scenario.harness import Scene, controls

@@ -19,7 +19,7 @@ MODES = ["socket", "http"]
 
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
-    monkeypatch.setattr("bot.delivery.store._BUSY_MS", 20)
+    monkeypatch.setattr("bot.storage.store._BUSY_MS", 20)
     async with scene(tmp_path, SOON) as made:
         yield made
 

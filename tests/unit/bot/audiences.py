@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bot.audience import Audiences
+from bot.routing import Audiences
 from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import HUMAN
 

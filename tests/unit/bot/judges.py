@@ -10,8 +10,8 @@ from typing import Any
 from slack_sdk.models.blocks import Block
 from slack_sdk.models.views import View
 
-from bot import inert
-from bot.render import Message
+from bot.views import inert
+from bot.views.render import Message
 from bot.workspace.rules import check_message, check_view
 
 OWN = re.compile(

@@ -15,10 +15,10 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from bot.delivery.store import Store
 from bot.github import api, sync
 from bot.github.sync import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.settings.model import GithubSettings
+from bot.storage.store import Store
 from core.clarification import (
     Answer,
     Ask,

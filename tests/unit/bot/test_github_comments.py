@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.github.sync import ACTIVE, LIMIT, STALE, comment_of, entries_of, key_in, planned
-from bot.inert import size
+from bot.views.inert import size
 from core.clarification import Clarification
 
 AT = "2026-11-21T09:00:00.000Z"

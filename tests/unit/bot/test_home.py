@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.audience import Audience
-from bot.delivery.store import Store
 from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.home import (
     Admitted,
@@ -35,11 +33,13 @@ from bot.home import (
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import AccessControl, Person, Refusal
 from bot.ports import Place
-from bot.render import Renderer
+from bot.routing import Audience
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.home import AgentLine, Answered, Chosen, DutyLine, HomePress, home
+from bot.views.render import Renderer
 from bot.workspace import Options, Workspace, seed
 from core.agents import SessionFact
 from core.clarification import Answer, Clarification

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.intake import Intake
 from bot.producers.inbox import Inbox, Item
+from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
 from core.index import Index, summarize

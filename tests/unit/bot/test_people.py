@@ -12,7 +12,6 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot import people as module
-from bot import phrases
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.people import (
     LOOK_UPS,
@@ -31,6 +30,7 @@ from bot.people import (
     within_budget,
     without_budget,
 )
+from bot.views import phrases
 from bot.workspace import Workspace
 from bot.workspace.seed import (
     ADE,

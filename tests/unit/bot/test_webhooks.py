@@ -21,8 +21,8 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot import webhooks
-from bot.delivery.store import Store
 from bot.settings.environment import signing_key
+from bot.storage.store import Store
 from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
     Answer,

@@ -13,8 +13,8 @@ import pytest
 from bot.cli.boards import agent_rows, agents_table
 from bot.cli.output import Output
 from bot.delivery import peek
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
+from bot.storage.store import Store
 from core.agents import SessionFact
 from core.clock import iso
 from core.index import summarize

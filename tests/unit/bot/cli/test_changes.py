@@ -316,7 +316,7 @@ def test_request_leaves_the_responder_to_a_bot_that_runs(prompt: Prompt, tmp_pat
     from filelock import FileLock
 
     responder(prompt, 'print("PostgreSQL")')
-    with FileLock(tmp_path / "clarify.db.lock"):  # as `bot.delivery.store.Store` holds it
+    with FileLock(tmp_path / "clarify.db.lock"):  # as `bot.storage.store.Store` holds it
         said = prompt(*ASK, "Which database?", "--wait", "--timeout", "300ms")
     assert (said.code, prompt.record("CLR-42-001")["status"]) == (8, "pending")
     assert "No bot runs" not in said.err

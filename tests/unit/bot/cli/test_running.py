@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from bot.cli.running import EXIT_CODES, bot_runs
-from bot.delivery import store
+from bot.storage import store
 from core import errors
 from tests.unit.bot.cli.kit import WORKFLOW, Prompt, foreign
 

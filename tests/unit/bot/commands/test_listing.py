@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from bot.commands import grammar, words
 from bot.commands.boards import board_lines
-from bot.commands.codec import ListPress
 from bot.commands.grammar import Board
 from bot.errors import BadPress
-from bot.listing import LINES, PAGE_SIZE, Listing, Offer, board, listing, page_of, row, said, unread
-from bot.render import Renderer
+from bot.views.listcodec import ListPress
+from bot.views.listing import LINES, PAGE_SIZE, Listing, Offer, board, listing, page_of, row, said, unread
+from bot.views.render import Renderer
 from core.agents import SessionFact
 from core.clarification import Clarification, Holder, escalated, taken
 from core.index import Summary

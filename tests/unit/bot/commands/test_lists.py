@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bot.audience import Audience
 from bot.commands.access import Access
 from bot.commands.grammar import List, ListKind
 from bot.commands.lists import Lists
 from bot.people import Person, Refusal
 from bot.ports import Place
+from bot.routing import Audience
 from bot.settings.model import RouteSettings, Settings
 from core.clarification import Clarification
 from core.errors import NotFound

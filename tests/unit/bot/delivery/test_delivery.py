@@ -12,8 +12,8 @@ import pytest
 
 from bot.app import Bot
 from bot.delivery.messages import Fresh
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
+from bot.storage.store import Store
 from core.clarification import escalated
 from core.index import summarize
 from tests.clocks import ManualClock, until

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from bot.audience import Audiences
 from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.messenger import LANDING, Messenger
 from bot.delivery.rollups import Rollups
-from bot.delivery.store import Store
 from bot.delivery.wishes import Wish, Wishes
 from bot.errors import StorageUnavailable
-from bot.render import Renderer
+from bot.routing import Audiences
 from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
+from bot.storage.store import Store
+from bot.views.render import Renderer
 from core.clarification import Answer
 from core.index import Index, summarize
 from core.ledger import FileLedger

@@ -15,9 +15,9 @@ from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.messenger import Messenger
 from bot.delivery.pages import Drawn
 from bot.delivery.rollups import Rollups
-from bot.delivery.store import Store
 from bot.delivery.wishes import Wish, Wishes
-from bot.render import Message, Renderer
+from bot.storage.store import Store
+from bot.views.render import Message, Renderer
 from core.clarification import Clarification, escalated
 from core.index import Index, summarize
 from core.ledger import FileLedger

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from bot.delivery.replies import ReplyDelivery
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
+from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.ledger import FileLedger
 from core.router import Router

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bot.audience import Audiences, Group
 from bot.delivery.rollups import LIMIT, Rollups
+from bot.routing import Audiences, Group
 from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Answer, answered
 from core.index import Index, Summary, summarize

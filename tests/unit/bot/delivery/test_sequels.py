@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bot import inert
 from bot.delivery.sequels import live_blocks, plain_blocks
 from bot.oncall.pages import Destination
 from bot.ports import Place
 from bot.slackapi import Draft
+from bot.views import inert
 from tests.clocks import until
 from tests.unit.bot.judges import shown
 from tests.unit.bot.oncall.stage import AGENTS, DM, ONCALL, World

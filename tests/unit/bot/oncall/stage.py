@@ -10,13 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bot.audience import Audience, Audiences
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Messages
 from bot.delivery.pages import NewIncident
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
-from bot.delivery.store import Store
 from bot.delivery.wishes import Wishes
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.escalations import Escalations
@@ -27,10 +25,12 @@ from bot.oncall.pageview import PageView
 from bot.oncall.roster import Policies, Roster
 from bot.people import Person, Refusal
 from bot.permalinks import Permalinks
-from bot.render import Renderer
+from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
+from bot.storage.store import Store
+from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification, parse_id
 from core.index import Index, Summary, summarize

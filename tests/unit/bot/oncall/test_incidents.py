@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bot.delivery.pages import NewIncident
-from bot.delivery.store import Store
 from bot.oncall.incidents import Incident, Incidents
+from bot.storage.store import Store
 from core.escalation import Began, Closed, Failed, Handed, Happening, NotMine, Sent, Snoozed, Taken
 from tests.clocks import START, ManualClock
 

@@ -14,7 +14,7 @@ from bot.delivery.pages import NewIncident
 from bot.oncall.incidents import Incidents
 from bot.oncall.pager import Windows, merged
 from bot.oncall.pages import Destination
-from bot.pagecodec import PagePress
+from bot.views.pagecodec import PagePress
 from core.clarification import Answer, Holder
 from tests.clocks import START, until
 from tests.unit.bot.judges import labels

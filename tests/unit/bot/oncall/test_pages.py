@@ -10,9 +10,9 @@ import pytest
 
 from bot.delivery.messages import Messages
 from bot.delivery.pages import MessageOutcome, NewIncident
-from bot.delivery.store import Store
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, State
+from bot.storage.store import Store
 from core.escalation import Began, Failed, Sent
 from tests.clocks import START, ManualClock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.pagecodec import PagePress
+from bot.views.pagecodec import PagePress
 from tests.unit.bot.judges import labels
 from tests.unit.bot.oncall.stage import ADE, ONCALL, World, said
 
@@ -55,7 +55,7 @@ async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
 async def test_page_that_cannot_be_laid_out_says_that_there_is_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bot import pagecard, render
+    from bot.views import pagecard, render
 
     real = pagecard.page_card
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
 from bot.people import People
+from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FALLBACK, FOLAKE, GONE, ONCALL, PLATFORM
 from core.index import Summary

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.store import Store
+from bot.storage.store import Store
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from typing import Any, Self
 
 from pydantic import SecretStr
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.producers.client import Reply
 from bot.producers.dialects import Dialect
 from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.settings.model import ProducerSettings
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.aaep import Response
 from core.clock import Clock

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.producers.client import Reply
 from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.producers.push import Push
 from bot.settings.model import ProducerSettings
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.aaep import Response
 from tests.clocks import ManualClock

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.producers.inbox import (
     FIRST_RESERVED_ISSUE,
@@ -24,6 +23,7 @@ from bot.producers.inbox import (
     declared_issue,
 )
 from bot.producers.sse import Frame, Oversize
+from bot.storage.store import Store
 from core.aaep import parse_event
 from core.workflow import Speaker
 from tests.clocks import START

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, TryAgain
 from bot.producers.push import MOST_READERS, Broken, NotTaken, Reader, Taken, TooManyReaders
+from bot.storage.store import Store
 from tests.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
 

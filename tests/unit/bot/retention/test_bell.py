@@ -9,7 +9,7 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.erasing import Erasing, bell, ring
-from bot.delivery.store import Store
+from bot.storage.store import Store
 from tests.clocks import ManualClock, until
 
 

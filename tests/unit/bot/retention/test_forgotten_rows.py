@@ -13,10 +13,10 @@ import pytest
 
 from bot.delivery import forgetting
 from bot.delivery.forgetting import Subject, Traces
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.retention.forgetting import Found
 from bot.retention.forgetting import forget as forget_all
+from bot.storage.store import Store
 from core.ledger import FileLedger
 
 SECRET = "tell-nobody-7f3a"

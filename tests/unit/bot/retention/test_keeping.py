@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bot.delivery.retained import Retained
-from bot.delivery.store import Store
 from bot.retention.keeping import Retention
+from bot.storage.store import Store
 from core.clarification import Clarification, abandoned
 from core.index import Index, summarize
 from core.ledger import FileLedger

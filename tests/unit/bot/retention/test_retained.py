@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bot.delivery.retained import Needed, Retained
-from bot.delivery.store import Store
+from bot.storage.store import Store
 
 DAY = 86_400.0
 NOW = 1_800_000_000.0

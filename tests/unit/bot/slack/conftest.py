@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.store import Store
+from bot.storage.store import Store
 from bot.workspace import Workspace
 from tests.unit.bot.slack.kit import Bot, settings
 

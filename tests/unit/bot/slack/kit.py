@@ -14,11 +14,9 @@ from typing import Any
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.binding import Binding
 from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Fresh, Messages
-from bot.delivery.store import Store
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
@@ -26,13 +24,15 @@ from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
 from bot.permalinks import Permalinks
 from bot.ports import Place
-from bot.render import Message, Renderer
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import Unread
+from bot.slack.binding import Binding
 from bot.slack.socket import Timing
 from bot.slackapi import Pulse, permalink
+from bot.storage.store import Store
+from bot.views.render import Message, Renderer
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
 from core.aaep import Choice

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bot.codec import Press
-from bot.pagecodec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
 from bot.people import Person, Reaction
 from bot.ports import Place
-from bot.seal import seal
+from bot.views.codec import Press
+from bot.views.pagecodec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
+from bot.views.seal import seal
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.errors import TooLong
 from core.ledger import FileLedger

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from bot.audience import Audiences
-from bot.commands.codec import ListPress
-from bot.delivery.store import Store
 from bot.errors import StorageUnavailable
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import PEOPLE_UNKNOWN, Person
-from bot.phrases import BUSY
 from bot.ports import Place, Spot
+from bot.routing import Audiences
 from bot.slack.payloads import Touch
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
+from bot.views.listcodec import ListPress
+from bot.views.phrases import BUSY
 from bot.workspace import Workspace
 from bot.workspace.people import Outcome
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM

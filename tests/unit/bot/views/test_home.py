@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bot.audience import Audience
-from bot.codec import Press
 from bot.errors import BadPress
 from bot.home import Admitted, Fleet, Snapshot, chosen
-from bot.render import Renderer
+from bot.routing import Audience
+from bot.views.codec import Press
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, HomePress, home
+from bot.views.render import Renderer
 from bot.workspace.rules import check_view
 from core.index import Summary
 from tests.clocks import START

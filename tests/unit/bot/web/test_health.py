@@ -17,9 +17,9 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from bot.delivery.store import Store
 from bot.delivery.vitals import Vitals
 from bot.producers.inbox import Inbox
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.web.callers import Callers
 from bot.web.health import Check, Sources, health_routes, metrics_routes, producer_checks

@@ -1,0 +1,129 @@
+"""Which press counts: one on a message that we posted, about what that message shows; or, where there is no message that
+we could find again, one on a control of this installation. Anything else decides nothing, and the person is told why.
+
+A post whose outcome is not known yet can be pressed all the same: the press tells where it is, and is not lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from bot.delivery.messages import Messages, Row
+from bot.delivery.wishes import rolled_up
+from bot.oncall.incidents import Incidents
+from bot.oncall.pages import Pages
+from bot.ports import Spot
+from bot.routing import Group
+from bot.views import phrases
+from bot.views.codec import Press
+from bot.views.listcodec import ListPress
+from bot.views.pagecodec import PagePress
+from bot.views.seal import carried
+
+_log = structlog.get_logger("clarify.slack")
+AnyPress = Press | PagePress | ListPress
+# An unsealed press adopts a post that was begun before its message was sent: our clock and Slack's differ by no more.
+_CLOCKS = 300.0
+_MOST_TOLD = 1000
+
+
+class Binding:
+    """`adopt(row, ts)` notes that a post in doubt is at `ts`; `group_of` tells whose roll-up card a question would be
+    on; None: that is not known. `foreign` is told when a press came here that was meant for another installation.
+    """
+
+    def __init__(
+        self,
+        *,
+        installation: str,
+        messages: Messages,
+        incidents: Incidents,
+        pages: Pages,
+        adopt: Callable[[Row, str], None],
+        group_of: Callable[[str], Group | None],
+        foreign: Callable[[], None],
+    ) -> None:
+        self._installation = installation
+        self._messages = messages
+        self._incidents = incidents
+        self._pages = pages
+        self._adopt = adopt
+        self._group_of = group_of
+        self._foreign = foreign
+        # Where presses told that posts in doubt are: until that is noted, a list may show another page already.
+        self._told: dict[tuple[str, str], Row] = {}
+
+    def elsewhere(self, spot: Spot) -> str | None:
+        """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
+        if spot.installation == self._installation:
+            return None
+        _log.warning("a press was not ours", installation=spot.installation or "none", channel=spot.channel)
+        if not spot.installation:
+            return phrases.OPEN_AGAIN
+        self._foreign()
+        return phrases.ANOTHERS
+
+    async def refusal(self, press: AnyPress, spot: Spot) -> str | None:
+        """Why a press counts for nothing, as words for the person; None: it counts.
+
+        Raises:
+            StorageUnavailable: it cannot be known now.
+        """
+        if not spot.ts or (spot.installation and spot.installation != self._installation):
+            return self.elsewhere(spot)
+        row = await self._row(press, spot)
+        if row is None and spot.installation and isinstance(press, Press) and press.verb == "view":
+            return (
+                None  # it decides nothing; what closed long ago is in its ledger when its card is forgotten
+            )
+        if row is not None and await self._shows(row, press):
+            return None
+        _log.warning("a press on a message that is not known, or shows something else", channel=spot.channel)
+        return phrases.UNKNOWN_CARD
+
+    async def _row(self, press: AnyPress, spot: Spot) -> Row | None:
+        """What stands where the press was. It may become known while we look."""
+        row = await self._messages.at(spot.channel, spot.ts) or self._told.get((spot.channel, spot.ts))
+        if row is not None:
+            return row
+        begun = [
+            each
+            for each in await self._messages.begun_in(spot.channel)
+            if spot.installation or float(spot.ts) > (each.intent_at or 0.0) - _CLOCKS
+        ]
+        meant = [each for each in begun if await self._posts(each, press)]
+        if len(meant) == 1:
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
+            self._told[spot.channel, spot.ts] = meant[0]
+            self._adopt(meant[0], spot.ts)
+            _log.info("a press told where a post is", key=meant[0].key, channel=spot.channel)
+        # With several the message stays in doubt until it is looked up; which of them it is does not matter here.
+        return meant[0] if meant else await self._messages.at(spot.channel, spot.ts)
+
+    async def _shows(self, row: Row, press: AnyPress) -> bool:
+        """Whether a message of ours may carry this control. The lists in direct messages change in their place."""
+        turned = row.kind == "word" and (isinstance(press, ListPress) or press.verb in {"answer", "view"})
+        return turned or await self._posts(row, press)
+
+    async def _posts(self, row: Row, press: AnyPress) -> bool:
+        """Whether the message carries this control when it is posted."""
+        if row.kind == "word":
+            return press.pack() in carried((row.body or {}).get("blocks") or ())
+        if isinstance(press, PagePress):
+            if row.kind != "handoff":
+                return await self._pages.is_message_of(row.key, press.page)
+            handed = await self._incidents.get(press.incident)
+            return handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
+        return isinstance(press, Press) and await self._asks(row, press)
+
+    async def _asks(self, row: Row, press: Press) -> bool:
+        """Whether a message shows the question of a press."""
+        if row.kind == "card":
+            return (press.clarification, press.round) == (row.clarification, row.round)
+        if row.kind == "rollup":
+            listed = press.verb in {"answer", "list"}
+            return listed and self._group_of(press.clarification) in {None, rolled_up(row)}
+        return row.kind == "page" and await self._pages.is_message_about(row.key, press.clarification)

@@ -1,0 +1,237 @@
+"""The SQLite file: one writer with group commit, one reader, migrations, one instance per file.
+
+WAL with synchronous=FULL: what `write` returned from is on disk. All work of concurrent callers that is waiting goes
+into one transaction, each part in its own savepoint, so that many small durable writes cost one sync; and all of it
+runs in the connection's thread at one go, since going there and back costs more than most statements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+from filelock import FileLock, Timeout
+
+from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from core.files import make_private
+
+_T = TypeVar("_T")
+Work = Callable[[sqlite3.Connection], _T]
+_BATCH = 256
+_BUSY_MS = 2000
+
+
+class Store:
+    """Open with `Store.open`; `write` and `read` raise StorageUnavailable when nothing could be done.
+
+    `installation`: our id among bots on the same Slack app, as long as this storage lives.
+    """
+
+    def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock, installation: str) -> None:
+        self.installation = installation
+        self._writer = writer
+        self._reader = reader
+        self._lock = lock
+        self._queue: asyncio.Queue[tuple[Work[Any], asyncio.Future[Any]]] = asyncio.Queue()
+        self._task = asyncio.create_task(self._commit_batches(), name="storage")
+
+    @classmethod
+    async def open(cls, path: Path) -> Store:
+        """Open or create the storage, bring it to the newest version.
+
+        Raises:
+            StorageInUseError: another instance holds it.
+            StorageError: it cannot be opened, or was written by a newer version.
+        """
+        lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
+        try:
+            lock.acquire(timeout=0.2, poll_interval=0.01)  # a shell that looks has it for a moment
+        except Timeout:
+            raise StorageInUseError(
+                f"{path} is in use by another clarify-bot; one instance per storage."
+            ) from None
+        except OSError as error:
+            raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
+        async with AsyncExitStack() as undo:
+            undo.callback(lock.release)
+            try:
+                make_private(path)
+                writer = await _connect(path, undo)
+                await _migrate(writer, path)
+                rows = list(await writer.execute_fetchall("select id from installation"))
+                store = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
+            except OSError as error:
+                raise StorageError(f"{path} cannot be used as storage: {error.strerror}.") from error
+            except sqlite3.Error as error:
+                raise StorageError(
+                    f"{path} cannot be used as storage: {error}.{_what_to_do(error)}"
+                ) from error
+            undo.pop_all()
+        return store
+
+    async def write(self, work: Work[_T]) -> _T:
+        """Run `work` in a transaction; when this returns, its effect is durable.
+
+        `work` runs in the connection's thread. An exception of it undoes what it did, and only that.
+        """
+        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((work, done))
+        return await asyncio.shield(done)
+
+    async def execute(self, sql: str, *parameters: object) -> int:
+        """One statement as a transaction; returns the number of rows it changed."""
+
+        def work(db: sqlite3.Connection) -> int:
+            return db.execute(sql, parameters).rowcount
+
+        return await self.write(work)
+
+    async def read(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
+        """The rows of a query, as last committed."""
+        try:
+            return list(await self._reader.execute_fetchall(sql, parameters))
+        except sqlite3.Error as error:
+            raise StorageUnavailable(
+                f"The storage could not be read: {error}.{_what_to_do(error)}"
+            ) from error
+
+    async def read_one(self, sql: str, *parameters: object) -> sqlite3.Row | None:
+        return next(iter(await self.read(sql, *parameters)), None)
+
+    async def close(self) -> None:
+        """Finish what was asked for, close, let another instance in."""
+        await self._queue.join()
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        await self._writer.close()
+        await self._reader.close()
+        self._lock.release()
+
+    async def _commit_batches(self) -> None:
+        while True:
+            batch = [await self._queue.get()]
+            while not self._queue.empty() and len(batch) < _BATCH:
+                batch.append(self._queue.get_nowait())
+            commit = asyncio.ensure_future(self._commit(batch))
+            try:
+                await asyncio.shield(commit)
+            except asyncio.CancelledError:
+                await commit
+                raise
+
+    async def _commit(self, batch: list[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
+        results: list[tuple[object, Exception | None]]
+        try:
+            results = await self._writer.run(partial(_run_all, [work for work, _ in batch]))
+            await self._writer.execute("commit")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                await self._writer.execute("rollback")
+            results = [(None, StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}"))] * len(
+                batch
+            )
+        for (_, done), (result, problem) in zip(batch, results, strict=True):
+            self._queue.task_done()
+            if done.cancelled():
+                continue
+            if problem is None:
+                done.set_result(result)
+            else:
+                done.set_exception(problem)
+
+
+def _what_to_do(error: sqlite3.Error) -> str:
+    """The way out of a broken file; empty for other trouble."""
+    if getattr(error, "sqlite_errorcode", None) not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return ""
+    return (
+        " Stop the bot and restore a backup (clarify restore). Without one, move the file away, with its -wal and -shm, and "
+        "start the bot: it begins a new one and takes up what is open from the ledgers."
+    )
+
+
+class _Connection(aiosqlite.Connection):
+    """A connection that also runs several statements in one visit to its thread."""
+
+    async def run(self, work: Work[_T]) -> _T:
+        result: _T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]  # aiosqlite leaves it bare
+        return result
+
+    async def ended(self) -> None:
+        """Returns when its thread is over."""
+        await asyncio.to_thread(self._thread.join)
+
+
+def _run_all(works: list[Work[Any]], db: sqlite3.Connection) -> list[tuple[object, Exception | None]]:
+    """Each work's result, or its exception. Begins a transaction and leaves it open."""
+    db.execute("begin immediate")
+    return [_run(work, db) for work in works]
+
+
+def _run(work: Work[Any], db: sqlite3.Connection) -> tuple[object, Exception | None]:
+    db.execute("savepoint part")
+    try:
+        result = work(db)
+    except sqlite3.OperationalError:
+        raise  # the disk or a lock: the whole transaction is at stake
+    except Exception as error:  # noqa: BLE001 - handed to the caller whose work it was
+        db.execute("rollback to part")
+        db.execute("release part")
+        return None, error
+    db.execute("release part")
+    return result, None
+
+
+async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
+    """A connection is a thread, which would keep the process alive: `undo` ends it if opening fails later."""
+    connection = _Connection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
+    try:
+        await connection
+    except sqlite3.Error:
+        await (
+            connection.ended()
+        )  # which it does by itself, but would tell an event loop that is closed by then
+        raise
+    undo.push_async_callback(connection.close)
+    connection.row_factory = sqlite3.Row
+    await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
+    await connection.execute(
+        "pragma auto_vacuum = incremental"
+    )  # of a new file; what is in use stays as it is
+    await connection.execute("pragma journal_mode = wal")
+    await connection.execute("pragma synchronous = full")
+    return connection
+
+
+def newest_version() -> int:
+    """The version that a storage of this release has."""
+    return len(_migrations())
+
+
+def _migrations() -> list[Traversable]:
+    folder = resources.files("bot.storage").joinpath("migrations")
+    return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda file: file.name)
+
+
+async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
+    files = _migrations()
+    rows = list(await connection.execute_fetchall("pragma user_version"))
+    version = int(rows[0][0])
+    if version > len(files):
+        raise StorageError(
+            f"{path} has version {version}, written by a newer clarify-bot; this one knows {len(files)}."
+        )
+    for number, file in enumerate(files[version:], start=version + 1):
+        script = file.read_text(encoding="utf-8")
+        await connection.executescript(
+            f"begin immediate;\n{script}\npragma user_version = {number};\ncommit;"
+        )

@@ -1,0 +1,83 @@
+"""What an event's `localization_hints` say of its words (AAEP chapter 11), put into the words themselves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pydantic.alias_generators import to_camel
+
+from bot.views.inert import isolate
+from core.aaep import Event
+from core.clarification import Clarification
+
+_LANGUAGES = frozenset(
+    ["ar", "arc", "ckb", "dv", "fa", "he", "iw", "nqo", "prs", "ps", "sd", "syr", "ug", "ur", "yi"]
+)
+_SCRIPTS = frozenset(["adlm", "arab", "hebr", "mand", "nkoo", "rohg", "samr", "syrc", "thaa"])
+
+# What a record keeps of an agent's words beside the question and the topic.
+_KEPT = (
+    "agent_name",
+    "context",
+    "default_response",
+    "summary_terse",
+    "summary_detailed",
+    "action",
+    "consequence",
+)
+_IN_FILE = frozenset(map(to_camel, _KEPT))  # what is kept of earlier rounds is as the ledger has it
+
+
+def reads_rtl(hints: object) -> bool:
+    """Whether an event says that its words read from right to left: by `text_direction`, else by script or language.
+
+    A direction of `ltr` says nothing: it is the schema's default, and is sent along with words of any language.
+    """
+    if not isinstance(hints, Mapping):
+        return False
+    direction = hints.get("text_direction")
+    if direction in ("rtl", "auto"):
+        return bool(direction == "rtl")
+    language, *subtags = str(hints.get("primary_language") or "").lower().split("-")
+    scripts = [each for each in (str(hints.get("script") or "").lower(), *subtags) if len(each) == 4]
+    return scripts[0] in _SCRIPTS if scripts else language in _LANGUAGES
+
+
+def hinted(event: Event) -> Event:
+    """The event with its words isolated the way it says that they read; as it is, where it says nothing of it."""
+    if not reads_rtl(event.raw.get("localization_hints")):
+        return event
+    raw = {key: _directed(value) for key, value in event.raw.items()}
+    name = event.agent_name
+    return replace(event, raw=raw, agent_name=isolate(name, rtl=True) if name else name)
+
+
+def directed(record: Clarification) -> Clarification:
+    """The record with the agent's words isolated the way its event said that they read; to be shown, never kept."""
+    asked = record.asked
+    if not asked.rtl:
+        return record
+    choices = tuple(
+        each.model_copy(update={"label": isolate(each.label, rtl=True)}) for each in asked.choices
+    )
+    told = {key: _directed(getattr(asked, key)) for key in (*_KEPT, "extra_context")}
+    earlier = tuple(
+        {key: _directed(value) if key in _IN_FILE else value for key, value in past.items()}
+        for past in asked.earlier
+    )
+    thread = tuple(
+        each.model_copy(update={"body": isolate(each.body, rtl=True)}) if each.type == "question" else each
+        for each in record.thread
+    )
+    aaep = asked.model_copy(update={**told, "choices": choices, "earlier": earlier})
+    topic = isolate(record.topic, rtl=True)
+    return record.model_copy(update={"aaep": aaep, "thread": thread, "topic": topic})
+
+
+def _directed(value: object) -> object:
+    if isinstance(value, str):
+        return isolate(value, rtl=True)
+    if isinstance(value, Mapping):
+        return {_directed(key): _directed(each) for key, each in value.items()}
+    return [_directed(each) for each in value] if isinstance(value, list) else value

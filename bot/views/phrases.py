@@ -1,0 +1,199 @@
+"""The short sentences that people get, mostly as ephemerals. Fixed English, friendly and exact.
+
+Each is mrkdwn, to be sent with `parse: "none"` and no `link_names`: the only live parts are the bot's own
+mentions and dates; every other word is escaped and clipped. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from bot.views import inert
+from bot.views.rounds import HOW_TO_COMMENT, Round, round_of
+from core import answers
+from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
+
+BUSY = "Busy: somebody else is writing to this question right now. Nothing was changed. Please try again."
+LEDGERS_AWAY = (
+    "What is asked and decided cannot be read or written right now, so nothing was changed. "
+    "The people who look after clarify-bot are told. Please try again later."
+)
+EDITED = (
+    "Editing or deleting a reply changes nothing: the answer is given as it was first sent. "
+    "If it was wrong, tell the agent's owner."
+)
+STALE_CARD = "This card is out of date: the question was asked again since. Please answer on its newest card."
+UNREADABLE_PRESS = (
+    "This button is from another release of clarify-bot. Please use the newest card of this question."
+)
+FILE_ONLY = "A file alone is no answer. Please write the answer in words."
+NOT_KEPT = (
+    "Your reply could not be stored just now, so it does not count yet. I'll read it again as soon as the storage works; "
+    "you need not repeat it."
+)
+NOT_KEPT_HERE = "This could not be stored just now, so nothing was done. If nothing happens within some minutes, please send it again."
+_READ_LATE = "I could read it in Slack only after the decision, so it did not count."
+OTHER_BOT = "another bot is connected with the same Slack app, and gets clicks and replies that are meant for this one"
+ANOTHERS = (
+    "This was posted by another installation of clarify-bot, so your click decided nothing here. If two bots run on this "
+    "Slack app at the same time, press again: Slack may hand it to the other one. If the message is old, look for the "
+    "question's newest card."
+)
+UNKNOWN_CARD = (
+    "I did not post this message, or I have lost track of it, so your click decided nothing. If the question is still open, "
+    "answer it on its newest card; “/clarify” lists what is open."
+)
+OPEN_AGAIN = "This was opened before clarify-bot was updated, so it decided nothing. Please open it again and press there."
+NOT_YOUR_WINDOW = "This window was opened for somebody else, so it decided nothing."
+ANOTHERS_THREAD = (
+    "I do not know the message that begins this thread, so your reply did not reach an agent from here. If it was posted "
+    "by another installation of clarify-bot on this Slack app, use its buttons. If the question is still open, answer it on "
+    "its newest card; “/clarify” lists what is open."
+)
+_QUOTED, _NAME, _WHY = 200, 100, 300
+
+
+def already_answered(record: Clarification, number: int | None = None) -> str:
+    """Somebody was first: who, what, when. `number`: the round that is meant; None: the last."""
+    shown = round_of(record, number)
+    return f"{_id(record)} was already answered by {_who(shown)}: {_quoted(shown.answer_label)}{_when(shown.answered_at)}."
+
+
+def closed(record: Clarification) -> str:
+    """It takes no answer any more: why. An answered one says who answered."""
+    shown = round_of(record)
+    if shown.stage == "answered":
+        return already_answered(record)
+    if record.is_open:
+        over = f"its time ran out{_when(record.asked.expires_at)}"
+        return f"{_id(record)} takes no new answer: {over}. Replies written before that are still being looked for."
+    why = {
+        "expired": _expired(record.asked),
+        "cancelled": "the agent's session was cancelled",
+        "session ended": "the agent's session has ended",
+        "requester moved on": "the agent has moved on without an answer",
+        "by hand": f"it was closed by hand{_closed_by(shown)}",
+        CHANGED: "another program changed this question",
+    }.get(record.asked.closed or "")
+    if why:
+        return f"{_id(record)} takes no answer any more: {why}."
+    return f"{_id(record)} takes no answer any more: it is {record.status}{_closed_by(shown)}."
+
+
+def found_late(label: str, decided: str) -> str:
+    """Somebody's reply was in time, and was read after the decision. `decided`: what `closed` or `already_answered` said."""
+    return f"Your reply {_quoted(label)} was written in time, but {_READ_LATE} {decided}"
+
+
+def found_late_aloud(user: str, label: str, said_at: datetime, decided: str) -> str:
+    """The same, for everybody in the thread."""
+    replied = f"{inert.mention(user)} replied {_quoted(label)} in time{_when(said_at)}"
+    return f"{replied}, but {_READ_LATE} {decided}"
+
+
+def not_allowed(why: str, answerers: Sequence[str]) -> str:
+    """Refused: why, and who may. `answerers` as configured: `members`, U…, S…."""
+    named = [_answerer(each) for each in answerers]
+    may = f" Those who may: {_listed(named)}." if named else " Nobody is configured to answer here."
+    return f"You cannot answer this: {_clean(why, _WHY)}.{may}"
+
+
+def unknown_clarification(clarification: str) -> str:
+    """There is no such clarification."""
+    return f"There is no clarification {_clean(clarification, 40)}."
+
+
+def accepted(record: Clarification) -> str:
+    """The answer was taken."""
+    shown = round_of(record)
+    return f"{_id(record)} is answered: {_quoted(shown.answer_label)}."
+
+
+def unreadable_reply(asked: Aaep, hint: str | None = None) -> str:
+    """A reply in the thread was not understood: how to answer. `hint`: the particular trouble, if known."""
+    said = inert.escape(inert.clip(hint, 600)) if hint else inert.escape(answers.hint(asked))
+    return f"I couldn't read that as an answer. {said} {HOW_TO_COMMENT}"
+
+
+def no_open_question() -> str:
+    """A reply or mention where nothing is open."""
+    return "No question is open in this thread."
+
+
+def edit_ignored(record: Clarification) -> str:
+    """A reply that was the answer was edited or deleted."""
+    shown = round_of(record)
+    if shown.stage != "answered":
+        return EDITED
+    return f"{EDITED} {_id(record)} stays answered with {_quoted(shown.answer_label)}."
+
+
+def storage_failed() -> str:
+    """The answer could not be made durable."""
+    return "Your answer could not be stored, so it was not taken. Please try again in a moment."
+
+
+def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], str]) -> str:
+    """How an agent stands, and whom it waits for: `blocked on architect`, `waiting for a person`.
+
+    Args:
+        status: of the agent.
+        on: the roles that it waits for; `human` stands for people.
+        listed: names → a list of them, ready to be shown.
+    """
+    agents = [each for each in on if agent_key(each) != HUMAN]
+    if not agents:
+        return "waiting for a person" if on else status
+    return f"{status} on {listed(agents)}{' and a person' if len(agents) < len(on) else ''}"
+
+
+def _expired(asked: Aaep) -> str:
+    default = inert.plain(answers.default_label(asked)).strip()
+    told = f"was told to assume {_quoted(default)}" if default else "had no default to assume"
+    return f"it expired{_when(asked.expires_at)}; the agent {told}"
+
+
+def _closed_by(shown: Round) -> str:
+    entry = shown.closed_by
+    if entry is None:
+        return ""
+    return f" by {inert.mention(shown.closer) if shown.closer else _clean(entry.from_, _NAME)}"
+
+
+def _who(shown: Round) -> str:
+    return inert.mention(shown.slack_user) if shown.slack_user else _clean(shown.answered_by, _NAME)
+
+
+def _when(moment: datetime | None) -> str:
+    return f" ({inert.date(moment)})" if moment else ""
+
+
+def _answerer(entry: str) -> str:
+    if entry == "members":
+        return "full members of this workspace who are in the channel"
+    if inert.is_user(entry):
+        return inert.mention(entry)
+    return inert.group(entry) if inert.is_group(entry) else _clean(entry, 40)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _quoted(text: str) -> str:
+    return f"“{_clean(text, _QUOTED)}”"
+
+
+def _id(record: Clarification) -> str:
+    return _clean(record.id, 40)
+
+
+def _clean(text: str, limit: int) -> str:
+    return inert.escape(inert.clip(inert.line(text), limit)) or "(blank)"
+
+
+def begin_with(bot_user: str, words: str) -> str:
+    """The bot was mentioned in the midst of a message, before words that would change something."""
+    bot, shown = inert.mention(bot_user), inert.escape(inert.clip(inert.line(words), 80))
+    return f"Nothing was changed. To have me do it, begin with the mention: “{bot} {shown}”, or type “/clarify {shown}”."

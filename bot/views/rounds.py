@@ -1,0 +1,304 @@
+"""One round of a clarification as people are to see it: what was asked, how it stands, in which words.
+
+Pure. All words come from here, so that the card, its fallback text and the modals say the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from bot.views import consent, inert
+from core import answers
+from core.clarification import CHANGED, HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
+from core.matching import author_of
+
+Stage = Literal["open", "answered", "closed"]
+Verbosity = Literal["terse", "normal", "detailed"]
+
+NAME_LIMIT = 80
+HOW_TO_COMMENT = "Start with note: to comment without answering."
+BLANK = "(blank)"
+_REPLY_WORDS = {
+    "sending": "Sending to the agent…",
+    "delivered": "Delivered",
+    "confirmed": "Delivered and confirmed: the agent went on",
+    "unconfirmed": "Sent, not confirmed",
+    "refused": "The agent refused the answer",
+    "too_late": "Too late: the agent no longer waited for this answer",
+}
+_CLOSED_WORDS = {
+    "cancelled": "Cancelled: the agent needs no answer any more",
+    "session ended": "Closed: the agent's session ended",
+    "requester moved on": "Closed: the agent moved on without an answer",
+    "by hand": "Closed by hand: the agent gets no answer",
+    CHANGED: "Closed: another program changed this question, so nobody can answer it. "
+    "What stands here may not be what the agent asked",
+}
+_ESCALATED_FOR: dict[Why, str] = {
+    "stale": "Nobody answered in time, nor after a reminder.",
+    "stuck": "The same is being said again.",
+    "deadlocked": "Agents wait for each other in a circle.",
+    "rounds exhausted": "All rounds are used up.",
+    "agent failed": "The agent that was asked could not answer.",
+    "by hand": "Somebody passed this on.",
+}
+# Of these the card shows all but the reason anyway: the question, the topic, the options.
+_TOLD_BY_CARD: frozenset[Why] = frozenset({"stale", "by hand"})
+_BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
+_SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """`record` seen at round `number`; `asked` and `question` are those of that round.
+
+    `asks_an_agent`: whoever it is put to is asked too, by a command or an endpoint.
+    """
+
+    record: Clarification
+    number: int
+    asked: Aaep
+    question: str
+    answer: Entry | None
+    stage: Stage
+    asks_an_agent: bool = False
+
+    @property
+    def agent(self) -> str:
+        """The agent's name on one line, as plain text."""
+        named = self.asked.agent_name or self.asked.agent_id or self.record.from_
+        return inert.clip(inert.line(named) or "An agent", NAME_LIMIT)
+
+    @property
+    def target(self) -> str:
+        """Whom it is put to, on one line, as plain text; empty where that is just people."""
+        to = inert.line(self.record.to)
+        return "" if agent_key(to) == HUMAN else inert.clip(to, NAME_LIMIT)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The choices' labels on one line each, as plain text; never empty ones."""
+        if "multiple_choice" not in self.asked.kinds:
+            return ()
+        return tuple(inert.line(option.label) or BLANK for option in self.asked.choices)
+
+    @property
+    def numbered(self) -> str:
+        """All choices in full, numbered, one a line."""
+        return "\n".join(f"{n}. {label}" for n, label in enumerate(self.labels, 1))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no later round has begun."""
+        return self.number >= self.record.round
+
+    @property
+    def topic(self) -> str:
+        """The topic, where it says more than the question's beginning and the summary do."""
+        topic = inert.cleaned_line(self.record.topic)
+        known = (self.question, self.asked.summary_terse or "")
+        told = map(inert.cleaned_line, known)
+        return "" if any(text.startswith(topic.rstrip("…")) for text in told) else inert.line(topic)
+
+    @property
+    def answer_label(self) -> str:
+        """The answer as people read it; empty where there is none."""
+        if self.asked.label is not None:
+            return words(self.asked.label)
+        if self.asked.response is not None:
+            return words(answers.describe(self.asked.response))
+        return words(self.answer.body) if self.answer else ""
+
+    @property
+    def verb(self) -> str:
+        """What the agent does with it."""
+        verb = "asks" if self.stage == "open" else "asked"
+        return f"{verb} for a confirmation" if self.asked.confirmation else verb
+
+    @property
+    def reason(self) -> str:
+        """Why it was decided so, in the decider's words; empty where none were given."""
+        return f"Reason: {words(self.asked.rationale)}" if self.asked.rationale else ""
+
+    @property
+    def answered_at(self) -> datetime | None:
+        """When it was answered."""
+        return self.asked.answered_at or (self.answer.timestamp if self.answer else None)
+
+    @property
+    def answered_by(self) -> str:
+        """Who answered, as plain text."""
+        by = self.asked.decided_by
+        if not by and self.answer is not None and self.answer.from_:
+            # Other implementations know agents by their bare role.
+            by = author_of(self.answer.from_)
+        return inert.clip(inert.line(by or "") or "somebody", 256)
+
+    @property
+    def slack_user(self) -> str | None:
+        """The Slack user who answered, where it was one."""
+        by = self.asked.answered_by
+        return by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
+
+    @property
+    def closed_by(self) -> Entry | None:
+        """The words with which somebody closed it by hand, here or through another implementation, if it was so."""
+        by_hand = self.is_current and self.asked.closed in _BY_SOMEBODY and self.stage == "closed"
+        entry = _last(self.record, "resolution", self.record.round) if by_hand else None
+        return entry if entry is not None and entry.from_ != US else None
+
+    @property
+    def closer(self) -> str | None:
+        """The Slack user who closed it by hand, where the ledger's name tells it."""
+        entry = self.closed_by
+        named = _SLACK_NAME.fullmatch(entry.from_) if entry else None
+        return named[1] if named and inert.is_user(named[1]) else None
+
+
+def round_of(record: Clarification, number: int | None = None) -> Round:
+    """A round of `record`: the current one, or an earlier one (from 1)."""
+    if number is None or not 0 < number < record.round:
+        answered = not (record.is_open or record.asked.closed == CHANGED) and (
+            record.asked.response is not None or _last(record, "answer", record.round) is not None
+        )
+        stage: Stage = "open" if record.is_open else "answered" if answered else "closed"
+        answer = _last(record, "answer", record.round) if answered else None
+        return Round(record, record.round, record.asked, record.question, answer, stage)
+    past = record.asked.earlier
+    asked = Aaep.model_validate(past[number - 1]) if number <= len(past) else Aaep(kinds=())
+    question = _last(record, "question", number)
+    answer = _last(record, "answer", number)
+    known = asked.response is not None or answer is not None
+    return Round(
+        record, number, asked, question.body if question else "", answer, "answered" if known else "closed"
+    )
+
+
+def words(text: str, empty: str = BLANK) -> str:
+    """`text` inert, or `empty` where nothing that can be seen is left of it."""
+    shown = inert.plain(text)
+    return shown if shown.strip() else empty
+
+
+def sentence(text: str) -> str:
+    """`text` with a full stop, where it has no end of its own."""
+    return text if text.rstrip("\u2069").endswith((".", "…", "!", "?")) else f"{text}."
+
+
+def reply_words(asked: Aaep) -> str:
+    """Where the reply to the agent stands; empty where none is owed."""
+    if asked.reply is None:
+        return ""
+    note = inert.clip(inert.line(asked.reply_note or ""), 300)
+    if asked.reply == "sending" and note:
+        return f"{sentence(note)} Trying again."
+    said = _REPLY_WORDS[asked.reply]
+    return f"{said}: {note}" if note and asked.reply in ("refused", "too_late") else said
+
+
+def default_words(asked: Aaep, limit: int) -> str:
+    """What happens if nobody answers, with at most `limit` of the agent's own words."""
+    if asked.confirmation:
+        return consent.silence_words(asked.confirmation)
+    if default := inert.plain(answers.default_label(asked)).strip():
+        return f"If nobody answers, the agent assumes “{inert.clip(default, limit)}”"
+    if asked.expires_at is None:
+        return ""
+    return "If nobody answers, the agent decides on its own."
+
+
+def closed_words(shown: Round, limit: int) -> str:
+    """Why it takes no answer any more, with at most `limit` of the agent's own words."""
+    if not shown.is_current:
+        return f"Closed: asked again in round {shown.number + 1}"
+    reason = shown.asked.closed
+    if reason == "expired":
+        return _expired_words(shown.asked, limit)
+    if reason in _CLOSED_WORDS:
+        return _CLOSED_WORDS[reason]
+    if reason and reason != "resolved elsewhere":
+        return f"Closed: {inert.clip(inert.line(reason), limit)}"
+    last = _last(shown.record, "resolution", shown.record.round)
+    return f"Closed: {inert.clip(inert.line(last.body), limit)}" if last else "Closed without an answer"
+
+
+def _expired_words(asked: Aaep, limit: int) -> str:
+    if asked.confirmation and (told := consent.expired_words(asked.confirmation)):
+        return told
+    if default := inert.plain(answers.default_label(asked)).strip():
+        return f"Expired; the agent was told to assume “{inert.clip(default, limit)}”"
+    return "Expired; the agent had no default to assume"
+
+
+def escalation_words(shown: Round, limit: int) -> str:
+    """Why a human is needed now, with each side's position; empty where it is not escalated."""
+    if shown.record.status != "escalated":
+        return ""
+    said = inert.clip(_escalation(shown), limit)
+    return f"Escalated. {said}" if said else escalation_reason(shown, limit)
+
+
+def escalation_reason(shown: Round, limit: int) -> str:
+    """Why a human is needed now, in one line; empty where it is not escalated."""
+    if shown.record.status != "escalated":
+        return ""
+    why = shown.asked.escalated_for
+    reason = _escalation(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
+    said = inert.clip(inert.line(reason), limit)
+    return f"Escalated. {said}" if said else "Escalated: this needs a human now."
+
+
+def reason_hides(shown: Round, limit: int) -> bool:
+    """Whether `escalation_reason` leaves out words that a card does not show elsewhere."""
+    if shown.record.status != "escalated":
+        return False
+    reason, _, rest = _escalation(shown).partition("\n")
+    return inert.size(inert.line(reason)) > limit or (
+        bool(rest) and shown.asked.escalated_for not in _TOLD_BY_CARD
+    )
+
+
+def has_one_side(shown: Round) -> bool:
+    """Whether an escalation's words, after the reason, only repeat what is shown of the question anyway."""
+    answered = any(entry.type == "answer" for entry in shown.record.thread)
+    return shown.asked.escalated_for in _TOLD_BY_CARD and not answered
+
+
+def instead_words(shown: Round, limit: int) -> list[str]:
+    """Why people are asked what is put to an agent, and who is asked besides them: none, one or two sentences."""
+    if shown.stage != "open" or not shown.target:
+        return []
+    said = []
+    if why := inert.line(shown.asked.held_back or ""):
+        said.append(inert.clip(f"Shown to people because: {why}", limit))
+    if shown.asks_an_agent:
+        said.append(f"{shown.target} (an agent) was asked too; the first answer counts.")
+    return said
+
+
+def holder_words(shown: Round) -> str:
+    """Who has an open question in hand, or was offered it: live where it is a Slack user, escaped; or empty."""
+    asked = shown.asked
+    if shown.stage != "open":
+        return ""
+    if asked.taken_by:
+        return f"Taken by {_named(asked.taken_by.user)}"
+    return f"Handed to {_named(asked.handed_to.user)}, who has not taken it yet" if asked.handed_to else ""
+
+
+def _named(user: str) -> str:
+    return inert.mention(user) if inert.is_user(user) else inert.escape(inert.clip(inert.line(user), 100))
+
+
+def _escalation(shown: Round) -> str:
+    last = _last(shown.record, "escalation", None)
+    return inert.plain(last.body).strip() if last else ""
+
+
+def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry | None:
+    return next(
+        (e for e in reversed(record.thread) if e.type == kind and (number is None or e.round == number)), None
+    )

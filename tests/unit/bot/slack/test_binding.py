@@ -1,0 +1,54 @@
+"""Which press counts while the post that it stands on is in doubt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bot.delivery.messages import Row
+from bot.ports import Spot
+from bot.slack.binding import Binding
+from bot.views.codec import Press
+from bot.views.listcodec import ListPress
+from bot.views.seal import seal
+
+OURS, SPOT = "0123456789abcdef", ("D1", "1750000000.000100")
+
+
+class InDoubt:
+    """A list in direct messages that was begun to be posted; nothing tells yet where it is."""
+
+    def __init__(self, *presses: ListPress) -> None:
+        elements = [
+            {"type": "button", "action_id": "list.0", "value": seal(OURS, press.pack())} for press in presses
+        ]
+        self._row: Any = type("Begun", (), {"key": "word:1", "kind": "word", "intent_at": 0.0})()
+        self._row.body = {"blocks": [{"type": "actions", "elements": elements}]}
+
+    async def at(self, channel: str, ts: str) -> Row | None:
+        return None
+
+    async def begun_in(self, channel: str) -> list[Row]:
+        return [self._row]
+
+
+async def test_list_whose_post_is_in_doubt_is_paged_and_answered_from() -> None:
+    turn = ListPress("page", "mine", 2)
+    messages: Any = InDoubt(turn)
+    unasked: Any = None
+    adopted: list[str] = []
+    binding = Binding(
+        installation=OURS,
+        messages=messages,
+        incidents=unasked,
+        pages=unasked,
+        adopt=lambda _, ts: adopted.append(ts),
+        group_of=lambda _: None,
+        foreign=lambda: None,
+    )
+    spot = Spot(OURS, *SPOT)
+    assert await binding.refusal(turn, spot) is None
+    assert await binding.refusal(Press("answer", "CLR-42-009", 1), spot) is None  # of the second page
+    assert (
+        await binding.refusal(Press("yes", "CLR-42-009", 1), spot) is not None
+    )  # lists have no such control
+    assert adopted == [SPOT[1]]

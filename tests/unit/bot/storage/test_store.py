@@ -1,0 +1,181 @@
+"""The storage: what `write` returned from is on disk, one part's failure is its own, one instance per file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from bot.storage import store as store_module
+from bot.storage.store import Store
+
+ROOT = Path(__file__).parents[4]
+INSERT = "insert into onces values (?)"
+
+
+async def keys(store: Store) -> set[str]:
+    return {row["key"] for row in await store.read("select key from onces")}
+
+
+async def test_write_returns_what_the_work_returned(store: Store) -> None:
+    def work(db: sqlite3.Connection) -> str:
+        db.execute(INSERT, ("a",))
+        return "done"
+
+    assert await store.write(work) == "done"
+    assert await keys(store) == {"a"}
+
+
+async def test_one_failing_part_does_not_undo_the_others(store: Store) -> None:
+    def fail_after(db: sqlite3.Connection) -> None:
+        db.execute(INSERT, ("undone",))
+        raise ValueError("mine")
+
+    results = await asyncio.gather(
+        store.execute(INSERT, "a"),
+        store.write(fail_after),
+        store.execute(INSERT, "a"),
+        store.execute(INSERT, "b"),
+        return_exceptions=True,
+    )
+    assert results[0] == results[3] == 1
+    assert isinstance(results[1], ValueError)
+    assert isinstance(results[2], sqlite3.IntegrityError)
+    assert await keys(store) == {"a", "b"}
+
+
+async def test_concurrent_writes_share_commits(store: Store, tmp_path: Path) -> None:
+    commits = 0
+
+    def count(sql: str) -> None:
+        nonlocal commits
+        commits += sql.lower() == "commit"
+
+    await store._writer._execute(store._writer._conn.set_trace_callback, count)  # type: ignore[no-untyped-call]
+    await asyncio.gather(*(store.execute(INSERT, str(n)) for n in range(200)))
+    assert len(await keys(store)) == 200
+    assert commits <= 3
+
+
+async def test_cancelled_writer_loses_nothing(store: Store) -> None:
+    task = asyncio.create_task(store.execute(INSERT, "a"))
+    await asyncio.sleep(0)
+    task.cancel()
+    await store.execute(INSERT, "b")
+    assert await keys(store) == {"a", "b"}
+
+
+async def test_locked_by_another_process_is_unavailable_then_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "_BUSY_MS", 50)
+    path = tmp_path / "clarify.db"
+    store = await Store.open(path)
+    code = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+    code += "db.execute('begin immediate'); print('locked', flush=True); sys.stdin.readline()"
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(path), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert await holder.stdout.readline() == b"locked\n"
+    results = await asyncio.gather(*(store.execute(INSERT, str(n)) for n in range(5)), return_exceptions=True)
+    assert all(isinstance(result, StorageUnavailable) for result in results)
+    assert await keys(store) == set(), "readers go on"
+    await holder.communicate(b"\n")
+    await store.execute(INSERT, "after")
+    assert await keys(store) == {"after"}
+    await store.close()
+
+
+async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
+    pages = await store._writer.execute_fetchall("pragma page_count")
+    await store._writer.execute_fetchall(f"pragma max_page_count = {next(iter(pages))[0]}")
+    with pytest.raises(StorageUnavailable, match="full"):
+        await store.execute("insert into texts values ('big', ?)", "x" * 1_000_000)
+    await store._writer.execute_fetchall("pragma max_page_count = 1000000")
+    await store.execute("insert into texts values ('big', ?)", "x" * 1_000_000)
+
+
+async def test_what_write_returned_from_survives_a_kill(tmp_path: Path) -> None:
+    code = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from bot.storage.store import Store
+async def main():
+    store = await Store.open(Path(sys.argv[1]))
+    await asyncio.gather(*(store.execute("insert into onces values (?)", str(n)) for n in range(50)))
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    path = tmp_path / "clarify.db"
+    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(path), cwd=ROOT)
+    assert await killed.wait() == -9
+    store = await Store.open(path)  # the kill let go of the lock, too
+    assert len(await keys(store)) == 50
+    await store.close()
+
+
+async def test_second_instance_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    first = await Store.open(tmp_path / "clarify.db")
+    with pytest.raises(StorageInUseError, match="in use"):
+        await Store.open(tmp_path / "clarify.db")
+    await first.close()
+    await (await Store.open(tmp_path / "clarify.db")).close()
+
+
+async def test_open_migrates_once(tmp_path: Path) -> None:
+    path = tmp_path / "clarify.db"
+    for _ in range(2):
+        store = await Store.open(path)
+        await store.execute("insert into onces values (?) on conflict do nothing", "a")
+        assert await keys(store) == {"a"}
+        await store.close()
+    files = resources.files("bot.storage").joinpath("migrations").iterdir()
+    with sqlite3.connect(path) as db:
+        assert db.execute("pragma user_version").fetchone()[0] == sum(f.name.endswith(".sql") for f in files)
+        assert db.execute("pragma journal_mode").fetchone()[0] == "wal"
+    db.close()
+
+
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute("pragma user_version = 999")
+    db.close()
+
+
+def junk(path: Path) -> None:
+    path.write_bytes(b"no database" * 1000)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"), [(newer, "newer clarify-bot"), (junk, "not a database"), (folder, "Is a directory")]
+)
+async def test_open_refuses_what_it_cannot_use_and_ends(tmp_path: Path, spoil: object, words: str) -> None:
+    path = tmp_path / "clarify.db"
+    assert callable(spoil)
+    spoil(path)
+    code = """
+import asyncio, sys
+from pathlib import Path
+from bot.storage.store import Store
+asyncio.run(Store.open(Path(sys.argv[1])))
+"""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(path), cwd=ROOT, stderr=subprocess.PIPE
+    )
+    _, said = await asyncio.wait_for(process.communicate(), 60)  # a connection's thread would keep it alive
+    assert words in said.decode()
+    with pytest.raises(StorageError, match=words):
+        await Store.open(path)
+    with pytest.raises(StorageError, match=words):  # not "in use": the lock was let go
+        await Store.open(path)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bot.views import inert
+from tests.unit.bot.strategies import words
+
+FAMILY = "👩‍👩‍👧‍👦"
+FLAGS = "🇳🇬🇩🇪"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("as it is <@U1> & so on", "as it is <@U1> & so on"),
+        ("a\x00b\x1b[31mc\x7fd\x9be", "ab[31mcde"),
+        ("a\tb\nc\r\nd\re\u0085f\u2028g\u2029h", "a\tb\nc\nd\ne\nf\ng\nh"),
+        ("\u202aa\u202bb\u202cc\u202dd\u202ee", "abcde"),
+        ("lone \ud800 surrogate", "lone \ufffd surrogate"),
+        ("\u2067שלום\u2069 balanced", "\u2067שלום\u2069 balanced"),
+        ("open \u2066 never closed", "open  never closed"),
+        ("\u2069 never opened", " never opened"),
+        ("\u2066 ends with\nits line\u2069", " ends with\nits line"),
+        ("\u2066a\u2067b\u2069", "a\u2067b\u2069"),
+        ("e\u0301 and " + FAMILY, "e\u0301 and " + FAMILY),
+    ],
+)
+def test_plain_removes_what_steers(text: str, expected: str) -> None:
+    assert inert.plain(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<!channel> & <https://x|y>", "&lt;!channel&gt; &amp; &lt;https://x|y&gt;"),
+        ("&lt;!channel&gt;", "&amp;lt;!channel&amp;gt;"),
+        ("*bold* _it_ ~gone~ `code`", "∗bold∗ ˍitˍ ∼gone∼ ˋcodeˋ"),
+        ("snake_case 2*3 a~b", "snake_case 2*3 a~b"),
+        ("> quote\n  > deeper", "› quote\n  › deeper"),
+        ("5 > 4", "5 &gt; 4"),
+        (":tada: at 10:30", "꞉tada: at 10:30"),
+    ],
+)
+def test_escape_leaves_no_markup(text: str, expected: str) -> None:
+    assert inert.escape(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("abcd", 1, "…"),
+        ("abcd", 0, ""),
+        ("ab  cd", 4, "ab…"),
+        ("😀😀", 4, "😀😀"),
+        ("😀😀😀", 4, "😀…"),
+        ("ae\u0301e\u0301", 4, "ae\u0301…"),
+        ("ae\u0301e\u0301", 3, "a…"),
+        ("ab" + FAMILY, 8, "ab…"),
+        ("a" + FLAGS, 8, "a🇳🇬…"),
+        ("a👍🏽b", 4, "a…"),
+    ],
+)
+def test_clip_never_tears_what_is_seen_as_one(text: str, limit: int, expected: str) -> None:
+    assert inert.clip(text, limit) == expected
+
+
+def test_clip_tears_an_endless_cluster_rather_than_show_nothing() -> None:
+    assert len(inert.clip("a" + "\u0301" * 5000, 100)) == 100
+
+
+@pytest.mark.parametrize("limit", range(1, 14))
+def test_clip_escaped_never_tears_an_entity(limit: int) -> None:
+    clipped = inert.clip_escaped("a&amp;&lt;b&gt;", limit)
+    assert clipped.rstrip("…").replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").strip("ab") == ""
+    assert inert.size(clipped) <= limit
+
+
+@given(words(5000), st.integers(10, 4000))
+def test_clip_keeps_its_limit_by_both_counts(text: str, limit: int) -> None:
+    clipped = inert.clip(inert.plain(text), limit)
+    assert len(clipped) <= inert.size(clipped) <= limit
+    assert inert.size(inert.fallback(text, limit)) <= limit
+
+
+@given(words(9000), st.integers(10, 3000))
+def test_split_loses_nothing(text: str, limit: int) -> None:
+    pieces = inert.split(text, limit)
+    assert "".join(pieces) == text
+    assert all(0 < inert.size(piece) <= limit for piece in pieces)
+
+
+@given(words(9000), st.integers(20, 3900))
+def test_split_unescaped_keeps_its_limit_as_sent(text: str, limit: int) -> None:
+    pieces = inert.split_unescaped(text, limit)
+    assert "".join(pieces) == inert.plain(text)
+    assert all(inert.size(inert.fallback(piece, 10**9)) <= limit for piece in pieces)
+
+
+def test_split_unescaped_makes_no_more_pieces_than_it_has_to() -> None:
+    assert len(inert.split_unescaped("a < b && c; " * 2000, 3900)) <= 24_000 * 2 / 3900 * 2
+
+
+@given(st.lists(st.sampled_from(["<@U0GOOD>", "&amp;", "&lt;", "word ", "\n", "😀"])), st.integers(20, 99))
+def test_split_live_tears_nothing_live(parts: list[str], limit: int) -> None:
+    pieces = inert.split_live("".join(parts), limit)
+    assert "".join(pieces) == "".join(parts)
+    for piece in pieces:
+        assert 0 < inert.size(piece) <= limit
+        assert piece.count("<") == piece.count(">") == piece.count("<@U0GOOD>")
+        assert piece.count("&") == piece.count("&amp;") + piece.count("&lt;")
+
+
+@pytest.mark.parametrize(
+    ("needs", "budget", "expected"),
+    [
+        ([10, 20], 100, [10, 20]),
+        ([10, 200], 100, [10, 90]),
+        ([100, 100], 100, [50, 50]),
+        ([0, 100, 100], 100, [0, 50, 50]),
+        ([5, 5], -3, [0, 0]),
+        ([], 10, []),
+    ],
+)
+def test_shares_are_fair(needs: list[int], budget: int, expected: list[int]) -> None:
+    assert inert.shares(needs, budget) == expected
+
+
+def test_live_parts_are_built_of_ids_only() -> None:
+    assert inert.mention("U0123ABC") == "<@U0123ABC>"
+    assert inert.channel("C0123ABC") == "<#C0123ABC>"
+    assert inert.group("S0123ABC") == "<!subteam^S0123ABC>"
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "U", "u0123", "U0>", "!channel", "U01|name", "C0123\n", "C01 ", "U0123\n"]
+)
+def test_live_parts_refuse_what_is_no_id(bad: str) -> None:
+    for build in (inert.mention, inert.channel, inert.group):
+        with pytest.raises(ValueError, match="expected a Slack"):
+            build(bad)
+
+
+def test_date_has_a_fallback_in_utc() -> None:
+    moment = datetime(2026, 5, 4, 16, 7, tzinfo=timezone(timedelta(hours=2)))
+    assert inert.date(moment) == "<!date^1777903620^{date_short_pretty} at {time}|4 May 2026, 14:07 UTC>"
+    assert inert.deadline(moment) == "<!date^1777903620^{time} {date_short_pretty}|4 May 2026, 14:07 UTC>"
+    assert inert.utc_dates(f"Answer by {inert.date(moment)}") == "Answer by 4 May 2026, 14:07 UTC"
+    assert inert.utc(datetime(2026, 12, 31, 23, 59, tzinfo=UTC)) == "31 December 2026, 23:59 UTC"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("one\ntwo", "one\ntwo"),
+        ("\n".join(f"line {n}" for n in range(12)), "\n".join(f"line {n}" for n in range(12))),
+        ("\n".join(f"line {n}" for n in range(13)), "\n".join(f"line {n}" for n in range(10)) + "…"),
+        ("word " * 400, ("word " * 180).rstrip() + "…"),
+        ("short\n" + "word " * 400, "short\n" + ("word " * 162).rstrip() + "…"),
+        ("x" * 2000, "x" * 900 + "…"),
+        ("\u2067" + "א" * 2000 + "\u2069", "\u2067" + "א" * 898 + "…\u2069"),
+    ],
+)
+def test_clip_rows_leaves_about_ten_rows(text: str, shown: str) -> None:
+    assert inert.clip_rows(text, 10) == shown

@@ -1,0 +1,267 @@
+"""Every kind of message with agents' words in a right-to-left language, and what is read aloud of each.
+
+The agents' words here have no Latin letter, ours no Hebrew one: what is whose shows in any message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bot.views import inert
+from bot.views.handoff import handoff_of
+from bot.views.pagecodec import PagePress
+from bot.views.pagesheet import Matter, Sheet
+from bot.views.pagetext import outside_words
+from bot.views.render import Message, Renderer
+from bot.views.toollines import ToolLine
+from core.aaep import Event, parse_event
+from core.clarification import Answer, Clarification, Decider, Entry, abandoned, answered
+from core.matching import followed_up
+from tests.unit.bot.judges import walk
+from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
+
+RENDERER = Renderer()
+# With what would turn round the words behind it: an override, an embedding, isolates that nobody ends or began.
+NAME = "\u202eסוכן\u2067"
+SAID = "\u202bהאם להמשיך (42)?\u2069 כן!"
+LABELS = ("אדום", "ירוק", "כחול")
+HEBREW = re.compile("[\u0590-\u05ff]")
+STEERING = re.compile("[\u202a-\u202e]")
+PICTURES = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]|:[a-z_]+:")
+CLOCK = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d(?: UTC)?")
+ISOLATED = re.compile("[\u2066-\u2068][^\u2066-\u2069\n]*\u2069")
+
+
+def event(kind: str, **fields: Any) -> Event:
+    raw = {
+        "type": f"aaep:agent.{kind}",
+        "event_id": "evt_1",
+        "session_id": "1",
+        "timestamp": "2026-05-24T14:22:00Z",
+        "producer": {"agent_id": "7", "agent_name": NAME},
+        "urgency": "critical",
+        **fields,
+    }
+    return parse_event(raw, NOW)
+
+
+def asks(*kinds: str, **fields: Any) -> Clarification:
+    return record_of(
+        producer={"agent_id": "7", "agent_name": NAME},
+        question=SAID,
+        topic=SAID,
+        context=SAID,
+        default_response=SAID,
+        summary_terse=SAID,
+        accepted_response_kinds=list(kinds or ["freetext"]),
+        choices=[{"value": str(n), "label": label} for n, label in enumerate(LABELS)],
+        **fields,
+    )
+
+
+def consent() -> Clarification:
+    return record_of(
+        type="aaep:agent.awaiting.confirmation",
+        producer={"agent_id": "7", "agent_name": NAME},
+        action=SAID,
+        consequence=SAID,
+        risk_level="high",
+        irreversible=True,
+        default_decision="accept",
+        extra_context={SAID: SAID},
+    )
+
+
+def done(record: Clarification) -> Clarification:
+    return answered(record, Answer(SAID, SAID), Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD"), NOW)
+
+
+def escalated(record: Clarification) -> Clarification:
+    entry = Entry.model_validate(
+        {"round": 1, "from": "clarify-bot", "type": "escalation", "body": SAID, "timestamp": NOW}
+    )
+    return record.model_copy(update={"status": "escalated", "thread": (*record.thread, entry)})
+
+
+def sheet(*matters: Matter) -> Sheet:
+    left = sum(each.state != "closed" for each in matters)
+    return Sheet(7, NOW, matters, len(matters), left, mentions=("U0GOOD",))
+
+
+def matter(**more: Any) -> Matter:
+    fields: dict[str, Any] = {"incident": 1, "kind": "errored", "title": inert.line(SAID)}
+    return Matter(**(fields | {"reason": SAID, "body": SAID} | more))
+
+
+def asking(**fields: Any) -> Matter:
+    record = escalated(asks("multiple_choice"))
+    return matter(kind="escalated", clarification=record.id, record=record, **fields)
+
+
+HANDOFF = handoff_of(
+    event(
+        "handoff.requested",
+        reason=SAID,
+        target_kind="human",
+        target_uri=SAID,
+        packaged_context={SAID: [SAID, {SAID: SAID}]},
+    )
+)
+MESSAGES: dict[str, Callable[[], Message]] = {
+    "card, free text": lambda: RENDERER.card(asks()),
+    "card, yes or no": lambda: RENDERER.card(asks("yes_no", "freetext"), verbosity="detailed"),
+    "card, choices": lambda: RENDERER.card(asks("multiple_choice")),
+    "card, several choices": lambda: RENDERER.card(asks("multiple_choice", multi_select=True)),
+    "card, answered": lambda: RENDERER.card(done(asks())),
+    "card, expired": lambda: RENDERER.card(abandoned(asks(), "expired", NOW + timedelta(hours=1))),
+    "card, escalated": lambda: RENDERER.card(escalated(asks())),
+    "card, confirmation": lambda: RENDERER.card(consent()),
+    "card, confirmed": lambda: RENDERER.card(done(consent())),
+    "page of a confirmation": lambda: RENDERER.page_card(
+        sheet(matter(kind="escalated", clarification="CLR-42-001", record=escalated(consent())))
+    ),
+    "nudge, confirmation": lambda: RENDERER.nudge(consent(), []),
+    "error": lambda: RENDERER.error_notice(
+        event("session.errored", summary_normal=SAID, error_message=SAID + SAID, remediation_hint=SAID, error_code=SAID)
+    ),
+    "unknown event": lambda: RENDERER.generic_notice(event("power.lost", summary_normal=SAID)),
+    "broken question": lambda: RENDERER.generic_notice(
+        event("awaiting.clarification", question=SAID, context=SAID, choices=[{"value": "1", "label": SAID}])
+    ),
+    "broken confirmation": lambda: RENDERER.generic_notice(
+        event("awaiting.confirmation", action=SAID, consequence=SAID, extra_context={"1": SAID})
+    ),
+    "end of a session": lambda: RENDERER.session_notice(
+        event("session.cancelled", summary_normal=SAID, cancelled_by=SAID, partial_result=SAID)
+    ),
+    "tools": lambda: RENDERER.tools_notice([ToolLine(SAID, "error", SAID, 5), ToolLine(SAID, "success", SAID, 5)]),
+    "nudge": lambda: RENDERER.nudge(asks("multiple_choice"), ["U0GOOD"]),
+    "nudge of many": lambda: RENDERER.rollup_nudge(NAME, 3, NOW, []),
+    "roll-up": lambda: RENDERER.rollup([asks(), asks("yes_no")], 3, NOW, NAME),
+    "which question": lambda: RENDERER.which_question([asks(), asks("yes_no")], "t1"),
+    "handoff": lambda: RENDERER.handoff_card(HANDOFF, matter(kind="handoff")),
+    "handoff, taken": lambda: RENDERER.handoff_card(HANDOFF, matter(kind="handoff", state="closed", who="U0GOOD")),
+    "page": lambda: RENDERER.page_card(sheet(matter())),
+    "page of a question": lambda: RENDERER.page_card(sheet(asking())),
+    "page, taken": lambda: RENDERER.page_card(sheet(asking(state="taken", who="U0GOOD"))),
+    "page of many": lambda: RENDERER.page_card(sheet(asking(), matter(incident=2))),
+}  # fmt: skip
+VIEWS: dict[str, Callable[[], dict[str, Any]]] = {
+    "answer modal": lambda: RENDERER.answer_modal(asks("multiple_choice", "freetext", "yes_no")),
+    "answer modal, confirmation": lambda: RENDERER.answer_modal(consent()),
+    "full view, confirmation": lambda: RENDERER.full_view(consent()),
+    "full view": lambda: RENDERER.full_view(escalated(done(asks()))),
+    "text modal": lambda: RENDERER.message_modal(SAID, SAID),
+    "hand modal": lambda: RENDERER.hand_modal(PagePress("hand", 1), inert.line(SAID)),
+    "roll-up modal": lambda: RENDERER.rollup_modal([asks(), asks("yes_no")], 1, 2),
+}
+
+
+def texts(payload: Any) -> list[str]:
+    keys = ("text", "accessibility_label")
+    return [item[key] for item in walk(payload) for key in keys if isinstance(item.get(key), str)]
+
+
+def judge_sides(text: str) -> None:
+    """What is theirs is in isolates, what is ours is outside, and nothing steers."""
+    assert not STEERING.search(text)
+    # A confirmation's words in the ledger begin with ours, which tell their direction.
+    bare = re.sub("\u2068(Confirm|Consequence): ", "\u2068", text)
+    while ISOLATED.search(bare):
+        assert not any(re.search("[A-Za-z]", found) for found in ISOLATED.findall(bare)), repr(text)
+        bare = ISOLATED.sub("", bare)
+    assert not HEBREW.search(bare), repr(text)
+    assert not re.search("[\u2066-\u2069]", bare), repr(text)
+
+
+@pytest.mark.parametrize("kind", sorted(MESSAGES))
+def test_p8_right_to_left_words_reorder_none_of_ours_in_messages(kind: str) -> None:
+    message = MESSAGES[kind]()
+    assert HEBREW.search(message.text)
+    for text in (message.text, *texts(message.blocks), *message.more):
+        judge_sides(text)
+
+
+@pytest.mark.parametrize("kind", sorted(VIEWS))
+def test_p8_right_to_left_words_reorder_none_of_ours_in_modals(kind: str) -> None:
+    found = texts(VIEWS[kind]())
+    assert any(map(HEBREW.search, found))
+    for text in found:
+        judge_sides(text)
+
+
+@pytest.mark.parametrize("made", [asking, matter])
+def test_p8_right_to_left_words_reorder_none_of_ours_outside_slack(made: Callable[[], Matter]) -> None:
+    for text in outside_words(sheet(made())):
+        judge_sides(text)
+
+
+@pytest.mark.parametrize("kind", sorted({**MESSAGES, **VIEWS}))
+def test_moments_are_the_readers_or_say_that_they_are_utc(kind: str) -> None:
+    """Where Slack formats dates everybody sees their own time; elsewhere the zone is named."""
+    made = {**MESSAGES, **VIEWS}[kind]()
+    blocks = made.blocks if isinstance(made, Message) else made
+    for item in walk(blocks):
+        if isinstance(said := item.get("text"), str):
+            bare = re.sub(r"<!date\^[^>]*>", "", said) if item.get("type") == "mrkdwn" else said
+            assert all(found.endswith(" UTC") for found in CLOCK.findall(bare)), said
+            assert item.get("type") != "mrkdwn" or not CLOCK.search(bare), said
+    if isinstance(made, Message):
+        assert all(found.endswith(" UTC") for found in CLOCK.findall(made.text))
+
+
+@pytest.mark.parametrize("kind", sorted({**MESSAGES, **VIEWS}))
+def test_nothing_is_told_by_a_picture_alone(kind: str) -> None:
+    made = {**MESSAGES, **VIEWS}[kind]()
+    for text in texts(made.blocks if isinstance(made, Message) else made):
+        assert not PICTURES.search(text), text
+    for item in walk(made.blocks if isinstance(made, Message) else made):
+        if item.get("type") == "button":  # a colour only ever says again what the words say
+            assert re.search(r"\w", item["text"]["text"])
+
+
+@pytest.mark.parametrize("kind", sorted(MESSAGES))
+def test_text_alone_makes_sense(kind: str) -> None:
+    """What a screen reader says: complete sentences, dates spelled out, nothing that only an eye can tell."""
+    text = MESSAGES[kind]().text
+    assert "<!date" not in text
+    assert not PICTURES.search(text)
+    assert not re.search(r"\.\s*\.(?!\.)|\.\u2069\.|\?\u2069\.|!\u2069\.", text), "doubled ends"
+    assert text.replace("\u2069", "").rstrip()[-1] in ".!?…)", repr(text[-60:])
+
+
+def test_words_of_a_question_read_the_way_its_event_says() -> None:
+    """A beginning in another script would tell the wrong direction."""
+    record = record_of(
+        question="API של הלקוח?",
+        choices=[{"value": str(n), "label": label} for n, label in enumerate(LABELS)],
+    )
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
+    expected = "\u2067API של הלקוח?\u2069"
+    assert expected in RENDERER.card(record).text
+    assert "\u2067אדום\u2069" in texts(RENDERER.card(record).blocks)
+    assert expected in texts(RENDERER.answer_modal(record))
+    assert expected in RENDERER.card(done(record)).text
+    assert record.question == "API של הלקוח?"
+
+
+def test_earlier_rounds_too_read_the_way_their_event_says() -> None:
+    """What is kept of them has the ledger's names for its fields."""
+    fields: dict[str, Any] = {"default_response": "API של הלקוח", "summary_detailed": "URL של הלקוח"}
+    record = done(record_of(question="API של הלקוח?", **fields))
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
+    again = followed_up(
+        record,
+        ask_of({**event("awaiting.clarification").raw, "question": SAID, "reply_token": "rpl_2"}),
+        NOW,
+        SLA,
+    )
+    again = again.model_copy(update={"aaep": again.asked.model_copy(update={"rtl": True})})
+    whole = "\n".join(texts(RENDERER.full_view(again, round=1)))
+    for said in ("API של הלקוח?", *fields.values()):
+        assert f"\u2067{said}\u2069" in whole

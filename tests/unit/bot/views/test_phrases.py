@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from bot.views import phrases
+from bot.views.inert import date
+from core.clarification import Answer, Clarification, CloseReason, Decider, abandoned, answered
+from tests.unit.bot.judges import judge_live
+from tests.unit.bot.strategies import NOW, record_of, settled_records
+
+BY_FOLAKE = Decider("user:folake", "slack", "T1", "U0GOOD")
+IN_A_SHELL = Decider("user:os/<!here>@host", "shell")
+
+
+def done(label: str = "Production", decider: Decider = BY_FOLAKE) -> Clarification:
+    return answered(record_of(), Answer(label, label), decider, NOW)
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (done(), f"CLR-42-001 was already answered by <@U0GOOD>: “Production” ({date(NOW)})."),
+        (done("*<!channel>*"), f"CLR-42-001 was already answered by <@U0GOOD>: “∗&lt;!channel&gt;∗” ({date(NOW)})."),
+        (
+            done(decider=IN_A_SHELL),
+            f"CLR-42-001 was already answered by user:os/&lt;!here&gt;@host: “Production” ({date(NOW)}).",
+        ),
+    ],
+)  # fmt: skip
+def test_already_answered_says_who_what_and_when(record: Clarification, words: str) -> None:
+    assert phrases.already_answered(record) == words
+    assert phrases.closed(record) == words
+
+
+def test_already_answered_clips_long_answers() -> None:
+    assert len(phrases.already_answered(done("x" * 16_000))) < 500
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("expired", "; the agent was told to assume “65”."),
+        ("cancelled", "CLR-42-001 takes no answer any more: the agent's session was cancelled."),
+        ("session ended", "CLR-42-001 takes no answer any more: the agent's session has ended."),
+        (
+            "requester moved on",
+            "CLR-42-001 takes no answer any more: the agent has moved on without an answer.",
+        ),
+    ],
+)
+def test_closed_says_why(reason: CloseReason, words: str) -> None:
+    assert phrases.closed(abandoned(record_of(default_response="65"), reason, NOW)).endswith(words)
+
+
+def test_closed_by_another_implementation_says_its_status() -> None:
+    record = record_of().model_copy(update={"status": "resolved"})
+    assert phrases.closed(record) == "CLR-42-001 takes no answer any more: it is resolved."
+
+
+@pytest.mark.parametrize(
+    ("answerers", "words"),
+    [
+        ([], "You cannot answer this: you are a guest. Nobody is configured to answer here."),
+        (
+            ["members"],
+            "You cannot answer this: you are a guest. Those who may: full members of this workspace who are in the channel.",
+        ),
+        (
+            ["U0GOOD", "S0GROUP", "<!here>"],
+            "You cannot answer this: you are a guest. Those who may: <@U0GOOD>, <!subteam^S0GROUP> and &lt;!here&gt;.",
+        ),
+    ],
+)
+def test_not_allowed_says_why_and_who_may(answerers: list[str], words: str) -> None:
+    assert phrases.not_allowed("you are a guest", answerers) == words
+
+
+def test_unreadable_reply_shows_how() -> None:
+    record = record_of(accepted_response_kinds=["yes_no"])
+    assert phrases.unreadable_reply(record.asked) == (
+        "I couldn't read that as an answer. Reply with yes or no. Start with note: to comment without answering."
+    )
+    assert "two ways" in phrases.unreadable_reply(record.asked, "“1,200” can be read in two ways.")
+    assert "&lt;!here&gt;" in phrases.unreadable_reply(record.asked, "“<!here>”")
+
+
+def test_edit_ignored_says_what_stands() -> None:
+    assert phrases.edit_ignored(done()).endswith("CLR-42-001 stays answered with “Production”.")
+    assert phrases.edit_ignored(record_of()) == phrases.EDITED
+
+
+def test_unknown_clarification_is_inert() -> None:
+    assert phrases.unknown_clarification("<!here>") == "There is no clarification &lt;!here&gt;."
+
+
+@pytest.mark.parametrize(
+    "phrase", [phrases.BUSY, phrases.STALE_CARD, phrases.UNREADABLE_PRESS, phrases.EDITED]
+)
+def test_fixed_phrases_are_sentences(phrase: str) -> None:
+    assert phrase.endswith(".")
+    judge_live(phrase)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(settled_records())
+def test_phrases_are_inert_and_short(record: Clarification) -> None:
+    for phrase in (phrases.closed(record), phrases.edit_ignored(record), phrases.accepted(record)):
+        judge_live(phrase)
+        assert len(phrase) < 2000
+
+
+@pytest.mark.parametrize(
+    ("on", "state"),
+    [
+        ((), "blocked"),
+        (("human",), "waiting for a person"),
+        (("architect", "writer"), "blocked on architect, writer"),
+        (("Human", "architect"), "blocked on architect and a person"),
+    ],
+)
+def test_waiting_says_for_whom(on: tuple[str, ...], state: str) -> None:
+    assert phrases.waiting("blocked", on, ", ".join) == state

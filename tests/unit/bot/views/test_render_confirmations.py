@@ -1,0 +1,366 @@
+"""Cards, pages and modals of confirmations, in fair words and in hostile ones, up to the schema's limits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.views import consent, inert, phrases
+from bot.views.codec import Press
+from bot.views.pagesheet import Matter, Sheet
+from bot.views.pagetext import outside_words
+from bot.views.render import Message, Renderer
+from bot.views.rounds import Verbosity
+from bot.views.submission import SubmissionErrors, read_submission
+from core import answers
+from core.aaep import Confirmation
+from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
+from core.errors import AnswerRejected
+from core.escalation import escalation_words
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
+from tests.unit.bot.strategies import NOW, SLA, record_of, words
+
+RENDERER = Renderer()
+TEXT = 16_384
+VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
+many = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXTRA = st.dictionaries(
+    words(60), st.recursive(words(300), lambda inner: st.lists(inner, max_size=3)), max_size=4
+)
+
+
+def consent_of(**fields: Any) -> Clarification:
+    given_: dict[str, Any] = {
+        "type": "aaep:agent.awaiting.confirmation",
+        "action": "Transfer $500.",
+        "consequence": "Funds move at once.",
+        "default_decision": "reject",
+        "risk_level": "high",
+        "irreversible": True,
+    }
+    return record_of(**(given_ | fields))
+
+
+@st.composite
+def consents(draw: st.DrawFn) -> Clarification:
+    """Any confirmation that the schema allows, and some that it does not."""
+    said = words(TEXT).filter(lambda text: any(char.isprintable() and char != " " for char in text))
+    fields: dict[str, Any] = {
+        "action": draw(said),
+        "consequence": draw(said),
+        "default_decision": draw(st.sampled_from(["accept", "reject", "<!here>"])),
+        "risk_level": draw(st.sampled_from(["low", "medium", "high", None]) | words(200)),
+        "irreversible": draw(st.sampled_from([True, False, None])),
+        "reversibility": draw(
+            st.sampled_from(["reversible", "reversible_with_effort", "irreversible", None])
+        ),
+        "extra_context": draw(EXTRA),
+        "producer": {"agent_id": "p", "agent_name": draw(words(300))},
+    }
+    if draw(st.booleans()):
+        fields |= {"summary_detailed": draw(words(TEXT)), "summary_terse": draw(words(4096))}
+    if draw(st.booleans()):
+        fields["allowed_replies"] = draw(
+            st.sampled_from([["accept"], ["reject"], ["later", "reject", "accept"]])
+        )
+    record = consent_of(**fields)
+    if draw(st.booleans()):
+        return record
+    return escalated(record, "stale", escalation_words(record, "stale"), NOW)
+
+
+def wanted_of(record: Clarification) -> Confirmation:
+    wanted = record.asked.confirmation
+    assert wanted is not None
+    return wanted
+
+
+def unmistakable(record: Clarification) -> list[str]:
+    """What must be read whole, wherever it is decided."""
+    wanted = wanted_of(record)
+    said = [consent.risk_words(wanted), consent.warning_words(wanted), consent.silence_words(wanted)]
+    return [part for part in said if part]
+
+
+def judged(record: Clarification, message: Message) -> None:
+    judge_message(message)
+    blocks = shown(message.blocks)
+    for part in unmistakable(record):
+        assert part in blocks
+        assert inert.fallback(part) in message.text
+    offered = [label for label in labels(message.blocks) if label in ("Accept", "Reject")]
+    assert offered == [consent.LABELS[each] for each in wanted_of(record).allowed]
+    for item in walk(message.blocks):
+        if item.get("action_id") == "clarify.accept":
+            assert ("confirm" in item) is wanted_of(record).asks_twice
+        elif item.get("type") == "button":
+            assert "confirm" not in item
+
+
+def page(record: Clarification, **more: Any) -> Sheet:
+    fields: dict[str, Any] = {
+        "incident": 1,
+        "kind": "escalated",
+        "title": "x",
+        "reason": "y",
+        "clarification": record.id,
+    }
+    return Sheet(7, NOW, (Matter(**(fields | {"record": record} | more)),), 1, 1, mentions=("U0GOOD",))
+
+
+def full_text(record: Clarification) -> str:
+    """All pages of View full, joined."""
+    parts: list[str] = []
+    for number in range(1, 50):
+        view = RENDERER.full_view(record, page=number)
+        judge_view(view)
+        parts += [block["text"]["text"] for block in view["blocks"] if block["type"] == "section"]
+        if "Next" not in labels(view):
+            return "".join(parts)
+    raise AssertionError("View full does not end")
+
+
+def squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+@many
+@given(consents(), VERBOSITY)
+def test_card_says_the_stakes_whole_whatever_is_cut(record: Clarification, verbosity: Verbosity) -> None:
+    judged(record, RENDERER.card(record, verbosity=verbosity, posted_to_fallback="C0GOOD"))
+
+
+@many
+@given(consents())
+def test_page_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
+    judged(record, RENDERER.page_card(page(record)))
+
+
+@many
+@given(consents())
+def test_pager_outside_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
+    title, text = outside_words(page(record))
+    assert inert.size(title) <= 120
+    assert inert.size(text) <= 3100
+    for part in unmistakable(record):
+        assert part in text
+
+
+@many
+@given(consents(), st.integers(1, 12))
+def test_reply_that_may_decide_one_of_several_is_asked_back_with_the_stakes(
+    record: Clarification, count: int
+) -> None:
+    records = [record.model_copy(update={"id": f"CLR-42-{n:03}"}) for n in range(count)]
+    message = RENDERER.which_question(records, "0123456789abcdef")
+    judge_message(message)
+    wanted = wanted_of(record)
+    controls = [item for item in walk(message.blocks) if "action_id" in item]
+    assert all(("confirm" in item) is wanted.asks_twice for item in controls)
+    if count <= 10 and wanted.asks_twice:
+        for item in controls:
+            assert consent.risk_words(wanted) in item["confirm"]["text"]["text"]
+
+
+def test_several_that_wait_are_told_apart_with_their_stakes() -> None:
+    message = RENDERER.which_question([consent_of(action="Wipe " * 200), record_of()], "t1")
+    for words_ in (message.text, shown(message.blocks)):
+        assert "Risk: high. Irreversible: it cannot be undone. Confirm: Wipe" in words_
+    first, second = (item for item in walk(message.blocks) if "action_id" in item)
+    assert first["confirm"]["title"]["text"] == "Does your reply decide this?"
+    assert "confirm" not in second
+
+
+@many
+@given(consents())
+def test_everything_can_be_read_in_full(record: Clarification) -> None:
+    wanted = wanted_of(record)
+    everything = squeezed(full_text(record))
+    message = RENDERER.card(record)
+    on_card = squeezed(
+        "".join(block["text"]["text"] for block in message.blocks if block["type"] == "section")
+    )
+    for part in consent.whole_words(wanted):
+        assert squeezed(part) in everything
+    for part in (consent.action_words(wanted), consent.consequence_words(wanted)):
+        if squeezed(part) not in on_card:
+            assert "View full" in labels(message.blocks)
+        if message.more:
+            assert squeezed(part) in squeezed("".join(message.more))
+        else:
+            assert squeezed(inert.fallback(part, 10**9)) in squeezed(message.text)
+
+
+@many
+@given(consents(), words(5000), words(256))
+def test_settled_cards_and_modals_are_taken_by_slack(record: Clarification, why: str, who: str) -> None:
+    judge_view(RENDERER.answer_modal(record))
+    done = answered(record, Answer("reject", "Reject", why), Decider(who, "slack", "T1", "U0GOOD"), NOW)
+    for settled in (done, abandoned(record, "expired", NOW)):
+        message = RENDERER.card(settled)
+        judge_message(message)
+        assert {Press.unpack(item["value"]).verb for item in walk(message.blocks) if "value" in item} <= {
+            "view"
+        }
+        full_text(settled)
+    judge_message(RENDERER.nudge(record, ["U0GOOD"]))
+    judge_message(RENDERER.rollup([record], 3, None, "p"))
+
+
+@pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
+def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) -> None:
+    record = consent_of(
+        action="𝔄" * TEXT, consequence="ℭ" * TEXT, summary_detailed="𝔖" * TEXT, extra_context={"k": "𝔈" * TEXT},
+        default_decision="accept",
+    )  # fmt: skip
+    message = RENDERER.card(record, verbosity=verbosity)
+    judged(record, message)
+    for words_ in (message.text, shown(message.blocks)):
+        assert words_.count("𝔄") > 300
+        assert words_.count("ℭ") > 300
+    assert "View full" in labels(message.blocks)
+    assert full_text(record).count("𝔈") >= TEXT
+    judged(record, RENDERER.page_card(page(record)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "Risk: high. Irreversible: it cannot be undone."),
+        ({"risk_level": None}, "Risk: the agent did not say. Irreversible: it cannot be undone."),
+        ({"irreversible": None}, "Risk: high. Whether it can be undone, the agent did not say."),
+        ({"irreversible": False}, "Risk: high. Reversible."),
+        (
+            {"irreversible": False, "reversibility": "reversible_with_effort"},
+            "Risk: high. Reversible, with effort.",
+        ),
+        ({"irreversible": False, "reversibility": "irreversible"}, "Irreversible: it cannot be undone."),
+        (
+            {"reversibility": "reversible_with_effort"},
+            "Irreversible: it cannot be undone (the agent also calls it reversible with effort).",
+        ),
+        ({"irreversible": None, "reversibility": "hardly"}, "Reversibility: hardly."),
+        ({"consequence": None}, "Consequence: (the agent did not say)"),
+        ({"default_decision": None}, "If nobody answers, the agent did not say what it does"),
+        ({"default_decision": "accept"}, "Warning: if nobody answers, this is carried out"),
+    ],
+)
+def test_card_says_in_words_what_is_at_stake(fields: dict[str, Any], said: str) -> None:
+    message = RENDERER.card(consent_of(**fields))
+    assert said in shown(message.blocks)
+    assert said in message.text
+
+
+def test_dialog_names_the_action_or_its_beginning_and_the_stakes() -> None:
+    (element,) = (
+        each
+        for each in walk(RENDERER.card(consent_of(action="Wipe " * 200)).blocks)
+        if each.get("action_id") == "clarify.accept"
+    )
+    again = element["confirm"]
+    assert again["text"]["text"].startswith("Wipe Wipe")
+    assert again["text"]["text"].endswith("…\nRisk: high. Irreversible: it cannot be undone.")
+    assert (again["confirm"]["text"], again["deny"]["text"]) == ("Accept", "Cancel")
+    assert len(again["text"]["text"]) <= 300
+
+
+@pytest.mark.parametrize(
+    ("default", "said"),
+    [
+        ("reject", "Expired; the agent was told not to go ahead, as if rejected"),
+        ("accept", "Expired; the agent was told to go ahead, as if accepted"),
+        (None, "Expired; the agent had no default to assume"),
+    ],
+)
+def test_expired_card_says_what_the_agent_was_told(default: str | None, said: str) -> None:
+    message = RENDERER.card(abandoned(consent_of(default_decision=default), "expired", NOW))
+    assert said in shown(message.blocks)
+    assert said in message.text
+
+
+def test_settled_card_says_who_decided_what_and_why() -> None:
+    done = answered(
+        consent_of(), Answer("reject", "Reject", "Too *early*"), Decider("u", "slack", "T1", "U0GOOD"), NOW
+    )
+    message = RENDERER.card(done)
+    for part in ("asked for a confirmation", "Transfer $500.", "Answer: Reject", "Reason: Too *early*"):
+        assert part in shown(message.blocks)
+    assert "Answered by <@U0GOOD>" in message.text
+    assert "Reject\nReason: Too *early*" in message.text
+    assert "“Reject”" in phrases.already_answered(done)
+    assert labels(message.blocks) == []
+
+
+def test_nudge_says_what_waits_and_how_to_decide() -> None:
+    message = RENDERER.nudge(nudged(consent_of(), NOW, SLA), [])
+    parts = ("Confirm: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")
+    for part in parts:
+        assert part in message.text
+        assert part in shown(message.blocks)
+    warned = RENDERER.nudge(consent_of(action="Wipe " * 200, default_decision="accept"), [])
+    for words_ in (warned.text, shown(warned.blocks)):
+        assert "Warning: if nobody answers, this is carried out" in words_
+
+
+def test_modal_offers_both_decisions_and_chooses_none() -> None:
+    view = RENDERER.answer_modal(consent_of())
+    judge_view(view)
+    decision, why = (block for block in view["blocks"] if block["type"] == "input")
+    assert [option["value"] for option in decision["element"]["options"]] == ["accept", "reject"]
+    assert "initial_option" not in decision["element"]
+    assert (decision["optional"], why["optional"], why["element"]["max_length"]) == (False, True, 3000)
+    assert "Risk: high." in json.dumps(view)
+
+
+def picked(value: str | None, why: str | None = None) -> dict[str, Any]:
+    option = {"value": value} if value else None
+    return {
+        "answer.decision": {"value": {"type": "radio_buttons", "selected_option": option}},
+        "answer.rationale": {"value": {"type": "plain_text_input", "value": why}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "answer"),
+    [
+        (picked("accept"), Answer("accept", "Accept")),
+        (picked("reject", "  too early "), Answer("reject", "Reject", "too early")),
+        (picked("reject", "   "), Answer("reject", "Reject")),
+    ],
+)
+def test_submission_decides(values: dict[str, Any], answer: Answer) -> None:
+    assert read_submission(values, consent_of().asked) == answer
+
+
+@pytest.mark.parametrize(
+    ("values", "block"),
+    [
+        ({}, "answer.decision"),
+        (picked(None, "because"), "answer.decision"),
+        (picked("maybe"), "answer.decision"),
+        (picked("accept"), "answer.decision"),  # which this agent does not take
+        (picked("reject", "x" * 4097), "answer.rationale"),
+    ],
+)
+def test_submission_says_what_to_mend(values: dict[str, Any], block: str) -> None:
+    with pytest.raises(SubmissionErrors) as told:
+        read_submission(values, consent_of(allowed_replies=["reject"]).asked)
+    assert set(told.value.errors) == {block}
+
+
+def test_action_that_is_lost_can_only_be_rejected() -> None:
+    """Another program may write the ledger anew and leave out fields that it does not know."""
+    record = consent_of()
+    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"action": None})})
+    message = RENDERER.card(record)
+    judged(record, message)
+    assert "Action: (the agent did not say)" in shown(message.blocks)
+    assert labels(message.blocks) == ["Reject", "Answer…"]
+    judge_view(RENDERER.answer_modal(record))
+    assert answers.from_text(record.asked, "reject").response == "reject"
+    with pytest.raises(AnswerRejected, match="Reply with reject;"):
+        answers.from_text(record.asked, "accept")

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.views import inert
+from bot.views.pagecodec import PagePress
+from bot.views.pagesheet import Matter, Sheet, State, left_words
+from bot.views.pagetext import outside_words
+from bot.views.render import Message, Renderer
+from core.clarification import Clarification, Entry
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown
+from tests.unit.bot.strategies import NOW, record_of, words
+
+RENDERER = Renderer()
+CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
+POSITIONS = "Stuck: the agents go round in circles.\nplanner: 65\nreviewer: 67\nOptions: 65, 67"
+
+
+def escalated(record: Clarification, words: str = POSITIONS) -> Clarification:
+    entry = Entry.model_validate(
+        {"round": 1, "from": "clarify-bot", "type": "escalation", "body": words, "timestamp": NOW}
+    )
+    return record.model_copy(update={"status": "escalated", "thread": (*record.thread, entry)})
+
+
+def matter(number: int = 1, **more: Any) -> Matter:
+    fields: dict[str, Any] = {
+        "incident": number,
+        "kind": "errored",
+        "title": f"planner stopped {number}",
+        "reason": "permanent",
+    }
+    return Matter(**(fields | more))
+
+
+def asking(**more: Any) -> Matter:
+    record = escalated(record_of())
+    return matter(kind="escalated", title="x", clarification=record.id, record=record, **more)
+
+
+def sheet(*matters: Matter, count: int | None = None, **more: Any) -> Sheet:
+    left = sum(each.state != "closed" for each in matters)
+    count = len(matters) if count is None else count
+    return Sheet(7, NOW, matters, count, left if count == len(matters) else count, **more)
+
+
+def judged(of: Sheet) -> Message:
+    message = RENDERER.page_card(of)
+    judge_message(message)
+    return message
+
+
+def test_page_of_a_question_carries_everything_to_decide() -> None:
+    message = judged(sheet(asking(link="https://x.slack.com/p1"), mentions=("U0GOOD",)))
+    seen = shown(message.blocks)
+    for part in ("CLR-42-001", "Which retirement age", "planner: 65", "reviewer: 67", "Options: 65, 67"):
+        assert part in seen
+        assert part in message.text
+    assert "left when this was sent" in message.text
+    assert "<@U0GOOD>" in message.text
+    assert labels(message.blocks)[-5:] == ["Go to the question", *CONTROLS]
+
+
+def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
+    record = record_of()
+    stale = record.model_copy(update={"aaep": record.asked.model_copy(update={"escalated_for": "stale"})})
+    found = escalated(stale, f"Nobody answered in time.\nplanner asks human: “{record.question}”")
+    seen = shown(judged(sheet(matter(kind="escalated", clarification=found.id, record=found))).blocks)
+    assert "Why: Nobody answered in time." in seen
+    assert seen.count(record.question) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "covered", "said", "controls"),
+    [
+        ({}, False, "", CONTROLS),
+        ({"who": "U0GOOD", "handed": True}, False, "Handed to <@U0GOOD>", CONTROLS),
+        ({"state": "taken", "who": "U0GOOD"}, False, "Taken by <@U0GOOD>", ["Hand to…"]),
+        (
+            {"state": "snoozed", "until": NOW + timedelta(minutes=10), "asleep_by": "U0GOOD"},
+            False,
+            "Snoozed until",
+            CONTROLS[:2],
+        ),
+        ({}, True, "Paged again below", []),
+        ({"state": "closed", "who": "U0GOOD"}, False, "Seen by <@U0GOOD>", []),
+    ],
+)
+def test_state_table(more: dict[str, Any], covered: bool, said: str, controls: list[str]) -> None:
+    message = judged(sheet(matter(**more), covered=covered))
+    assert said in message.text
+    assert labels(message.blocks) == controls
+
+
+@pytest.mark.parametrize("state", ["live", "snoozed", "taken"])
+def test_question_can_be_answered_until_it_is_closed(state: State) -> None:
+    message = judged(sheet(asking(state=state, who="U0GOOD", until=NOW)))
+    assert len(labels(message.blocks)) > (4 if state == "live" else 2)
+
+
+def test_settled_question_has_no_controls_and_says_how_it_ended() -> None:
+    record = record_of().model_copy(update={"status": "abandoned"})
+    closed = record.model_copy(update={"aaep": record.asked.model_copy(update={"closed": "session ended"})})
+    message = judged(sheet(matter(kind="escalated", clarification=record.id, record=closed, state="closed")))
+    assert labels(message.blocks) == []
+    assert "the agent's session ended" in message.text
+
+
+def test_page_about_many_names_ten_and_counts_the_rest() -> None:
+    message = judged(sheet(*(matter(n) for n in range(1, 11)), count=199))
+    seen = shown(message.blocks)
+    assert "199 need a human" in seen
+    assert "And 189 more" in seen
+    assert "And 189 more" in message.text
+    for number in range(1, 11):
+        assert f"planner stopped {number}" in seen
+        assert f"planner stopped {number}" in message.text
+    assert labels(message.blocks)[-4:] == CONTROLS
+    assert labels(message.blocks)[:10] == ["Show"] * 10
+
+
+def test_outside_words_stand_alone_and_are_plain() -> None:
+    title, body = outside_words(sheet(asking(link="https://x.slack.com/p1")))
+    assert "\n" not in title
+    for part in ("Which retirement age", "planner: 65", "https://x.slack.com/p1"):
+        assert part in body
+    assert "<" not in body
+
+
+def test_outside_words_of_a_question_hold_its_context() -> None:
+    record = escalated(record_of(context="He is 63 & <b>tired</b>.", default_response="at 67"))
+    _, body = outside_words(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    assert "\nContext: He is 63 & <b>tired</b>.\nWhy: Stuck" in body
+    assert "This is only the beginning" not in body
+
+
+@pytest.mark.parametrize("long", ["question", "context", "why"])
+def test_outside_words_too_long_push_nothing_out(long: str) -> None:
+    said = {"question": "Which age?", "context": "He is 63.", "why": POSITIONS}
+    said[long] = f"{said[long]} " + "𝔚" * 9000
+    record = record_of(question=said["question"], context=said["context"], default_response="at 67")
+    record = escalated(record, said["why"])
+    _, body = outside_words(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    for part in ("Which age?", "He is 63.", "Stuck: the agents", "at 67", "the whole is in Slack"):
+        assert part in body
+    assert inert.size(body) <= 3000
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (None, ""),
+        (timedelta(seconds=30), "Less than a minute was left when this was sent"),
+        (timedelta(minutes=90), "90 min left when this was sent"),
+        (timedelta(hours=5), "5 h left when this was sent"),
+        (timedelta(days=3), "3 days left when this was sent"),
+        (-timedelta(hours=1), "Less than a minute was left when this was sent"),
+    ],
+)
+def test_left_words(left: timedelta | None, said: str) -> None:
+    assert left_words(None if left is None else NOW + left, NOW) == said
+
+
+def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> None:
+    record = escalated(largest, "𝔚" * 1500)
+    message = judged(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    assert "the whole follows in the thread" in message.text
+    assert message.more
+    assert labels(message.blocks)[-4:] == CONTROLS
+    judged(sheet(matter(kind="escalated", record=record), covered=True))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    words(5000),
+    words(5000),
+    words(5000),
+    st.sampled_from(["live", "taken", "snoozed", "closed"]),
+    st.integers(1, 12),
+)
+def test_others_words_are_inert(title: str, reason: str, body: str, state: State, count: int) -> None:
+    one = matter(title=title, reason=reason, body=body, state=state, who="U0GOOD", until=NOW)
+    judged(sheet(one))
+    judged(sheet(*(replace(one, incident=n) for n in range(min(count, 10))), count=count))
+    judged(sheet(one).bare())
+    outside_words(sheet(one))
+
+
+def test_hand_modal() -> None:
+    view = RENDERER.hand_modal(PagePress("hand", 7), "CLR-42-001 <!channel>\n" + "x" * 4000)
+    judge_view(view)
