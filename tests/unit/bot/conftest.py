@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from bot.storage.store import Store
 from bot.workspace import Workspace
 from core.clarification import Clarification
 from tests.unit.bot.slack.kit import FAST
@@ -28,3 +30,10 @@ async def ws() -> AsyncIterator[Workspace]:
     """A local workspace that does not limit rates."""
     async with Workspace(options=FAST) as workspace:
         yield workspace
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await Store.open(tmp_path / "clarify.db")
+    yield opened
+    await opened.close()

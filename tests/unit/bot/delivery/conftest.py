@@ -1,19 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from bot.storage.store import Store
 from tests.clocks import ManualClock
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
