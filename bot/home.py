@@ -26,10 +26,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.people import AccessControl, Person
-from bot.ports import Place
 from bot.routing import Audience, audience_of
 from bot.settings.model import RouteSettings
-from bot.slackapi import Later, Never, Outcome, Sent, Unknown, failure
+from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.home import (
@@ -49,7 +48,7 @@ from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import ClarifyError, LedgersAway
-from core.index import Summary
+from core.index import Summary, urgency
 from core.ledger import FileLedger
 from core.records import parse
 
@@ -243,7 +242,7 @@ class Gathering:
         return self._last_fleet
 
     def _for_people(self, known: Sequence[Summary]) -> list[Summary]:
-        return by_time_left([each for each in known if each.is_open and self._shows(each)])
+        return sorted((each for each in known if each.is_open and self._shows(each)), key=urgency)
 
     async def _paged_of(self, questions: Sequence[Summary]) -> dict[str, frozenset[str]]:
         found = {}
@@ -306,17 +305,6 @@ def _flat(roots: Sequence[AgentNode]) -> list[AgentLine]:
         lines.append(AgentLine(node.agent, node.name, node.status, depth, tuple(on), node.since, about))
         left += [(depth + 1, waiter) for waiter in reversed(node.waiters)]
     return lines
-
-
-def by_time_left(questions: Collection[Summary]) -> list[Summary]:
-    """Those that run out first come first, those that never do last, older ones before younger ones."""
-    items = list(questions)
-    # Numbers sort many times faster than moments, and the loop waits while thousands are sorted.
-    left = [each.expires_at.timestamp() if each.expires_at else inf for each in items]
-    asked = [each.created.timestamp() for each in items]
-    order = sorted(range(len(items)), key=asked.__getitem__)
-    order.sort(key=left.__getitem__)
-    return [items[at] for at in order]
 
 
 @dataclass(frozen=True, slots=True)

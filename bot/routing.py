@@ -7,6 +7,7 @@ people see only what others do not settle, and every question of a producer's ev
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from bot.settings.model import RouteSettings
@@ -47,13 +48,16 @@ class Routes(Protocol):
     def route_for(self, agent_id: str, to: str = HUMAN) -> RouteSettings: ...
 
 
-class At(Protocol):
-    """A thread and the session that it belongs to: `bot.ports.Thread`."""
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A Slack thread and the session that it belongs to."""
 
-    @property
-    def producer(self) -> str: ...
-    @property
-    def session_id(self) -> str: ...
+    producer: str
+    session_id: str
+    issue: int
+    agent_id: str
+    channel: str
+    ts: str
 
 
 def audience_of(seen: Seen) -> Audience:
@@ -116,7 +120,7 @@ class Audiences:
         own = self.route_of(Audience(audience_of(seen).agent))
         return session_of(seen) if self.route(seen).channel == own.channel else (OWN_THREAD, seen.id)
 
-    def is_asked_in(self, thread: At, record: Clarification) -> bool:
+    def is_asked_in(self, thread: Thread, record: Clarification) -> bool:
         """Whether a question is asked in the thread."""
         if thread.producer == OWN_THREAD:
             return record.id == thread.session_id

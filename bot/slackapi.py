@@ -99,6 +99,14 @@ def _status(error: BaseException) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where in Slack something happened: enough to speak to the person there."""
+
+    channel: str
+    thread_ts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """`thread_ts`: the thread in which it was found, if it does not begin one."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 
 from core.aaep import whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why
@@ -114,6 +115,15 @@ def is_late(seen: Summary | Clarification, now: datetime) -> bool:
     """Whether an open one waits for too long: it is overdue, was reminded of, or is escalated."""
     overdue = seen.stale_after is not None and seen.stale_after <= now
     return overdue or seen.nudges > 0 or seen.status in {"stale", "escalated"}
+
+
+def urgency(seen: Summary | Clarification) -> tuple[float, float]:
+    """The order of what is open: the least time left first, what never runs out last; the older ones before the younger.
+
+    Numbers, since thousands of them sort many times faster than moments.
+    """
+    ends = (seen if isinstance(seen, Summary) else seen.asked).expires_at
+    return inf if ends is None else ends.timestamp(), seen.created.timestamp()
 
 
 def _whole(text: str | None) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime
 
 from bot.cli.finding import WHICH, by_id, everywhere, has_status, is_open, issue_of, of_issue, one
 from bot.cli.records import table, whole
@@ -12,10 +11,8 @@ from bot.cli.waiting import answered, seconds_of
 from bot.views.records import record_json
 from core.clarification import OPEN, Clarification, agent_key
 from core.errors import BadInput
-from core.index import is_late
+from core.index import is_late, urgency
 from core.records import Raw
-
-_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 async def some(
@@ -87,15 +84,13 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
 
 
 def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
-    records.sort(key=_urgency)
+    records.sort(key=_order)
     shell.out.show([record_json(each) for each in records], table(records, shell.clock.now(), empty))
     shell.tell_problems(problems)
 
 
-def _urgency(record: Clarification) -> tuple[bool, bool, datetime, datetime, str]:
+def _order(record: Clarification) -> tuple[bool, bool, tuple[float, float], str]:
     """Open ones first, of these the escalated ones, then by the time left; closed ones: the latest first."""
     if record.is_open:
-        left = record.asked.expires_at or _NEVER
-        return False, record.status != "escalated", left, record.asked_last, record.id
-    age = _NEVER - (record.asked_last - datetime.min.replace(tzinfo=UTC))
-    return True, False, age, age, record.id
+        return False, record.status != "escalated", urgency(record), record.id
+    return True, False, (-record.asked_last.timestamp(), 0.0), record.id

@@ -17,7 +17,7 @@ from bot.commands.oncall import OnCallDesk
 from bot.commands.ports import Said
 from bot.errors import SlackError, StorageUnavailable
 from bot.people import Person, explained
-from bot.ports import Place
+from bot.slackapi import Place
 from bot.views.listing import Listing, said
 from bot.views.render import Message
 from core.clarification import NotOpen

@@ -13,8 +13,8 @@ from bot.commands.grammar import Digest
 from bot.commands.pictures import CANNOT, COMES, Drawing
 from bot.commands.ports import Ledgers
 from bot.people import Person
-from bot.ports import Place
 from bot.routing import Audience, audience_of
+from bot.slackapi import Place
 from bot.views import inert, listing
 from bot.views.listing import Listing
 from core.clarification import Clarification

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from math import inf
 
 from bot.commands.access import Access, Circle
 from bot.commands.grammar import List, One
 from bot.commands.ports import Ledgers, Links, Open
 from bot.people import Person
-from bot.ports import Place
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
+from bot.slackapi import Place
 from bot.views import listing
 from bot.views.listing import PAGE_SIZE, Listing, Offer, Row
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound
-from core.index import Summary, is_late
+from core.index import Summary, is_late, urgency
 from core.records import parse
 
 _BREATH = 1000  # summaries looked at before others get their turn
-_NEVER = datetime.max.replace(tzinfo=UTC)
-_Ranked = tuple[float, float, int]
+_Ranked = tuple[tuple[float, float], int]
 _NOTHING = {
     "waiting": "Nothing waits for you, and nothing is open in this channel.",
     "mine": "Nothing waits for you.",
@@ -93,7 +92,7 @@ class Lists:
         circle = await self._access.circle(person, {audience_of(record) for record in records})
         found = [record for record in records if self._may_see(record, circle)]
         found.sort(key=lambda record: record.asked_last, reverse=True)
-        found.sort(key=lambda record: (not record.is_open, _time_left(record) if record.is_open else _NEVER))
+        found.sort(key=lambda record: urgency(record) if record.is_open else (inf, inf))
         return found, len(items) - len(records)
 
     async def _issue(self, command: List, person: Person, page: int) -> Listing:
@@ -118,7 +117,7 @@ class Lists:
         now = self._clock.now()
         for number, each in enumerate(summaries):
             audience, held = audience_of(each), self._access.is_held_by(person.user, each)
-            ranked = (_ends(each), each.created.timestamp(), number)  # numbers sort faster than moments
+            ranked = (urgency(each), number)
             if command.kind == "stale":
                 if is_late(each, now) and (held or circle.may_see(audience)):
                     mine.append(ranked)
@@ -128,7 +127,7 @@ class Lists:
                 others.append(ranked)
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
-        found = [summaries[number] for _, _, number in (*sorted(mine), *sorted(others))]
+        found = [summaries[number] for _, number in (*sorted(mine), *sorted(others))]
         return found, len(mine), circle
 
     def _is_shown_in(self, audience: Audience, place: Place) -> bool:
@@ -171,11 +170,3 @@ class Lists:
         taken = record.asked.taken_by
         free = record.status == "escalated" and (taken is None or taken.user != circle.user)
         return Offer(answer=may, take=may and free, link=link)
-
-
-def _ends(summary: Summary) -> float:
-    return summary.expires_at.timestamp() if summary.expires_at is not None else float("inf")
-
-
-def _time_left(record: Clarification) -> datetime:
-    return record.asked.expires_at or _NEVER

@@ -13,8 +13,8 @@ from bot.commands.ports import Announces, Doorkeeper
 from bot.errors import StorageUnavailable
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import Person, within_budget
-from bot.ports import Place
 from bot.settings.model import Settings
+from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.listing import Listing, said
 from core.clock import Clock

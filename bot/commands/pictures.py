@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bot import charts
 from bot.delivery.pictures import Picture
 from bot.people import Person
-from bot.ports import Place
+from bot.slackapi import Place
 from bot.views import inert
 from core.clock import recent, spoken
 from core.digest import Count

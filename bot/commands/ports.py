@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bot.people import Person, Refusal
-from bot.ports import Place
 from bot.routing import Audience
 from bot.settings.model import RouteSettings
+from bot.slackapi import Place
 from core.clarification import Answer, Clarification, Decider, Holder, Why
 from core.index import Summary
 from core.records import Raw

@@ -21,10 +21,9 @@ from bot.delivery.sequels import Sequels, live_blocks
 from bot.delivery.takeup import InDoubt
 from bot.delivery.wishes import Wish, Wishes, rolled_up
 from bot.errors import StorageUnavailable
-from bot.ports import Place
 from bot.routing import Audiences, Group
 from bot.settings.model import Settings
-from bot.slackapi import Gateway, Sent
+from bot.slackapi import Gateway, Place, Sent
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError

@@ -7,7 +7,7 @@ import sqlite3
 
 from bot.delivery.inflight import InFlight
 from bot.delivery.messages import thread
-from bot.ports import Thread
+from bot.routing import Thread
 from bot.storage.store import Store
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.delivery.inflight import InFlight
-from bot.ports import Thread
+from bot.routing import Thread
 from bot.storage.store import Store
 from core.clarification import parse_id
 from core.index import OWN_THREAD

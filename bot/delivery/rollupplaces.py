@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import dataclass
 
 from bot.delivery.inflight import InFlight
 from bot.delivery.rollups import Rollups
-from bot.ports import RollupPlace
 from bot.routing import Group
 from bot.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class RollupPlace:
+    """Where a roll-up card stands in Slack, and the clarifications that it holds."""
+
+    channel: str
+    ts: str
+    holds: tuple[str, ...]
 
 
 class RollupPlaces:

@@ -18,9 +18,9 @@ from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, Person, Reaction, Refusal, explained, within_budget
-from bot.ports import Place
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
+from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.pagecodec import HAND_BLOCK, PagePress
 from bot.views.render import Renderer

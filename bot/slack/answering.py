@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,11 +23,10 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.people import AccessControl, Person, Reaction, explained, without_budget
-from bot.ports import Place, Spot
 from bot.routing import Audience, Audiences, audience_of
 from bot.slack.binding import AnyPress, Binding
-from bot.slack.payloads import Click, HandedOver, Order, Submission, Touch, opened_from
-from bot.slackapi import NETWORK_ERRORS, ask
+from bot.slack.payloads import Click, HandedOver, Order, Spot, Submission, Touch, opened_from
+from bot.slackapi import NETWORK_ERRORS, Place, ask
 from bot.views import phrases
 from bot.views.codec import LIST_CALLBACK, VIEW_CALLBACK, Press
 from bot.views.listcodec import ListPress
@@ -38,7 +37,7 @@ from core import answers
 from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
-from core.index import Index
+from core.index import Index, urgency
 from core.ledger import FileLedger
 from core.router import Router
 
@@ -50,7 +49,6 @@ NOT_YOUR_REPLY = "Only the person who wrote the reply can say which question it 
 REPLY_FORGOTTEN = "That reply is not waiting any more. Please answer on the question's card."
 MODAL_FAILED = "Slack did not show the window in time. Please press the button again."
 COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, or see “/clarify help”."
-_NEVER = datetime.max.replace(tzinfo=UTC)
 _TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
 _SOON = 0.2  # seconds: what is read by then goes with the acknowledgement, the rest follows it
 _RESPONDING = 10  # seconds that an answer through a response_url may take
@@ -253,10 +251,7 @@ class Answering:
         """
         group = self._audiences.group(await self.find(press.clarification))
         shown = (each for each in self._index if each.is_open and self._audiences.shows(each))
-        mine = sorted(
-            (each for each in shown if self._audiences.group(each) == group),
-            key=lambda each: (each.expires_at or _NEVER, each.created),
-        )
+        mine = sorted((each for each in shown if self._audiences.group(each) == group), key=urgency)
         page = min(max(1, press.number()), max(1, -(-len(mine) // PAGE_SIZE)))
         turned_to = mine[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         records = [await self._ledger.find(each.id, each.issue) for each in turned_to]

@@ -17,8 +17,9 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from math import inf
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
@@ -32,10 +33,9 @@ from bot.slack.conversation import Conversation
 from bot.slack.payloads import missed_event
 from bot.slackapi import Call, Pulse, SlackBusyError, ask
 from core.clock import Clock, backoff
-from core.index import Index, Summary
+from core.index import Index, Summary, urgency
 
 PATIENCE = timedelta(minutes=5)
-_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,18 +80,18 @@ class OpenThreads:
         for thread in await self._memory.open_threads():
             about = waiting.get((thread.producer, thread.session_id), set())
             asked.setdefault(Root(thread.channel, thread.ts), set()).update(about)
-        ends = {summary.id: summary.expires_at or _NEVER for summary in self._open()}
+        ends = {summary.id: urgency(summary) for summary in self._open()}
         for page in await self._pages.open_pages():
             about = {page.clarification} & ends.keys()
             asked.setdefault(Root(page.channel, page.ts), set()).update(about)
         for rollup in await self._rollups.open_rollups():
             asked.setdefault(Root(rollup.channel, rollup.ts), set()).update(rollup.holds)
 
-        def urgency(root: Root) -> tuple[bool, datetime, Root]:
+        def first(root: Root) -> tuple[bool, tuple[float, float], Root]:
             about = asked[root]
-            return not about, min((ends[each] for each in about if each in ends), default=_NEVER), root
+            return not about, min((ends[each] for each in about if each in ends), default=(inf, inf)), root
 
-        return {root: frozenset(asked[root]) for root in sorted(asked, key=urgency)}
+        return {root: frozenset(asked[root]) for root in sorted(asked, key=first)}
 
     def _open(self) -> Iterator[Summary]:
         return (each for each in self._index if each.is_open)

@@ -14,8 +14,8 @@ from bot.delivery.messages import Messages, Row
 from bot.delivery.wishes import rolled_up
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
-from bot.ports import Spot
 from bot.routing import Group
+from bot.slack.payloads import Spot
 from bot.views import phrases
 from bot.views.codec import Press
 from bot.views.listcodec import ListPress

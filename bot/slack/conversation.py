@@ -11,11 +11,11 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import StorageUnavailable
 from bot.people import Person
-from bot.ports import Place
 from bot.slack import mrkdwn
 from bot.slack.answering import Later
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.replies import Mentions, Reply, ThreadReplies, Words, moment
+from bot.slackapi import Place
 from bot.views import phrases
 from core.clock import Clock
 from core.errors import ClarifyError

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 
 from bot.errors import BadPress
 from bot.people import Person
-from bot.ports import Place, Spot
 from bot.slack import mrkdwn
+from bot.slackapi import Place
 from bot.views.codec import Press
 from bot.views.pagecodec import PagePress
 from bot.views.seal import unseal
@@ -25,6 +25,18 @@ Json = Mapping[str, Any]
 Kind = Literal["said", "edited", "deleted", "aside", "dm"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 _SPOKEN = frozenset({None, "thread_broadcast", "file_share"})
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """What a control that was pressed stands on. `installation`: whose control it is; empty: of a release whose controls
+    did not say. `channel` and `ts`: its message; empty where it stands on none that we could find again: what one
+    person alone was shown, a modal, a Home tab.
+    """
+
+    installation: str
+    channel: str = ""
+    ts: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from bot.delivery.rollupplaces import RollupPlaces
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.pages import Pages
 from bot.people import Person, Reaction, explained
-from bot.ports import Place, Thread
-from bot.routing import Audiences
+from bot.routing import Audiences, Thread
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering
 from bot.slack.payloads import MessageEvent
+from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.listing import said
 from bot.views.render import Renderer

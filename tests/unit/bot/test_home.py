@@ -26,16 +26,14 @@ from bot.home import (
     Snapshot,
     Viewer,
     Viewers,
-    by_time_left,
     chosen,
     publish,
 )
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import AccessControl, Person, Refusal
-from bot.ports import Place
 from bot.routing import Audience
 from bot.settings.model import RouteSettings
-from bot.slackapi import Later, Never, Outcome, Sent, Unknown
+from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.home import AgentLine, Answered, Chosen, DutyLine, HomePress, home
@@ -46,7 +44,7 @@ from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.errors import NotFound
-from core.index import Index, Summary, summarize
+from core.index import Index, Summary, summarize, urgency
 from core.ledger import FileLedger
 from core.router import Router
 from tests.clocks import START, ManualClock
@@ -848,7 +846,7 @@ def test_questions_with_the_least_time_left_come_first_and_those_without_a_limit
         summary(5, expires_at=hour, created=START),
     ]
 
-    assert [each.id[-1] for each in by_time_left(questions)] == ["5", "4", "2", "3", "1"]
+    assert [each.id[-1] for each in sorted(questions, key=urgency)] == ["5", "4", "2", "3", "1"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from bot.ports import Thread
-from bot.routing import Audience, Group, audience_of, shows_card
+from bot.routing import Audience, Group, Thread, audience_of, shows_card
 from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Clarification, opened
 from core.index import Index, session_of, summarize

@@ -11,9 +11,9 @@ from bot.commands.access import Access
 from bot.commands.grammar import List, ListKind
 from bot.commands.lists import Lists
 from bot.people import Person, Refusal
-from bot.ports import Place
 from bot.routing import Audience
 from bot.settings.model import RouteSettings, Settings
+from bot.slackapi import Place
 from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, summarize

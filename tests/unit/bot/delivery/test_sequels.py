@@ -9,8 +9,7 @@ import pytest
 
 from bot.delivery.sequels import live_blocks, plain_blocks
 from bot.oncall.pages import Destination
-from bot.ports import Place
-from bot.slackapi import Draft
+from bot.slackapi import Draft, Place
 from bot.views import inert
 from tests.clocks import until
 from tests.unit.bot.judges import shown

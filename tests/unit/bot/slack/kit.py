@@ -23,14 +23,13 @@ from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
 from bot.permalinks import Permalinks
-from bot.ports import Place
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import Unread
 from bot.slack.binding import Binding
 from bot.slack.socket import Timing
-from bot.slackapi import Pulse, permalink
+from bot.slackapi import Place, Pulse, permalink
 from bot.storage.store import Store
 from bot.views.render import Message, Renderer
 from bot.workspace import Options, Workspace

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bot.people import Person, Reaction
-from bot.ports import Place
+from bot.slackapi import Place
 from bot.views.codec import Press
 from bot.views.pagecodec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
 from bot.views.seal import seal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bot.delivery.messages import Row
-from bot.ports import Spot
 from bot.slack.binding import Binding
+from bot.slack.payloads import Spot
 from bot.views.codec import Press
 from bot.views.listcodec import ListPress
 from bot.views.seal import seal

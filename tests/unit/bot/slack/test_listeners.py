@@ -17,9 +17,9 @@ from bot.errors import StorageUnavailable
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import PEOPLE_UNKNOWN, Person
-from bot.ports import Place, Spot
 from bot.routing import Audiences
-from bot.slack.payloads import Touch
+from bot.slack.payloads import Spot, Touch
+from bot.slackapi import Place
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.listcodec import ListPress
