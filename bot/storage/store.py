@@ -3,15 +3,19 @@
 WAL with synchronous=FULL: what `write` returned from is on disk. All work of concurrent callers that is waiting goes
 into one transaction, each part in its own savepoint, so that many small durable writes cost one sync; and all of it
 runs in the connection's thread at one go, since going there and back costs more than most statements.
+
+Statements are of the subset that SQLite and PostgreSQL share, with named parameters: `where id = :id`. A parameter that
+is a list stands as `in :ids`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from functools import partial
+from functools import lru_cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -24,9 +28,88 @@ from bot.errors import StorageError, StorageInUseError, StorageUnavailable
 from core.files import make_private
 
 _T = TypeVar("_T")
-Work = Callable[[sqlite3.Connection], _T]
+LONGEST_LIST = 512
 _BATCH = 256
 _BUSY_MS = 2000
+_LIST = re.compile(r"\bin :(\w+)")
+
+Row = sqlite3.Row
+"""A row of a query: its columns are read by name."""
+
+
+class Tx:
+    """A transaction, for the work that is done in it. Blocking: it belongs to the connection's thread."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def run(self, sql: str, **values: object) -> int:
+        """One statement; returns the number of rows that it changed."""
+        return self._db.execute(*bound(sql, values)).rowcount
+
+    def rows(self, sql: str, **values: object) -> list[Row]:
+        """The rows of a query, or of what a statement returns."""
+        return self._db.execute(*bound(sql, values)).fetchall()
+
+    def one(self, sql: str, **values: object) -> Row | None:
+        """The first of them."""
+        return next(iter(self.rows(sql, **values)), None)
+
+    def many(self, sql: str, rows: Iterable[Mapping[str, object]]) -> int:
+        """One statement for each of `rows`; returns the number of rows that all of them changed."""
+        return self._db.executemany(sql, rows).rowcount
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        """Positional parameters: of statements that are still to be rewritten."""
+        return self._db.execute(sql, parameters)
+
+    def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:
+        """As `execute`."""
+        return self._db.executemany(sql, rows)
+
+
+Work = Callable[[Any], _T]  # of a Tx
+
+
+def bound(sql: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """A statement as the driver takes it: each list has become as many parameters as it has values.
+
+    They are padded to a power of two, so that there are few forms of one statement. An empty list holds nothing.
+    """
+    names = _lists(sql)
+    if not names:
+        return sql, values
+    sizes, flat = [], dict(values)
+    for name in names:
+        items: Any = flat.pop(name)
+        padded = _padded(list(items))
+        sizes.append(len(padded))
+        flat.update({f"{name}_{place}": item for place, item in enumerate(padded)})
+    return _expanded(sql, tuple(sizes)), flat
+
+
+def batches(items: Iterable[_T], size: int = LONGEST_LIST) -> Iterable[list[_T]]:
+    """`items` in lists that one statement takes."""
+    left = list(items)
+    return (left[at : at + size] for at in range(0, len(left), size))
+
+
+@lru_cache(maxsize=1024)
+def _lists(sql: str) -> Sequence[str]:
+    return tuple(dict.fromkeys(_LIST.findall(sql)))
+
+
+@lru_cache(maxsize=1024)
+def _expanded(sql: str, sizes: tuple[int, ...]) -> str:
+    size = dict(zip(_lists(sql), sizes, strict=True))
+    return _LIST.sub(lambda m: f"in ({', '.join(f':{m[1]}_{place}' for place in range(size[m[1]]))})", sql)
+
+
+def _padded(items: list[object]) -> list[object]:
+    if len(items) > LONGEST_LIST:
+        raise ValueError(f"{len(items)} values for one list: `batches` makes lists that a statement takes")
+    last = items[-1] if items else None  # nothing is in (null)
+    return items + [last] * ((1 << max(0, len(items) - 1).bit_length()) - len(items))
 
 
 class Store:
@@ -86,25 +169,33 @@ class Store:
         self._queue.put_nowait((work, done))
         return await asyncio.shield(done)
 
-    async def execute(self, sql: str, *parameters: object) -> int:
+    async def run(self, sql: str, **values: object) -> int:
         """One statement as a transaction; returns the number of rows it changed."""
+        return await self.write(lambda tx: tx.run(sql, **values))
 
-        def work(db: sqlite3.Connection) -> int:
-            return db.execute(sql, parameters).rowcount
+    async def execute(self, sql: str, *parameters: object) -> int:
+        """`run` with positional parameters: of statements that are still to be rewritten."""
+
+        def work(tx: Tx) -> int:
+            return tx.execute(sql, parameters).rowcount
 
         return await self.write(work)
 
-    async def read(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
+    async def read(self, sql: str, *parameters: object, **values: object) -> list[Row]:
         """The rows of a query, as last committed."""
         try:
-            return list(await self._reader.execute_fetchall(sql, parameters))
+            return list(
+                await self._reader.execute_fetchall(
+                    *((sql, parameters) if parameters else bound(sql, values))
+                )
+            )
         except sqlite3.Error as error:
             raise StorageUnavailable(
                 f"The storage could not be read: {error}.{_what_to_do(error)}"
             ) from error
 
-    async def read_one(self, sql: str, *parameters: object) -> sqlite3.Row | None:
-        return next(iter(await self.read(sql, *parameters)), None)
+    async def read_one(self, sql: str, *parameters: object, **values: object) -> Row | None:
+        return next(iter(await self.read(sql, *parameters, **values)), None)
 
     async def close(self) -> None:
         """Finish what was asked for, close, let another instance in."""
@@ -162,7 +253,7 @@ def _what_to_do(error: sqlite3.Error) -> str:
 class _Connection(aiosqlite.Connection):
     """A connection that also runs several statements in one visit to its thread."""
 
-    async def run(self, work: Work[_T]) -> _T:
+    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         result: _T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]  # aiosqlite leaves it bare
         return result
 
@@ -174,13 +265,14 @@ class _Connection(aiosqlite.Connection):
 def _run_all(works: list[Work[Any]], db: sqlite3.Connection) -> list[tuple[object, Exception | None]]:
     """Each work's result, or its exception. Begins a transaction and leaves it open."""
     db.execute("begin immediate")
-    return [_run(work, db) for work in works]
+    tx = Tx(db)
+    return [_run(work, tx, db) for work in works]
 
 
-def _run(work: Work[Any], db: sqlite3.Connection) -> tuple[object, Exception | None]:
+def _run(work: Work[Any], tx: Tx, db: sqlite3.Connection) -> tuple[object, Exception | None]:
     db.execute("savepoint part")
     try:
-        result = work(db)
+        result = work(tx)
     except sqlite3.OperationalError:
         raise  # the disk or a lock: the whole transaction is at stake
     except Exception as error:  # noqa: BLE001 - handed to the caller whose work it was

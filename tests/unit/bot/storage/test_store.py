@@ -13,7 +13,7 @@ import pytest
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
 from bot.storage import store as store_module
-from bot.storage.store import Store
+from bot.storage.store import LONGEST_LIST, Store, Tx, batches, bound
 
 ROOT = Path(__file__).parents[4]
 INSERT = "insert into onces values (?)"
@@ -30,6 +30,34 @@ async def test_write_returns_what_the_work_returned(store: Store) -> None:
 
     assert await store.write(work) == "done"
     assert await keys(store) == {"a"}
+
+
+async def test_statements_take_values_by_name_and_lists(store: Store) -> None:
+    def work(tx: Tx) -> list[str]:
+        tx.many("insert into onces values (:key)", [{"key": key} for key in "abcde"])
+        assert tx.run("delete from onces where key in :keys and key <> :kept", keys=["a", "b"], kept="b") == 1
+        kept = tx.one("select key from onces where key = :key", key="b")
+        assert kept is not None
+        assert tx.one("select key from onces where key = :key", key="a") is None
+        found = tx.rows(
+            "delete from onces where key in :keys or key = :key returning key", keys="cde", key="b"
+        )
+        return [*sorted(row["key"] for row in found), kept["key"]]
+
+    assert await store.write(work) == ["b", "c", "d", "e", "b"]
+    assert await store.run("insert into onces values (:key)", key="z") == 1
+    assert await store.read_one("select key from onces where key in :keys", keys=[]) is None
+    assert [
+        row["key"] for row in await store.read("select key from onces where key in :keys", keys=["z", "y"])
+    ] == ["z"]
+
+
+def test_lists_have_few_forms_and_an_end() -> None:
+    forms = {bound("… in :ids", {"ids": range(size)})[0] for size in range(LONGEST_LIST + 1)}
+    assert len(forms) == 10
+    with pytest.raises(ValueError, match="513 values"):
+        bound("… in :ids", {"ids": range(LONGEST_LIST + 1)})
+    assert [len(each) for each in batches(range(1025))] == [512, 512, 1]
 
 
 async def test_one_failing_part_does_not_undo_the_others(store: Store) -> None:
