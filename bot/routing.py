@@ -1,4 +1,4 @@
-"""Whom a question is put to: who answers it, where it is shown, whether it has a card. Decided by the settings. Pure.
+"""Decides by the settings who answers a question, where it is shown, and whether it has a card. Pure.
 
 An agent may ask a role. Where people answer for that role the question goes to them; of a command or an endpoint
 people see only what others do not settle, and every question of a producer's event.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from bot.settings.model import RouteSettings
+from bot.settings.model import RouteSettings, Settings
 from core.clarification import HUMAN, Clarification, agent_key
 from core.index import OWN_THREAD, Session, Summary, session_of
 
@@ -31,21 +31,6 @@ class Group(NamedTuple):
 
     agent: str
     channel: str
-
-
-class Answers(Protocol):
-    """How a role answers: `bot.settings.model.ResponderSettings`."""
-
-    @property
-    def kind(self) -> Kind: ...
-
-
-class Routes(Protocol):
-    """Where questions go: `bot.settings.model.Settings`."""
-
-    @property
-    def responders(self) -> Mapping[str, Answers]: ...
-    def route_for(self, agent_id: str, to: str = HUMAN) -> RouteSettings: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +78,7 @@ def shows_card(summary: Summary, responders: Mapping[str, Kind]) -> bool:
 class Audiences:
     """The same decisions for the settings of this bot."""
 
-    def __init__(self, settings: Routes) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._kinds = {agent_key(role): each.kind for role, each in settings.responders.items()}
         self._kept: dict[Audience, RouteSettings] = {}

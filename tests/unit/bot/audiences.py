@@ -1,27 +1,19 @@
-"""Audiences without a configuration: one route for every agent, and how roles answer."""
+"""Audiences of a configuration with one route for every agent, and the roles that people or agents answer for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from bot.routing import Audiences
-from bot.settings.model import ResponderSettings, RouteSettings
-from core.clarification import HUMAN
+from bot.settings.model import ResponderSettings, RouteSettings, Settings
 
 
-@dataclass
-class Routes:
-    """Every agent's questions go by `route`, but what is put to a role in `people`."""
-
-    route: RouteSettings = field(default_factory=lambda: RouteSettings(channel="C0GOOD"))
-    people: Mapping[str, RouteSettings] = field(default_factory=dict)
-    responders: Mapping[str, ResponderSettings] = field(default_factory=dict)
-
-    def route_for(self, agent_id: str, to: str = HUMAN) -> RouteSettings:
-        return self.people.get(to, self.route)
-
-
-def audiences(**more: object) -> Audiences:
-    """Of `Routes`; `more` are its fields."""
-    return Audiences(Routes(**more))  # type: ignore[arg-type]
+def audiences(
+    route: RouteSettings | None = None,
+    people: Mapping[str, tuple[str, ...]] | None = None,
+    responders: Mapping[str, ResponderSettings] | None = None,
+) -> Audiences:
+    """`people`: the roles that people answer for, with their channel, users and groups; `responders`: all others."""
+    routes = (route or RouteSettings(channel="C0GOOD"),)
+    of_people = {role: ResponderSettings(people=named) for role, named in (people or {}).items()}
+    return Audiences(Settings.model_construct(routes=routes, responders=of_people | dict(responders or {})))

@@ -71,10 +71,9 @@ def test_audience_of_a_record_without_our_fields_is_the_requesters() -> None:
     assert audience_of(found) == audience_of(summarize(found)) == Audience("engineer", "architect")
 
 
-HOME, THEIRS = RouteSettings(channel="C0HOME"), RouteSettings(channel="C0THEIRS", answerers=("U1",))
 PEOPLE = audiences(
-    route=HOME,
-    people={"architect": THEIRS, "lead": RouteSettings(channel="C0HOME", answerers=("U2",))},
+    route=RouteSettings(channel="C0HOME"),
+    people={"architect": ("C0THEIRS", "U1"), "lead": ("C0HOME", "U2")},
     responders={"security": ResponderSettings(command=("true",))},
 )
 

@@ -9,7 +9,7 @@ import pytest
 
 from bot.delivery.rollups import LIMIT, Rollups
 from bot.routing import Audiences, Group
-from bot.settings.model import ResponderSettings, RouteSettings
+from bot.settings.model import ResponderSettings
 from core.clarification import Answer, answered
 from core.index import Index, Summary, summarize
 from tests.unit.bot.audiences import audiences
@@ -90,8 +90,7 @@ def test_agents_do_not_take_each_others_places(world: World) -> None:
 
 
 def test_what_is_put_to_people_elsewhere_has_the_room_there() -> None:
-    there = RouteSettings(channel="C0THERE")
-    world = World(audiences(people={"architect": there}))
+    world = World(audiences(people={"architect": ("C0THERE",)}))
     for seq in range(1, 21):
         world.ask(seq)
     world.carded(20)
@@ -102,7 +101,7 @@ def test_what_is_put_to_people_elsewhere_has_the_room_there() -> None:
 
 
 def test_next_round_that_is_put_to_others_gives_its_place_back() -> None:
-    world = World(audiences(people={"architect": RouteSettings(channel="C0THERE")}))
+    world = World(audiences(people={"architect": ("C0THERE",)}))
     for seq in range(1, 22):
         world.ask(seq)
     world.carded(21)

@@ -127,14 +127,8 @@ class World:
         self.messages = Messages(self.store)
         self.audiences = audiences(
             route=RouteSettings(channel="C0GOOD", answerers=self.answerers),
-            people={
-                "architect": RouteSettings(channel="C0THEIRS", answerers=("U0THEIR",)),
-                "reviewer": RouteSettings(channel="C0GOOD", answerers=("U0REVIEW",)),
-            },
-            responders={
-                "security": ResponderSettings(command=("true",)),
-                "architect": ResponderSettings(people=("C0THEIRS",)),
-            },
+            people={"architect": ("C0THEIRS", "U0THEIR"), "reviewer": ("C0GOOD", "U0REVIEW")},
+            responders={"security": ResponderSettings(command=("true",))},
         )
         self.rollups = Rollups(Index(), self.audiences)
         self.nudges = self.started()
