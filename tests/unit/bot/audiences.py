@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from bot.routing import Audiences
 from bot.settings.model import ResponderSettings, RouteSettings, Settings
@@ -16,4 +17,5 @@ def audiences(
     """`people`: the roles that people answer for, with their channel, users and groups; `responders`: all others."""
     routes = (route or RouteSettings(channel="C0GOOD"),)
     of_people = {role: ResponderSettings(people=named) for role, named in (people or {}).items()}
-    return Audiences(Settings.model_construct(routes=routes, responders=of_people | dict(responders or {})))
+    tables: dict[str, Any] = {"routes": routes, "responders": of_people | dict(responders or {})}
+    return Audiences(Settings.model_construct(**tables))
