@@ -28,8 +28,8 @@ from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
 from tests.acceptance.upkeep import Said, command
-from tests.clocks import ManualClock
-from tests.scenario.harness import Scene, config, controls, said, scene
+from tests.kit.clocks import ManualClock
+from tests.kit.world import Scene, config, controls, said, scene
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)

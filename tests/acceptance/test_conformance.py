@@ -22,7 +22,7 @@ from bot.demo.producer import DemoProducer
 from bot.http import json_body, open_client, post
 from bot.producers.dialects import address, subscription_request
 from tests.acceptance.world import question
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 from tests.unit.bot.web.test_push import open_door
 
 _EVENTS = ["evt_conftest001", "evt_conftestX"]

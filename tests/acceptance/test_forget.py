@@ -19,7 +19,7 @@ from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from core.ledger import FileLedger
 from tests.acceptance.upkeep import Said, command, erasing, leaks
-from tests.scenario.harness import Scene, said, scene
+from tests.kit.world import Scene, said, scene
 
 SECRET = "tell-nobody-7f3a"
 OTHER = "something-else-9b1c"
@@ -191,6 +191,6 @@ def _record(seq: int, producer: str) -> dict[str, Any]:
 
 
 def _config(stage: Scene) -> str:
-    from tests.scenario.harness import config
+    from tests.kit.world import config
 
     return config(stage.producer.url)

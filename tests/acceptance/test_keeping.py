@@ -12,7 +12,8 @@ from bot.app import Bot
 from bot.delivery.retained import Retained
 from bot.retention.keeping import Retention
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.scenario.harness import Scene, config, eventually, question, said, scene
+from tests.kit.until import until
+from tests.kit.world import Scene, config, question, said, scene
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 
@@ -46,7 +47,7 @@ async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Sce
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_1")
         await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
-        await eventually(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
+        await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
         await stage.until(lambda: bot.delivery.lanes.length == 0)
         await keeper.tidy()
         await keeper.tidy()  # what is timeless goes once it was seen

@@ -13,7 +13,7 @@ from tests.acceptance import week_plan
 from tests.acceptance.week_facts import Facts
 from tests.acceptance.week_oracle import judge
 from tests.acceptance.week_world import World
-from tests.inline import run_simulated
+from tests.kit.simulated import run_simulated
 
 QUESTIONS = int(os.environ.get("CLARIFY_QUESTIONS", "60"))
 RESTARTS = int(os.environ.get("CLARIFY_RESTARTS", "20"))

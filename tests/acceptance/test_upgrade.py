@@ -19,7 +19,7 @@ from bot.retention import forgetting
 from bot.storage.store import Store, newest_version
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
-from tests.scenario.harness import Scene, controls, question, said, scene
+from tests.kit.world import Scene, controls, question, said, scene
 
 FIRST = Path(__file__).with_name("first_version")
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]

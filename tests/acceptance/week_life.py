@@ -28,7 +28,7 @@ from bot.views.render import Message, Renderer
 from core.clock import Clock
 from core.index import Summary
 from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web
-from tests.inline import InlineConnection, SimulatedLoop
+from tests.kit.simulated import InlineConnection, SimulatedLoop
 
 _T = TypeVar("_T")
 # When something was written, in true time: the clock that the bot reads jumps.

@@ -16,7 +16,7 @@ from bot.demo.producer import DemoProducer
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN
 from bot.workspace.state import Message
-from tests.scenario.harness import config, question
+from tests.kit.world import config, question
 
 UNPACED = 10_000.0
 ROOT = Path(__file__).parents[2]

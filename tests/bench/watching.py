@@ -23,7 +23,7 @@ from core.router import Router
 from tests.bench.parties import Parties
 from tests.bench.seeding import FIRST, seed_issues
 from tests.bench.table import Row, median, ms, quantile, spread
-from tests.clocks import START, ManualClock
+from tests.kit.clocks import START, ManualClock
 
 _SLA = timedelta(hours=4)
 _BEAT = 0.001

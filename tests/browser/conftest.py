@@ -11,7 +11,7 @@ from playwright.async_api import Browser, async_playwright
 
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import Visit
-from tests.scenario.harness import scene
+from tests.kit.world import scene
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

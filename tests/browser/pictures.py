@@ -15,7 +15,7 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import PHONE, WIDE, Visit, card
-from tests.scenario.harness import Scene, scene
+from tests.kit.world import Scene, scene
 
 SHOP = "sess_shop"
 CARD: ViewportSize = {"width": 860, "height": 640}

@@ -9,7 +9,7 @@ from playwright.async_api import Page, expect
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.visitor import HANDS, Hand, Visit, card
-from tests.scenario.harness import question
+from tests.kit.world import question
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]

@@ -7,7 +7,7 @@ from playwright.async_api import Locator, Page, expect
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card, serious, tab_to
-from tests.scenario.harness import question
+from tests.kit.world import question
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 WORDS = "What shall we call it?"

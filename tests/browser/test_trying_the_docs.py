@@ -11,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.browser.visitor import PATIENCE, serious
-from tests.scenario.harness import Scene, config, scene, url_of
+from tests.kit.world import Scene, config, scene, url_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PUSHES = '\n[[producers]]\nname = "mailer"\n'

@@ -8,7 +8,7 @@ from axe_playwright_python.async_playwright import Axe  # type: ignore[import-un
 from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 
 from bot.workspace.seed import ADE, AGENTS
-from tests.scenario.harness import Scene
+from tests.kit.world import Scene
 
 PATIENCE = 30_000.0
 WIDE: ViewportSize = {"width": 1400, "height": 900}  # with the traffic beside the chat

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenario.harness import Scene, scene
+from tests.kit.world import Scene, scene
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.scenario.harness import eventually
+from tests.kit.until import until
 
 
 class Replayer:
@@ -48,7 +48,7 @@ class Replayer:
 
     async def reply(self, token: str) -> dict[str, Any]:
         """The first reply to a token."""
-        found: dict[str, Any] = await eventually(
+        found: dict[str, Any] = await until(
             lambda: next((reply for reply in self.replies if reply["reply_token"] == token), None)
         )
         return found

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.scenario.harness import Scene, config, environment
+from tests.kit.world import Scene, config, environment
 
 Json = dict[str, Any]
 

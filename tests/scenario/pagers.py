@@ -6,9 +6,8 @@ grouped is up to their timing: what a test waits for is that words reach somebod
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,37 +19,15 @@ from bot.demo.producer import DemoProducer
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.scenario.harness import HurriedClock, Scene, config, controls, eventually, said
+from tests.kit.clocks import LeapClock
+from tests.kit.until import until
+from tests.kit.world import Scene, config, controls, said
 
 LONG = 60.0  # seconds of patience: the machine is not ours alone
 Json = dict[str, Any]
 FIRST, SECOND = "CLR-100001-001", "CLR-100002-001"  # of the first two sessions without an issue
 ALL = ["Take", "Hand to…", "Snooze", "Not mine"]
 WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
-
-
-class LeapClock(HurriedClock):
-    """The time of day, set forward by `leap`: who sleeps wakes up when the time has come."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self._leapt = asyncio.Event()
-
-    def leap(self, by: timedelta) -> None:
-        self.ahead += by
-        leapt, self._leapt = self._leapt, asyncio.Event()
-        leapt.set()
-
-    def steady(self) -> float:
-        return super().steady() + self.ahead.total_seconds()
-
-    async def sleep(self, seconds: float) -> None:
-        until = self.now() + timedelta(seconds=seconds)
-        await asyncio.sleep(0)
-        while (left := (until - self.now()).total_seconds()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._leapt.wait()
 
 
 class Pager:
@@ -67,7 +44,7 @@ class Pager:
 
     async def says(self, text: str) -> Json:
         """The notification that says `text`, once it is there."""
-        found: Json = await eventually(
+        found: Json = await until(
             lambda: next((e for e in self.told if text in f"{e['title']}\n{e['message']}"), None), LONG
         )
         return found
@@ -127,7 +104,7 @@ class Night(Scene):
     async def later(self, bot: Bot, **delta: float) -> None:
         """Time passes, once all that is under way has landed: it would be late otherwise."""
         await bot.messages.in_flight.settled()
-        await eventually(lambda: bot.pages.next_look() is None, LONG)
+        await until(lambda: bot.pages.next_look() is None, LONG)
         self.clock.leap(timedelta(**delta))
 
     async def escalate(self, clarification: str = FIRST) -> None:

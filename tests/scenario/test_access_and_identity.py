@@ -16,16 +16,8 @@ from bot.app import Bot
 from bot.errors import ConfigurationError
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
-from tests.scenario.harness import (
-    PATIENT,
-    Scene,
-    config,
-    controls,
-    eventually,
-    of_a_click,
-    scene,
-    url_of,
-)
+from tests.kit.until import until
+from tests.kit.world import PATIENT, Scene, config, controls, of_a_click, scene, url_of
 
 
 @pytest.mark.parametrize(
@@ -240,7 +232,7 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
             assert await degraded(bot) == []
             stage.workspace.disable_group(PLATFORM)
             await stage.heard("subteam_updated")
-            await eventually(lambda: any(PLATFORM in line for line in caplog.messages))
+            await until(lambda: any(PLATFORM in line for line in caplog.messages))
         why = f"routes[0].answerers: {PLATFORM} (Slack says no_such_subteam)"
         assert await degraded(bot) == [{"name": "answerers", "why": why}]
         card = await stage.ask()
@@ -249,7 +241,7 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
         stage.workspace.disable_group(PLATFORM, undo=True)
-        await eventually(lambda: bot.slack.unusable_answerers is None)
+        await until(lambda: bot.slack.unusable_answerers is None)
         assert await degraded(bot) == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import Scene, controls, question, said
+from tests.kit.world import Scene, controls, question, said
 
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
 MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]

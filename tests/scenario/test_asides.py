@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Ephemeral, Message
-from tests.scenario.harness import Scene, config, said
+from tests.kit.world import Scene, config, said
 from tests.scenario.typist import (
     FREE,
     HOSTILE,

@@ -16,7 +16,9 @@ from bot.demo.producer import DemoProducer
 from bot.views.render import Renderer
 from bot.web.server import Limits
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from tests.scenario.harness import HurriedClock, Scene, eventually, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.until import until
+from tests.kit.world import Scene, scene
 
 
 @asynccontextmanager
@@ -114,7 +116,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         other.bot(),
         stage.bot() as running,
     ):
-        told = await eventually(lambda: running.slack.other_bots)
+        told = await until(lambda: running.slack.other_bots)
         assert "another bot is connected with the same Slack app" in told
         async with AsyncClient(
             transport=ASGITransport(running.http_app(Limits.within(1024))), base_url="http://127.0.0.1"

@@ -12,7 +12,8 @@ import pytest
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
-from tests.scenario.harness import HurriedClock, Scene, config, controls, said, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.world import Scene, config, controls, said, scene
 from tests.scenario.other_parties import marker
 from tests.scenario.typist import (
     FREE,

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, ONCALL, RANDOM
-from tests.scenario.harness import Scene, scene
+from tests.kit.world import Scene, scene
 from tests.scenario.typist import (
     FREE,
     HOSTILE,

@@ -11,7 +11,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.scenario.harness import TOKEN, Scene, config, controls, said
+from tests.kit.world import TOKEN, Scene, config, controls, said
 from tests.scenario.other_parties import another_writes, answers, in_a_persons_name
 from tests.scenario.prompts import Project
 from tests.scenario.typist import command

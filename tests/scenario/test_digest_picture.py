@@ -10,7 +10,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, BOT_USER, FOLAKE, RANDOM
 from bot.workspace.state import File, Message
-from tests.scenario.harness import Scene
+from tests.kit.world import Scene
 from tests.scenario.typist import LIN, command, direct, of_issue, outsider, words
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -15,7 +15,8 @@ from bot.oncall.outside import SlackOutageAlert
 from bot.workspace.seed import AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from core.clock import iso
-from tests.scenario.harness import controls, eventually, question, said
+from tests.kit.until import until
+from tests.kit.world import controls, question, said
 from tests.scenario.other_parties import another_writes
 from tests.scenario.pagers import LONG, WORDS, Json, Night, night, pager, step
 
@@ -155,7 +156,7 @@ async def test_p7_circle_of_three_in_the_ledger_of_another_implementation_is_ans
         assert statuses(stage, 77) == ["pending", "escalated", "escalated"]
         await answered_from_a_page(stage, "CLR-77-003", "Go ahead without it")
         await answered_from_a_page(stage, "CLR-77-002", "You, too")
-        await eventually(lambda: statuses(stage, 77) == ["pending", "resolved", "resolved"], LONG)
+        await until(lambda: statuses(stage, 77) == ["pending", "resolved", "resolved"], LONG)
     entry = next(e for e in stage.record(77, 2)["thread"] if e["type"] == "answer")
     assert (entry["body"], ONCALL in entry["from"]) == ("Go ahead without it", True)
 

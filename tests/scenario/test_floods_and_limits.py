@@ -8,7 +8,7 @@ from typing import Any
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message, View
-from tests.scenario.harness import Scene, controls, question, said
+from tests.kit.world import Scene, controls, question, said
 
 LIMIT = 20
 

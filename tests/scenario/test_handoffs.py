@@ -11,7 +11,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Message
-from tests.scenario.harness import controls, said
+from tests.kit.world import controls, said
 from tests.scenario.pagers import ALL, LONG, Night, night, step
 
 REASON = "The tax situation is unusual"

@@ -6,7 +6,7 @@ import json
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import View
-from tests.scenario.harness import Scene, controls, question
+from tests.kit.world import Scene, controls, question
 from tests.scenario.typist import (
     FREE,
     HOSTILE,

@@ -17,7 +17,8 @@ from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
-from tests.scenario.harness import HurriedClock, Scene, config, controls, of_a_click, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.world import Scene, config, controls, of_a_click, scene
 
 SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 

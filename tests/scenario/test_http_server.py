@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.scenario.harness import Scene, config, question, said, url_of
+from tests.kit.world import Scene, config, question, said, url_of
 
 AWAY = """
 [[producers]]

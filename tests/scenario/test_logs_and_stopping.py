@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, FOLAKE, GIO
-from tests.scenario.harness import Scene, config, question
+from tests.kit.world import Scene, config, question
 from tests.scenario.other_parties import bot_process
 
 SECRETS = (

@@ -12,7 +12,9 @@ import httpx
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import HurriedClock, Scene, config, controls, eventually, question, said, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.until import until
+from tests.kit.world import Scene, config, controls, question, said, scene
 from tests.scenario.minimal_producer import Replayer, replayer
 from tests.unit.bot.producers.parties import Agent
 
@@ -141,5 +143,5 @@ async def test_replayed_old_question_is_old_also_after_a_clock_was_set(
                     asks(f"{token}_old", session="sess_old", question=f"Older than {token}?"),
                     (clock.now() - timedelta(hours=1)).isoformat(),
                 )
-                await eventually(lambda: producer.connections > connections)  # noqa: B023 - within its turn
+                await until(lambda: producer.connections > connections)  # noqa: B023 - within its turn
                 await stage.now_says(await stage.card(f"Older than {token}?"), "Expired")

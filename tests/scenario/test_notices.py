@@ -8,7 +8,7 @@ import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import AGENTS
-from tests.scenario.harness import Scene, controls, said
+from tests.kit.world import Scene, controls, said
 
 
 async def test_error_of_a_session_with_a_thread_is_told_in_it(stage: Scene) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL
-from tests.scenario.harness import said
+from tests.kit.world import said
 from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, WORDS, Night, asked_and_paged, night, step
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
-from tests.files import replace_text
-from tests.scenario.harness import controls, eventually, said
+from tests.kit.files import replace_text
+from tests.kit.until import until
+from tests.kit.world import controls, said
 from tests.scenario.other_parties import marker
 from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, WORDS, Night, asked_and_paged, night, pager, step
 
@@ -84,7 +85,7 @@ async def test_no_reminder_is_sent_in_the_second_a_question_ends(stage: Night) -
     async with stage.bot(stage.config()) as bot:
         card = await stage.ask(timeout_seconds=3600)
         await stage.later(bot, seconds=3597)
-        await eventually(lambda: stage.record()["aaep"].get("nudges"), LONG)
+        await until(lambda: stage.record()["aaep"].get("nudges"), LONG)
         await stage.later(bot, seconds=5)
         await stage.now_says(card, "Expired", timeout=LONG)
         await stage.ask(

@@ -16,7 +16,8 @@ from aiohttp import web
 
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clock import SystemClock
-from tests.scenario.harness import TOKEN, HurriedClock, Scene, config, controls, question, said, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.world import TOKEN, Scene, config, controls, question, said, scene
 from tests.scenario.minimal_producer import Replayer, replayer
 
 LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}

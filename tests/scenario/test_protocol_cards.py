@@ -16,8 +16,8 @@ from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import SystemClock, iso
 from core.ledger import FileLedger
 from core.router import Router
-from tests.files import replace_text
-from tests.scenario.harness import Scene, config, controls, said
+from tests.kit.files import replace_text
+from tests.kit.world import Scene, config, controls, said
 
 ARCHITECTS = "C0ARCHITECTS"
 ROLES = f"""

@@ -15,7 +15,7 @@ import pytest
 from bot.app import Bot
 from bot.web.server import Limits
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.scenario.harness import Scene, config, controls, question, said
+from tests.kit.world import Scene, config, controls, question, said
 from tests.unit.bot.web.serving import PATIENCE, serving
 
 URL = "http://127.0.0.1:1"

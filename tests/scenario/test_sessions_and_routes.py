@@ -11,7 +11,8 @@ import pytest
 from bot.demo.producer import DemoProducer
 from bot.errors import StorageError
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, EVA, FALLBACK, FOLAKE, RANDOM
-from tests.scenario.harness import HurriedClock, Scene, config, controls, question, said, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.world import Scene, config, controls, question, said, scene
 
 WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
 

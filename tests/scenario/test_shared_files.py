@@ -16,17 +16,9 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.scenario.harness import (
-    TOKEN,
-    HurriedClock,
-    Scene,
-    config,
-    controls,
-    eventually,
-    question,
-    said,
-    scene,
-)
+from tests.kit.clocks import HurriedClock
+from tests.kit.until import until
+from tests.kit.world import TOKEN, Scene, config, controls, question, said, scene
 from tests.scenario.other_parties import (
     another_writes,
     answers,
@@ -430,7 +422,7 @@ async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(s
         first = await stage.ask("rpl_1")
         with database_locked(stage):
             await stage.producer.emit(question("rpl_2", session="sess_two", question="And now?"))
-            await eventually(lambda: bot.producers.status()["planner"]["backlog"] == 1)
+            await until(lambda: bot.producers.status()["planner"]["backlog"] == 1)
             assert len(stage.cards()) == 1
         await stage.card("And now?")
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")

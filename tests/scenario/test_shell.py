@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
-from tests.scenario.harness import Scene, config, controls, eventually, url_of
+from tests.kit.until import until
+from tests.kit.world import Scene, config, controls, url_of
 from tests.scenario.prompts import ASK, Project, ended
 
 SOON = 60.0
@@ -40,7 +41,7 @@ def beside(stage: Scene) -> Project:
 
 async def test_shell_waits_in_one_process_for_the_answer_that_another_gives(project: Project) -> None:
     async with project.started(*ASK, "Which database?", "--wait", "--timeout", "60s") as waiting:
-        await eventually(project.records, SOON)
+        await until(project.records, SOON)
         await project.fine("answer", "42", "PostgreSQL", "--as", "architect")
         said = await ended(waiting)
     assert (said.code, said.out) == (0, "PostgreSQL\n")
@@ -68,7 +69,7 @@ async def test_shell_that_waits_is_stopped_without_a_traceback(
     project: Project, number: signal.Signals, code: int
 ) -> None:
     async with project.started(*ASK, "Which?", "--wait") as waiting:
-        await eventually(project.records, SOON)
+        await until(project.records, SOON)
         assert waiting.stderr is not None
         assert b"Asked architect: CLR-42-001" in await waiting.stderr.readline()
         waiting.send_signal(number)
@@ -87,13 +88,13 @@ async def test_shell_that_is_stopped_stops_the_responder_that_it_runs(project: P
     )
     pids = project.folder / "pids"
     async with project.started(*ASK, "Which?", "--wait") as waiting:
-        await eventually(pids.exists, SOON)
+        await until(pids.exists, SOON)
         waiting.send_signal(signal.SIGINT)
         said = await ended(waiting)
     assert said.code == 130
     assert "Traceback" not in said.err
     started = [int(pid) for pid in pids.read_text().split()]
-    await eventually(lambda: not any(map(_lives, started)), SOON)
+    await until(lambda: not any(map(_lives, started)), SOON)
 
 
 def _lives(pid: int) -> bool:
@@ -106,7 +107,7 @@ def _lives(pid: int) -> bool:
 async def test_shell_stops_a_responder_whose_question_somebody_else_answers(project: Project) -> None:
     project.answering("import time; open('begun', 'w').close(); time.sleep(600)")
     async with project.started(*ASK, "Which?", "--wait") as waiting:
-        await eventually((project.folder / "begun").exists, SOON)
+        await until((project.folder / "begun").exists, SOON)
         await project.fine("answer", "42", "by a person")
         said = await ended(waiting)
     assert (said.code, said.out) == (0, "by a person\n")
@@ -214,9 +215,9 @@ async def test_shell_that_waits_does_no_harm_to_a_bot_that_starts_meanwhile(stag
         return list(project.folder.glob("asked-*"))
 
     async with project.started(*ASK, "Which?", "--wait", "--timeout", "60s") as waiting:
-        await eventually(askers, SOON)
+        await until(askers, SOON)
         async with stage.bot((stage.folder / "clarify.toml").read_text()):
-            await eventually(lambda: len(askers()) == 2, SOON)  # each has its own architect at work
+            await until(lambda: len(askers()) == 2, SOON)  # each has its own architect at work
             (project.folder / "go").touch()
             said = await ended(waiting)
             record = project.records()[0]

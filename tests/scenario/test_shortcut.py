@@ -7,7 +7,7 @@ import pytest
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
 from bot.workspace.state import Ephemeral, Message
-from tests.scenario.harness import Scene, controls
+from tests.kit.world import Scene, controls
 from tests.scenario.other_parties import marker
 from tests.scenario.typist import FREE, YES_NO, buttons, early, of_issue, words
 

@@ -11,7 +11,8 @@ import pytest
 
 from bot.slack.socket import SlackSocket, Timing
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
-from tests.scenario.harness import HurriedClock, Scene, controls, question, said, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.world import Scene, controls, question, said, scene
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 

@@ -11,7 +11,9 @@ import httpx
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
-from tests.scenario.harness import HurriedClock, Scene, eventually, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.until import until
+from tests.kit.world import Scene, scene
 
 ALWAYS = 1000
 
@@ -133,7 +135,7 @@ async def test_p10_readyz_says_that_the_history_is_limited(tmp_path: Path) -> No
     async with scene(tmp_path, clock=clock) as stage:
         await asked_then_away(stage)
         async with stage.bot() as bot:
-            await eventually(lambda: bot.slack.history_trouble)
+            await until(lambda: bot.slack.history_trouble)
             assert bot._http is not None
             status, body = await get(f"{bot._http.url}/readyz")
         degraded = {each["name"]: each["why"] for each in json.loads(body)["degraded"]}

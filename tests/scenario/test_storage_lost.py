@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
-from tests.scenario.harness import Scene, config, controls, environment, question, said
+from tests.kit.world import Scene, config, controls, environment, question, said
 from tests.scenario.test_binding import elsewhere
 
 WAITING = "Started with a new storage beside older ledgers"

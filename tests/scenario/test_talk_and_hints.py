@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import HurriedClock, Scene, controls, scene
+from tests.kit.clocks import HurriedClock
+from tests.kit.world import Scene, controls, scene
 
 
 async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: Scene) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.scenario.harness import Scene, scene
+from tests.kit.world import Scene, scene
 from tests.scenario.test_http_mode import SOON, in_use
 
 MODES = ["socket", "http"]

@@ -17,17 +17,9 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.scenario.harness import (
-    HurriedClock,
-    Scene,
-    config,
-    controls,
-    environment,
-    eventually,
-    question,
-    said,
-    scene,
-)
+from tests.kit.clocks import HurriedClock
+from tests.kit.until import until
+from tests.kit.world import Scene, config, controls, environment, question, said, scene
 
 SPEED = 10
 HOLDER = """
@@ -185,7 +177,7 @@ async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: Sc
         second = await stage.card("Sell the boat?")
         again = await stage.message("Questions can be recorded again", FALLBACK)
         assert again.thread_ts == told.thread_ts
-        await eventually(lambda: not controls(stage.workspace.message(page.channel, page.ts)))
+        await until(lambda: not controls(stage.workspace.message(page.channel, page.ts)))
         for card, token in ((first, "rpl_1"), (second, "rpl_2")):
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             assert (await stage.reply(token))["response"] is True
@@ -225,7 +217,7 @@ async def test_disk_that_is_mounted_after_the_start_brings_its_questions_back(st
             await run.__aexit__(None, None, None)
             raise
     try:
-        await eventually(lambda: [summary.id for summary in bot.index] == ["CLR-42-001"])
+        await until(lambda: [summary.id for summary in bot.index] == ["CLR-42-001"])
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply("rpl_1"))["response"] is True
     finally:
@@ -272,7 +264,7 @@ async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(stage: Scene
             await stage.producer.emit(in_42("rpl_2", session="sess_two", question="Sell the boat?"))
             head, _ = await thread_in_fallback(stage, "Sell the boat?")
         async with stage.bot() as bot:
-            await eventually(lambda: bot.ledger_trouble.of_some() is not None)
+            await until(lambda: bot.ledger_trouble.of_some() is not None)
             await stage.producer.emit(in_42("rpl_3", session="sess_two", question="Buy a car?"))
             later = await stage.message("Buy a car?", FALLBACK)
             assert later.thread_ts == head.ts

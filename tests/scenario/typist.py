@@ -15,7 +15,8 @@ from bot.workspace.people import Outcome
 from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
 from bot.workspace.state import Ephemeral, Message, User, View
 from core.ledger import FileLedger
-from tests.scenario.harness import Scene, eventually, question
+from tests.kit.until import until
+from tests.kit.world import Scene, question
 
 Shown = Message | Ephemeral | View
 FREE: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
@@ -111,7 +112,7 @@ async def ask_many(stage: Scene, known: Any, count: int, issue: int = 42) -> lis
             f"rpl_{n}", session=f"sess_{n}", question=f"Question number {n}?", timeout_seconds=left
         )
         await stage.producer.emit(asked | YES_NO | of_issue(issue))
-    await eventually(lambda: sum(each.is_open for each in known) == count, 60)
+    await until(lambda: sum(each.is_open for each in known) == count, 60)
     left_first = sorted(known, key=lambda each: each.expires_at)
     return [each.id for each in left_first]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from core.agents import ReadyItem
 from core.index import Summary
-from tests.clocks import START
+from tests.kit.clocks import START
 
 ADE, BEA = "U0ADE", "U0BEA"
 

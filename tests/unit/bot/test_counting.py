@@ -11,7 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.counting import CountedGateway, kind_of
 from bot.slackapi import Draft, Gateway, Later, Never, Outcome, Sent, Unknown
 from bot.telemetry import Telemetry
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 
 
 class Scripted(Gateway):

@@ -33,7 +33,8 @@ from core.clarification import (
 )
 from core.index import summarize
 from core.ledger import FileLedger
-from tests.clocks import ManualClock, until
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving
 
 SLA = timedelta(minutes=30)

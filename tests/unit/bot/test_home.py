@@ -47,10 +47,10 @@ from core.errors import NotFound
 from core.index import Index, Summary, summarize, urgency
 from core.ledger import FileLedger
 from core.router import Router
-from tests.clocks import START, ManualClock
+from tests.kit.builders import ADE as ANSWERER
+from tests.kit.builders import NOW, ask, record
+from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.summaries import ADE, BEA, ready, summary, words
-from tests.unit.core.records import ADE as ANSWERER
-from tests.unit.core.records import NOW, ask, record
 
 
 async def inline(work: Callable[..., Any], *arguments: Any) -> Any:

@@ -21,9 +21,10 @@ from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
-from tests.clocks import START, ManualClock, until
+from tests.kit.builders import ADE, SLA
+from tests.kit.clocks import START, ManualClock
+from tests.kit.until import until
 from tests.unit.bot.delivery.events import incoming, other, raw
-from tests.unit.core.records import ADE, SLA
 
 ISSUE = 42
 IN_42 = {"extensions": {"agentx": {"issue": ISSUE}}}

@@ -18,9 +18,10 @@ from core.index import Summary, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
-from tests.clocks import START, ManualClock, until
-from tests.files import replace_text
-from tests.unit.core.records import ADE, SLA, ask, record
+from tests.kit.builders import ADE, SLA, ask, record
+from tests.kit.clocks import START, ManualClock
+from tests.kit.files import replace_text
+from tests.kit.until import until
 
 ORDER = ("architect", "engineer", "reviewer")
 

@@ -29,8 +29,8 @@ from bot.settings.model import ResponderSettings
 from core.aaep import Kind
 from core.dispatch import Inquiry
 from core.errors import AgentError
-from tests.clocks import until
-from tests.unit.core.records import record
+from tests.kit.builders import record
+from tests.kit.until import until
 
 QUESTION = "Which w1re format?"
 LONG = timedelta(seconds=60)

@@ -9,8 +9,8 @@ from bot.routing import Audience, Group, Thread, audience_of, shows_card
 from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Clarification, opened
 from core.index import Index, session_of, summarize
+from tests.kit.builders import NOW, SLA, ask, record
 from tests.unit.bot.audiences import audiences
-from tests.unit.core.records import NOW, SLA, ask, record
 
 ROLES = {"architect": "people", "security": "command", "legal": "http"}
 OWN: dict[str, Any] = {"producer": None, "session_id": None, "reply_token": None, "agent_id": "engineer"}

@@ -29,7 +29,7 @@ from bot.slackapi import (
 )
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, BOT_TOKEN
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 
 

@@ -10,7 +10,7 @@ import pytest
 from bot.telemetry import ANSWER_BOUNDS, Distribution, Telemetry
 from core.clarification import Status
 from core.index import Summary, summarize
-from tests.clocks import START, ManualClock
+from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.strategies import record_of
 
 

@@ -22,9 +22,10 @@ from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.records import Oddity
 from core.router import Router
-from tests.clocks import START, ManualClock, until
-from tests.files import replace_text
-from tests.unit.core.records import SLA, ask
+from tests.kit.builders import SLA, ask
+from tests.kit.clocks import START, ManualClock
+from tests.kit.files import replace_text
+from tests.kit.until import until
 
 
 @dataclass

@@ -39,7 +39,8 @@ from core.clarification import (
 from core.index import summarize
 from core.ledger import FileLedger
 from core.records import Raw
-from tests.clocks import START, ManualClock, until
+from tests.kit.clocks import START, ManualClock
+from tests.kit.until import until
 
 ID = "CLR-42-001"
 SLA = timedelta(minutes=30)

@@ -29,7 +29,7 @@ from core.monitor import Monitor
 from core.records import Book, parse
 from core.router import Router
 from core.workflow import Scopes
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 from tests.unit.core.other_hand import OtherHand
 from tests.unit.core.witness import Witness
 

@@ -38,8 +38,9 @@ from core.index import Summary, summarize
 from core.ledger import FileLedger
 from core.locks import Locks
 from core.records import Book
-from tests.clocks import ManualClock, until
-from tests.unit.core.records import NOW, SLA, record
+from tests.kit.builders import NOW, SLA, record
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 
 MINUTE = timedelta(minutes=1)
 

@@ -14,7 +14,7 @@ from core.bus import Answered, Bus, Escalated, LifecycleEvent, Requested, Resolv
 from core.clarification import Answer, Clarification
 from core.index import Summary, summarize
 from core.matching import followed_up
-from tests.unit.core.records import ADE, LATER, NOW, SLA, ask, record
+from tests.kit.builders import ADE, LATER, NOW, SLA, ask, record
 
 ALL = [Requested, Answered, Stale, Resolved, Escalated]
 

@@ -32,7 +32,7 @@ from core.clarification import (
 from core.errors import BadInput, ClarifyError, IllegalTransition
 from core.matching import followed_up
 from core.records import dump, parse
-from tests.unit.core.records import ADE, BEA, LATER, MINUTE, NOW, SLA, YES, ask, record
+from tests.kit.builders import ADE, BEA, LATER, MINUTE, NOW, SLA, YES, ask, record
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 CHANGES: dict[str, Callable[[Clarification], Clarification]] = {

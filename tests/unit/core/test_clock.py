@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from core.clock import Pace, backoff, event_or_time, within
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 
 
 async def test_within_tells_whether_it_ended_in_time() -> None:

@@ -20,7 +20,7 @@ from core.escalation import escalation_words
 from core.matching import adopted, is_duplicate, is_follow_up
 from core.monitor import repetitions
 from core.records import dump, parse
-from tests.unit.core.records import ADE, NOW, ask, record
+from tests.kit.builders import ADE, NOW, ask, record
 
 SCHEMA = json.loads(
     Path(__file__).with_name("schemas").joinpath("confirmation.reply.schema.json").read_text()

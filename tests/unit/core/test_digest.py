@@ -7,7 +7,7 @@ import pytest
 
 from core.clarification import Clarification, Entry
 from core.digest import Count, Digest, DigestBuilder, nearest_rank
-from tests.unit.core.records import NOW, record
+from tests.kit.builders import NOW, record
 
 
 def made(seq: int, status: str, *thread: tuple[str, str, float], **more: Any) -> Clarification:

@@ -25,8 +25,9 @@ from core.matching import followed_up
 from core.records import dump
 from core.router import Router
 from core.workflow import Scopes, role_name
-from tests.clocks import ManualClock, until
-from tests.unit.core.records import ADE, NOW, SLA, ask, record
+from tests.kit.builders import ADE, NOW, SLA, ask, record
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 
 FAILED = AgentError("architect (command) ended with exit code 3")
 Said = str | Exception

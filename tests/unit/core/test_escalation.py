@@ -36,7 +36,7 @@ from core.escalation import (
     wanted,
 )
 from core.matching import followed_up
-from tests.unit.core.records import ADE, LATER, NOW, SLA, ask, record
+from tests.kit.builders import ADE, LATER, NOW, SLA, ask, record
 
 T = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 LAST = LAST_RESORT

@@ -32,10 +32,11 @@ from core.hub import Hub, Request
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
-from tests.clocks import ManualClock, until
-from tests.files import replace_text
+from tests.kit.builders import NOW, SLA, ask
+from tests.kit.clocks import ManualClock
+from tests.kit.files import replace_text
+from tests.kit.until import until
 from tests.unit.core.holding import rival_holds
-from tests.unit.core.records import NOW, SLA, ask
 
 ID = "CLR-42-001"
 ARCHITECT = Decider("agent:architect", "python")

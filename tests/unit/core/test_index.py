@@ -9,7 +9,7 @@ from core.clarification import (
 from core.index import Summary, summarize
 from core.monitor import Call, next_call
 from core.records import dump, parse
-from tests.unit.core.records import MINUTE, NOW, SLA, record
+from tests.kit.builders import MINUTE, NOW, SLA, record
 
 
 def test_summary_tells_what_the_monitor_and_the_lists_need() -> None:

@@ -35,8 +35,8 @@ from core.records import (
     parse,
 )
 from core.router import Router
-from tests.clocks import ManualClock
-from tests.unit.core.records import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
+from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
+from tests.kit.clocks import ManualClock
 
 RIVAL = Path(__file__).with_name("rival.py")
 
@@ -329,7 +329,7 @@ import resource, signal, sys, time
 from pathlib import Path
 from core.errors import LedgerUnwritable
 from core.ledger import FileLedger
-from tests.unit.core.records import record
+from tests.kit.builders import record
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 ledger = FileLedger(Path(sys.argv[1]))

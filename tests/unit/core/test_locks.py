@@ -19,8 +19,8 @@ from core.errors import LockTimeout
 from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.locks import AGENT, Locks
 from core.records import Book
+from tests.kit.builders import record
 from tests.unit.core.holding import rival_holds
-from tests.unit.core.records import record
 
 RIVAL = Path(__file__).with_name("rival.py")
 ROOT = Path(__file__).parents[3]
@@ -29,7 +29,7 @@ OURS = """
 import sys, time
 from pathlib import Path
 from core.ledger import FileLedger
-from tests.unit.core.records import record
+from tests.kit.builders import record
 ledger = FileLedger(Path(sys.argv[1]))
 def add(book):
     book.raw["counter"] = book.raw.get("counter", 0) + 1

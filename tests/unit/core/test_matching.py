@@ -17,7 +17,7 @@ from core.clarification import (
     went_on,
 )
 from core.matching import SessionNews, adopted, after_event, followed_up, is_duplicate, is_follow_up, reopened
-from tests.unit.core.records import ADE, LATER, MINUTE, NOW, SLA, YES, ask, news, record
+from tests.kit.builders import ADE, LATER, MINUTE, NOW, SLA, YES, ask, news, record
 
 DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivered", None)
 

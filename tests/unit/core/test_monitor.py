@@ -31,7 +31,7 @@ from core.matching import followed_up, reopened
 from core.monitor import Call, Finding, Monitor, due_call, next_call, repetitions
 from core.records import dump, parse
 from core.router import done
-from tests.unit.core.records import ADE, MINUTE, NOW, SLA, ask, record
+from tests.kit.builders import ADE, MINUTE, NOW, SLA, ask, record
 
 ORDER = ("architect", "engineer", "reviewer")
 DB = "Which database should I use?"

@@ -31,7 +31,7 @@ from core.records import (
     oddity,
     parse,
 )
-from tests.unit.core.records import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
+from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
 
 SECRETS: dict[str, Any] = {
     "question": "Is patient SECRET1 to be told?",

@@ -32,9 +32,9 @@ from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.monitor import Call, next_call
 from core.records import dump
 from core.router import Router
-from tests.clocks import ManualClock
+from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
+from tests.kit.clocks import ManualClock
 from tests.unit.core.holding import rival_holds
-from tests.unit.core.records import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
 
 
 def give(answer: Answer) -> Callable[[Clarification], Answer]:

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from core.clarification import parse_id
 from core.errors import LedgerUnreadable, NotFound
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 from tests.unit.core import moves, other_hand
 from tests.unit.core.moves import Move, expect
 from tests.unit.core.other_hand import OtherHand

@@ -22,7 +22,7 @@ from core.clock import SystemClock
 from core.ledger import FileLedger
 from core.locks import Locks
 from core.router import Router
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 
 ARCHITECT = Decider("agent:architect", "responder")
 FOLAKE = Decider("user:slack/T1/U1", "slack", "T1", "U1")

@@ -18,7 +18,7 @@ from core.clarification import Clarification
 from core.errors import NotFound
 from core.index import Index, summarize
 from core.records import Raw, dump
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from bot.commands.pictures import Drawing, alt_of, comment_of
 from core.digest import Count, DigestBuilder
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 
 DAY = timedelta(days=1)
 NONE = DigestBuilder().result()

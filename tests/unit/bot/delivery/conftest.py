@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 from bot.producers.inbox import Incoming
 from core.aaep import parse_event
-from tests.clocks import START
+from tests.kit.clocks import START
 
 QUESTION: dict[str, Any] = {
     "type": "aaep:agent.awaiting.clarification",

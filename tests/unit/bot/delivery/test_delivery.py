@@ -16,9 +16,10 @@ from bot.errors import StorageUnavailable
 from bot.storage.store import Store
 from core.clarification import escalated
 from core.index import summarize
-from tests.clocks import ManualClock, until
+from tests.kit.builders import NOW, record
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 from tests.unit.bot.slack.kit import settings
-from tests.unit.core.records import NOW, record
 
 
 async def test_rollup_that_could_not_be_stored_at_first_is_shown(

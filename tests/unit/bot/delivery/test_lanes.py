@@ -10,7 +10,7 @@ import pytest
 
 from bot.delivery.lanes import Again, Done, Lanes, NotYet
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE
-from tests.clocks import START, ManualClock
+from tests.kit.clocks import START, ManualClock
 
 POSTED = Done(posted=True)
 

@@ -25,9 +25,9 @@ from core.clarification import Answer
 from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.router import Router
-from tests.clocks import START, ManualClock
+from tests.kit.builders import ADE, SLA, ask
+from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.slack.kit import settings
-from tests.unit.core.records import ADE, SLA, ask
 
 CHANNEL, FALLBACK = "C0AGENTS", "C0FALLBACK"
 KEY = "card:CLR-42-001:1"

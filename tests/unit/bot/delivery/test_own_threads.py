@@ -21,10 +21,10 @@ from bot.views.render import Message, Renderer
 from core.clarification import Clarification, escalated
 from core.index import Index, summarize
 from core.ledger import FileLedger
-from tests.clocks import ManualClock
+from tests.kit.builders import NOW, record
+from tests.kit.clocks import ManualClock
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.delivery.test_messenger import Slack
-from tests.unit.core.records import NOW, record
 
 RENDERER = Renderer()
 ID, CARD, PAGE = "CLR-42-001", "card:CLR-42-001:1", "page:1:C0GOOD"

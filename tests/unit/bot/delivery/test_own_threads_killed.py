@@ -12,8 +12,8 @@ from bot.slackapi import Draft
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Answer, Clarification, Decider
 from core.index import summarize
+from tests.kit.builders import ask
 from tests.unit.bot.oncall.stage import CONFIGURATION, World
-from tests.unit.core.records import ask
 
 THERE = "C0ARCHITECTS"
 ENVIRON = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, "PAGER_URL": "json://127.0.0.1:1"}

@@ -9,7 +9,7 @@ import pytest
 from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
 from bot.delivery.reply_policy import LONGEST_WAIT, Settle, Wait, after_try
 from bot.producers.client import Accepted, Refused, ReplyOutcome, TryAgain
-from tests.clocks import START
+from tests.kit.clocks import START
 
 
 def test_order_of_sending() -> None:

@@ -22,8 +22,9 @@ from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.ledger import FileLedger
 from core.router import Router
-from tests.clocks import START, ManualClock, until
-from tests.unit.core.records import ADE, SLA, ask
+from tests.kit.builders import ADE, SLA, ask
+from tests.kit.clocks import START, ManualClock
+from tests.kit.until import until
 
 ID = "CLR-42-001"
 OK, PROOF, NO = Accepted(proof=False), Accepted(proof=True), Refused("no such token")

@@ -12,8 +12,8 @@ from bot.routing import Audiences, Group
 from bot.settings.model import ResponderSettings
 from core.clarification import Answer, answered
 from core.index import Index, Summary, summarize
+from tests.kit.builders import ADE, NOW, record
 from tests.unit.bot.audiences import audiences
-from tests.unit.core.records import ADE, NOW, record
 
 AGENT = Group("retirement-planner", "C0GOOD")
 

@@ -11,7 +11,7 @@ from bot.delivery.sequels import live_blocks, plain_blocks
 from bot.oncall.pages import Destination
 from bot.slackapi import Draft, Place
 from bot.views import inert
-from tests.clocks import until
+from tests.kit.until import until
 from tests.unit.bot.judges import shown
 from tests.unit.bot.oncall.stage import AGENTS, DM, ONCALL, World
 

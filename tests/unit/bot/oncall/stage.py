@@ -36,10 +36,11 @@ from core.clarification import Clarification, parse_id
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.router import Router
-from tests.clocks import ManualClock, until
+from tests.kit.builders import SLA, ask
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import Directory
 from tests.unit.bot.producers.parties import nobody
-from tests.unit.core.records import SLA, ask
 
 AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
 ONCALL, SECOND = "U0ONCALL", "U0SECOND"

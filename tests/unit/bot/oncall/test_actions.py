@@ -176,7 +176,7 @@ async def test_unknown_page_is_told_to_be_closed(world: World, verb: PageVerb) -
 
 async def test_answered_meanwhile_says_by_whom(world: World) -> None:
     from core.clarification import Answer
-    from tests.unit.core.records import ADE as DECIDER
+    from tests.kit.builders import ADE as DECIDER
 
     record = await world.escalated()
     await world.paged(1)

@@ -12,9 +12,9 @@ import pytest
 from bot.views.pagecodec import PagePress
 from core.clarification import Answer, Decider, Holder
 from core.index import summarize
-from tests.clocks import until
+from tests.kit.builders import ask
+from tests.kit.until import until
 from tests.unit.bot.oncall.stage import ADE, DM_SECOND, ONCALL, SECOND, World
-from tests.unit.core.records import ask
 
 DECIDER = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 

@@ -12,7 +12,7 @@ from bot.delivery.pages import NewIncident
 from bot.oncall.incidents import Incident, Incidents
 from bot.storage.store import Store
 from core.escalation import Began, Closed, Failed, Handed, Happening, NotMine, Sent, Snoozed, Taken
-from tests.clocks import START, ManualClock
+from tests.kit.clocks import START, ManualClock
 
 
 @pytest.fixture

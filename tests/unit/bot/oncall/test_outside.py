@@ -20,7 +20,8 @@ from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
 from bot.http import open_client
 from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_targets
 from bot.telemetry import Telemetry
-from tests.clocks import ManualClock, until
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import Receiver, receiving, settings
 
 KEY = "s3cret-key"

@@ -16,10 +16,11 @@ from bot.oncall.pager import Windows, merged
 from bot.oncall.pages import Destination
 from bot.views.pagecodec import PagePress
 from core.clarification import Answer, Holder
-from tests.clocks import START, until
+from tests.kit.builders import ADE as DECIDER
+from tests.kit.clocks import START
+from tests.kit.until import until
 from tests.unit.bot.judges import labels
 from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World, said
-from tests.unit.core.records import ADE as DECIDER
 
 GROUP, HERE = ("errored", "platform"), Destination("slack", ONCALL)
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]

@@ -14,7 +14,7 @@ from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, State
 from bot.storage.store import Store
 from core.escalation import Began, Failed, Sent
-from tests.clocks import START, ManualClock
+from tests.kit.clocks import START, ManualClock
 
 GROUP = ("errored", "platform")
 DM, POST = (

@@ -20,7 +20,7 @@ from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FALLBACK, FOLAKE, GONE, ONCALL, PLATFORM
 from core.index import Summary
-from tests.clocks import START, ManualClock
+from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.oncall.crew_parties import BASE, Directory, settings
 from tests.unit.bot.summaries import summary
 

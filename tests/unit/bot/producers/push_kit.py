@@ -17,7 +17,7 @@ from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.aaep import Response
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 from tests.unit.bot.producers.parties import seeded
 
 TOKEN = "rpl_0123456789abcdef"

@@ -17,7 +17,7 @@ from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, TryAgain
 from bot.producers.push import MOST_READERS, Broken, NotTaken, Reader, Taken, TooManyReaders
 from bot.storage.store import Store
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
 
 SECRET = "Deploy to production?"

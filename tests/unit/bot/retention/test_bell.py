@@ -10,7 +10,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.erasing import Erasing, bell, ring
 from bot.storage.store import Store
-from tests.clocks import ManualClock, until
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 
 
 @pytest.mark.parametrize("folder", ["data", "node_modules", ".venv"])

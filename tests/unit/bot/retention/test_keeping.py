@@ -16,8 +16,9 @@ from bot.storage.store import Store
 from core.clarification import Clarification, abandoned
 from core.index import Index, summarize
 from core.ledger import FileLedger
-from tests.clocks import ManualClock, until
-from tests.unit.core.records import NOW, record
+from tests.kit.builders import NOW, record
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 
 MONTH = timedelta(days=30)
 

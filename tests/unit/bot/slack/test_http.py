@@ -25,7 +25,7 @@ from bot.slack.http import (
     signature_refusal,
     signed,
 )
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

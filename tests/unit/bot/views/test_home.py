@@ -15,7 +15,7 @@ from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, Du
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
 from core.index import Summary
-from tests.clocks import START
+from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
 from tests.unit.bot.summaries import ADE, BEA, ready, summary, words
 

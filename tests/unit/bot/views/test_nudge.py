@@ -27,7 +27,8 @@ from core.errors import LockTimeout
 from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.records import Book
-from tests.clocks import ManualClock, until
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
 from tests.unit.bot.judges import judge_message, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, open_records, record_of

@@ -26,8 +26,8 @@ from core.hub import Hub
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes, Speaker
-from tests.clocks import ManualClock
-from tests.files import replace_text
+from tests.kit.clocks import ManualClock
+from tests.kit.files import replace_text
 
 ID = "CLR-42-001"
 LONG = 60.0  # seconds for what is bound to come

@@ -19,7 +19,8 @@ from bot.producers.client import Accepted, TryAgain
 from bot.web.callers import Callers
 from bot.web.push import HEARTBEAT, push_routes
 from bot.web.server import HttpServer, build_app
-from tests.clocks import ManualClock, until
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, life, state
 from tests.unit.bot.web.serving import PATIENCE, serving
 

@@ -1,11 +1,12 @@
-"""A clock that tests move by hand."""
+"""Clocks that tests move: by hand, by leaps, or faster than time passes."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -74,8 +75,50 @@ async def _let_run() -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Returns once `condition()` holds; fails after `seconds` of real time. For what threads and processes do."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.002)
+class HurriedClock:
+    """The time of day at `speed` times its pace, for what takes seconds or minutes. Also the workspace's and the
+    producer's clock in such a scene, so that all of them agree.
+    """
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._began = time.time()
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        passed = time.time() - self._began
+        return datetime.fromtimestamp(self._began + passed * self._speed, UTC) + self.ahead
+
+    def seconds(self) -> float:
+        """`now` as seconds since 1970."""
+        return self.now().timestamp()
+
+    def steady(self) -> float:
+        return (time.time() - self._began) * self._speed
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / self._speed)
+
+
+class LeapClock(HurriedClock):
+    """The time of day, set forward by `leap`: who sleeps wakes up when the time has come."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._leapt = asyncio.Event()
+
+    def leap(self, by: timedelta) -> None:
+        self.ahead += by
+        leapt, self._leapt = self._leapt, asyncio.Event()
+        leapt.set()
+
+    def steady(self) -> float:
+        return super().steady() + self.ahead.total_seconds()
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now() + timedelta(seconds=seconds)
+        await asyncio.sleep(0)
+        while (left := (until - self.now()).total_seconds()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._leapt.wait()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -269,41 +267,8 @@ def controls(message: Message | View) -> list[str]:
     ]
 
 
-async def eventually(predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
-    """The first truthy value of what no change of the workspace tells of."""
-    async with asyncio.timeout(timeout):
-        while not (value := predicate()):  # noqa: ASYNC110 - files and the bot's inside tell nobody
-            await asyncio.sleep(0.02)
-        return value
-
-
 # Slack waits three seconds; a busy machine may need longer for what takes milliseconds.
 PATIENT = Options(ack_timeout=30.0)
-
-
-class HurriedClock:
-    """The time of day at `speed` times its pace, for what takes seconds or minutes. Also the workspace's and the
-    producer's clock in such a scene, so that all of them agree.
-    """
-
-    def __init__(self, speed: float) -> None:
-        self._speed = speed
-        self._began = time.time()
-        self.ahead = timedelta(0)
-
-    def now(self) -> datetime:
-        passed = time.time() - self._began
-        return datetime.fromtimestamp(self._began + passed * self._speed, UTC) + self.ahead
-
-    def seconds(self) -> float:
-        """`now` as seconds since 1970."""
-        return self.now().timestamp()
-
-    def steady(self) -> float:
-        return (time.time() - self._began) * self._speed
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / self._speed)
 
 
 @asynccontextmanager
