@@ -74,10 +74,10 @@ def _figure(digest: Digest, dates: str) -> Figure:
     figure.text(0.04, 0.885, dates, size=11, color=_SOFT)
     _tiles(figure, digest)
     _statuses(figure.add_axes((0.04, 0.575, 0.92, 0.055)), digest)
-    charts = (("Top topics", digest.topics), ("Asks most", digest.askers), ("Answers most", digest.answerers))
-    _names(figure.add_axes((0.04, 0.03, 0.37, 0.39)), *charts[0])
-    _names(figure.add_axes((0.46, 0.03, 0.23, 0.39)), *charts[1])
-    _names(figure.add_axes((0.74, 0.03, 0.22, 0.39)), *charts[2])
+    for (left, width), (title, counts) in zip(
+        ((0.04, 0.37), (0.46, 0.23), (0.74, 0.22)), digest.names(), strict=True
+    ):
+        _names(figure.add_axes((left, 0.03, width, 0.39)), title, counts)
     return figure
 
 

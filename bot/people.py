@@ -85,13 +85,14 @@ class Refusal:
 class Reaction:
     """What the surface does next.
 
-    `text` is for the person alone. `view` is shown to them; `errors` are put beside a submitted modal's fields.
+    `text` is for the person alone, laid out as `blocks` where there are some. `view` is shown to them; `errors` are put beside a submitted modal's fields.
     With `recorded` false nothing was kept of what they did, and Slack must not be told that it was; with `busy`
     telling the person is enough, once it is known that the words arrived.
     `record` is the clarification as answered, where it was.
     """
 
-    text: str | None = None
+    text: str = ""
+    blocks: list[dict[str, Any]] | None = None
     view: View | None = None
     errors: Mapping[str, str] | None = None
     recorded: bool = True

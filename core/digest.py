@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from statistics import median
 
 from core.clarification import US, Clarification
+from core.clock import spoken
 
 _TOPIC = 120
 _TOP = 5
@@ -49,6 +50,21 @@ class Digest:
     topics: tuple[Count, ...]
     askers: tuple[Count, ...]
     answerers: tuple[Count, ...]
+
+    def words(self) -> list[tuple[str, str]]:
+        """The figures as people read them, each with its name."""
+        became = [f"{getattr(self, each)} {each}" for each in ("resolved", "answered", "open", "abandoned")]
+        found = [("Asked", f"{self.total} ({', '.join(became)})"), ("Escalated", str(self.escalated))]
+        if self.median is not None and self.p95 is not None:
+            times = f"median {spoken(self.median)}, 95 % within {spoken(self.p95)}"
+            found.append(("Time to answer", f"{times} ({self.answers} answers)"))
+        if self.rounds_mean is not None:
+            found.append(("Rounds", f"{self.rounds_mean:.1f} on average, {self.rounds_max} at most"))
+        return found
+
+    def names(self) -> tuple[tuple[str, tuple[Count, ...]], ...]:
+        """What is counted by name, with its title."""
+        return ("Top topics", self.topics), ("Asks most", self.askers), ("Answers most", self.answerers)
 
 
 class DigestBuilder:

@@ -149,15 +149,10 @@ def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
 
 def _digest_parts(digest: Digest, period: Period) -> list[Part]:
     """The figures as people read them: a table of figures, and one for each list of names that is not empty."""
-    named = (
-        ("Top topics", digest.topics),
-        ("Asks most", digest.askers),
-        ("Answers most", digest.answerers),
-    )
     return [
         _title(period),
         Table((Column("Figure", whole=True), Column("Value")), _rows(digest)),
-        *(_names(title, counts) for title, counts in named if counts),
+        *(_names(title, counts) for title, counts in digest.names() if counts),
     ]
 
 

@@ -1,55 +1,155 @@
-"""Clarifications in lists: what waits for a person, what is stale, what an issue has, one by its id.
+"""What is open, in lists, as far as a person may see it: clarifications, agents (`agents`) and sessions (`ready`).
 
-Only what the person could see in Slack is shown: questions that they may answer, and those of channels they are in.
+Somebody sees the questions that they may answer, those of channels that they are in, and what they hold: took, were
+handed, or are paged for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 
-from bot.commands.access import Access, Circle
-from bot.commands.grammar import List, One
-from bot.commands.ports import Ledgers, Links, Open
-from bot.people import Person
+from bot.commands.grammar import Board, List
+from bot.oncall.roster import Roster
+from bot.people import AccessControl, Person, Refusal, within_budget
+from bot.permalinks import Permalinks
 from bot.routing import Audience, Audiences, audience_of
-from bot.settings.model import Settings
+from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import Place
-from bot.views import listing
+from bot.views import inert, listing, phrases
 from bot.views.listing import PAGE_SIZE, Listing, Offer, Row
+from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound
-from core.index import Summary, is_late, urgency
+from core.index import Index, Summary, is_late, urgency
+from core.ledger import FileLedger
 from core.records import parse
 
 _BREATH = 1000  # summaries looked at before others get their turn
-_Ranked = tuple[tuple[float, float], int]
+_NAME, _LISTED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
+_INDENT = "\u2003"  # an em space: Slack trims ordinary ones
+_HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Stale questions"}
 _NOTHING = {
     "waiting": "Nothing waits for you, and nothing is open in this channel.",
     "mine": "Nothing waits for you.",
     "stale": "Nothing is stale: no open question was reminded of or escalated.",
+    "agents": "No agent is at work.",
+    "ready": "The queue is empty: no session is at work.",
 }
-_HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Stale questions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """What a person may do, by audiences: answer the questions that are put to them, or only see them."""
+
+    user: str
+    answers: frozenset[Audience]
+    sees: frozenset[Audience]  # those that they may answer among them
+
+
+class Access:
+    """Who may see and change what through commands: those who may answer, and whoever is on call for the agent.
+
+    Every coroutine raises SlackError where Slack does not tell who somebody is. `paged(clarification)` gives the users
+    that its open pages were sent to.
+    """
+
+    def __init__(
+        self,
+        control: AccessControl,
+        roster: Roster,
+        paged: Callable[[str], frozenset[str]],
+        settings: Settings,
+    ) -> None:
+        self.control = control
+        self.audiences = Audiences(settings)
+        self._roster = roster
+        self._paged = paged
+        self._settings = settings
+
+    async def circle(self, person: Person, audiences: Iterable[Audience]) -> Circle:
+        """What `person` may do with questions of `audiences`. Asks Slack once per route, not once per audience."""
+        by_route: dict[RouteSettings, list[Audience]] = {}
+        for audience in audiences:
+            by_route.setdefault(self.audiences.route_of(audience), []).append(audience)
+        answers: set[Audience] = set()
+        sees: set[Audience] = set()
+        for route, named in by_route.items():
+            if await self._refusal(person, route, named[0]) is None:
+                answers.update(named)
+            elif await self.control.sees(person, named[0]):
+                sees.update(named)
+        return Circle(person.user, frozenset(answers), frozenset(sees | answers))
+
+    async def refusal(self, person: Person, record: Clarification) -> Refusal | None:
+        """Why `person` may not change this clarification; None if they may."""
+        if record.status == "escalated" and person.user in self._paged(record.id):
+            return None
+        audience = audience_of(record)
+        return await self._refusal(person, self.audiences.route_of(audience), audience)
+
+    async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
+        """Why `person` may not change who is on call by a policy; None if they may.
+
+        Those may who are named by it, whose turn it is, and who answer where it is used.
+        """
+        named = self._settings.on_call_named(policy).named_users
+        if person.user in named or await self._is_on_call(person, policy):
+            return None
+        refused: Refusal | None = None
+        for route in self._settings.routes:
+            if route.on_call == policy:
+                refused = await self.control.refusal_on(person, route)
+                if refused is None:
+                    return None
+        return refused or Refusal("you are not among those who are on call here", named)
+
+    def is_held_by(self, user: str, summary: Summary) -> bool:
+        """Whether somebody took it, was handed it, or was paged for it while it is escalated."""
+        if user in {summary.taken_by, summary.handed_to}:
+            return True
+        return summary.status == "escalated" and user in self._paged(summary.id)
+
+    async def _refusal(self, person: Person, route: RouteSettings, audience: Audience) -> Refusal | None:
+        refused = await self.control.refusal(person, route.channel, audience)
+        if refused is None or route.on_call is None:
+            return refused
+        return None if await self._is_on_call(person, route.on_call) else refused
+
+    async def _is_on_call(self, person: Person, policy: str) -> bool:
+        return person.user in await within_budget(self._roster.on_call(policy))
 
 
 class Lists:
+    """Every coroutine raises SlackError where Slack does not tell what the person may see.
+
+    `sessions`: the agents' sessions; may raise StorageUnavailable.
+    """
+
     def __init__(
-        self, *, index: Open, records: Ledgers, access: Access, links: Links, settings: Settings, clock: Clock
+        self,
+        *,
+        index: Index,
+        ledger: FileLedger,
+        access: Access,
+        permalinks: Permalinks,
+        sessions: Callable[[], Awaitable[Sequence[SessionFact]]],
+        clock: Clock,
     ) -> None:
         self._index = index
-        self._records = records
+        self._ledger = ledger
         self._access = access
-        self._links = links
-        self._audiences = Audiences(settings)
+        self._permalinks = permalinks
+        self._sessions = sessions
         self._clock = clock
 
     async def show(self, command: List, person: Person, place: Place, page: int = 1) -> Listing:
         """A page of a list.
 
         Raises:
-            SlackError: Slack does not tell what the person may see.
             LedgerUnreadable, LockTimeout: of the one issue that was asked for.
         """
         if command.kind == "issue":
@@ -57,37 +157,50 @@ class Lists:
         wanted, mine, circle = await self._wanted(command, person, place)
         if not wanted:
             return listing.said(_NOTHING[command.kind], live=False)
-        page = listing.page_of(page, len(wanted))
-        shown = wanted[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-        rows = await self._rows(await self._read(shown), circle)
         heading = f"{_HEADINGS[command.kind]}: {len(wanted)}"
-        notes = (
-            [f"{mine} for you, {len(wanted) - mine} more in this channel"]
-            if command.kind == "waiting"
-            else []
-        )
-        return listing.listing(heading, rows, page=page, total=len(wanted), query=command.query, notes=notes)
+        notes = []
+        if command.kind == "waiting":
+            notes = [f"{mine} for you, {len(wanted) - mine} more in this channel"]
+        return await self._page(wanted, circle, page, heading=heading, query=command.query, notes=notes)
 
-    async def one(self, command: One, person: Person) -> Listing:
+    async def one(self, clarification_id: str, person: Person) -> Listing:
         """One clarification.
 
         Raises:
             NotFound: there is none, or none that this person could see.
         """
-        record = await self._records.find(command.id, parse_id(command.id)[0])
+        record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
         circle = await self._access.circle(person, [audience_of(record)])
         if not self._may_see(record, circle):
-            raise NotFound(command.id)
-        rows = await self._rows([record], circle)
-        return listing.listing(record.id, rows, page=1, total=1, query=record.id)
+            raise NotFound(clarification_id)
+        return await self._page([record], circle, 1, heading=record.id, query=record.id)
 
     async def visible(self, issue: int, person: Person) -> list[Clarification]:
         """The clarifications of an issue that a person could see: open ones first, then the latest."""
         return (await self._of_issue(issue, person))[0]
 
+    async def board(self, command: Board, person: Person, page: int) -> Listing:
+        """A page of the agents, or of the sessions.
+
+        Raises:
+            StorageUnavailable: the sessions are not known now.
+        """
+        summaries = [each for each in self._index if each.is_open]
+        sessions = await self._sessions()
+        asked = {audience_of(each) for each in summaries}
+        circle = await self._access.circle(person, asked | {Audience(fact.agent_id) for fact in sessions})
+        summaries = [each for each in summaries if audience_of(each) in circle.sees]
+        sessions = [fact for fact in sessions if Audience(fact.agent_id) in circle.sees]
+        # Elsewhere: it takes long where thousands wait.
+        lines = await asyncio.to_thread(board_lines, command, summaries, sessions)
+        if not lines:
+            return listing.said(_NOTHING[command.kind], live=False)
+        heading = "Agents" if command.kind == "agents" else "Ready queue"
+        return listing.board(heading, lines, page=page, query=command.kind)
+
     async def _of_issue(self, issue: int, person: Person) -> tuple[list[Clarification], int]:
         """Those that a person could see; how many cannot be read, so that nobody sees them."""
-        items = await self._records.read(issue)
+        items = await self._ledger.read(issue)
         records = [record for item in items if (record := parse(item)) is not None]
         circle = await self._access.circle(person, {audience_of(record) for record in records})
         found = [record for record in records if self._may_see(record, circle)]
@@ -102,71 +215,110 @@ class Lists:
             nothing = f"There is nothing of issue {command.issue} that you could see."
             return listing.said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
         circle = await self._access.circle(person, {audience_of(record) for record in found})
-        page = listing.page_of(page, len(found))
-        rows = await self._rows(found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE], circle)
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
-        return listing.listing(heading, rows, page=page, total=len(found), query=command.query, notes=odd)
+        return await self._page(found, circle, page, heading=heading, query=command.query, notes=odd)
 
     async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Circle]:
         """What is to be listed, most urgent first; how many of it wait for the person: those come first."""
         summaries = [each for each in self._index if each.is_open]
         circle = await self._access.circle(person, {audience_of(each) for each in summaries})
-        here = {each for each in circle.answers | circle.sees if self._is_shown_in(each, place)}
-        mine: list[_Ranked] = []
-        others: list[_Ranked] = []
+        audiences = self._access.audiences
+        here = {each for each in circle.sees if audiences.route_of(each).channel == place.channel}
+        mine: list[tuple[tuple[float, float], int]] = []
+        others: list[tuple[tuple[float, float], int]] = []
         now = self._clock.now()
         for number, each in enumerate(summaries):
             audience, held = audience_of(each), self._access.is_held_by(person.user, each)
-            ranked = (urgency(each), number)
             if command.kind == "stale":
-                if is_late(each, now) and (held or circle.may_see(audience)):
-                    mine.append(ranked)
-            elif held or (circle.may_answer(audience) and self._audiences.shows(each)):
-                mine.append(ranked)
+                if is_late(each, now) and (held or audience in circle.sees):
+                    mine.append((urgency(each), number))
+            elif held or (audience in circle.answers and audiences.shows(each)):
+                mine.append((urgency(each), number))
             elif command.kind == "waiting" and audience in here:
-                others.append(ranked)
+                others.append((urgency(each), number))
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
         found = [summaries[number] for _, number in (*sorted(mine), *sorted(others))]
         return found, len(mine), circle
 
-    def _is_shown_in(self, audience: Audience, place: Place) -> bool:
-        return self._audiences.route_of(audience).channel == place.channel
+    async def _page(
+        self,
+        found: Sequence[Clarification | Summary],
+        circle: Circle,
+        page: int,
+        *,
+        heading: str,
+        query: str,
+        notes: Collection[str] = (),
+    ) -> Listing:
+        page = listing.page_of(page, len(found))
+        shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        read = await asyncio.gather(*(self._read(each) for each in shown))
+        links = await self._permalinks.links([each.id for each in read])
+        rows = [self._row(each, circle, links.get(each.id), n) for n, each in enumerate(read)]
+        return listing.listing(heading, rows, page=page, total=len(found), query=query, notes=notes)
+
+    async def _read(self, known: Clarification | Summary) -> Clarification | Summary:
+        """The record, or what is known where its ledger cannot be read."""
+        if isinstance(known, Clarification):
+            return known
+        try:
+            return await self._ledger.find(known.id, known.issue)
+        except ClarifyError:
+            return known
+
+    def _row(self, each: Clarification | Summary, circle: Circle, link: str | None, n: int) -> Row:
+        if isinstance(each, Summary):
+            return listing.unread(each.id, each.topic)
+        may = audience_of(each) in circle.answers or self._is_held(each, circle.user)
+        taken = each.asked.taken_by
+        free = each.status == "escalated" and (taken is None or taken.user != circle.user)
+        return listing.row(each, Offer(answer=may, take=may and free, link=link), n)
 
     def _may_see(self, record: Clarification, circle: Circle) -> bool:
-        asked = record.asked
-        holders = {holder.user for holder in (asked.taken_by, asked.handed_to) if holder}
+        holders = {holder.user for holder in (record.asked.taken_by, record.asked.handed_to) if holder}
         return (
-            circle.may_see(audience_of(record))
-            or circle.user in holders
-            or self._paged_for(record, circle.user)
+            audience_of(record) in circle.sees or circle.user in holders or self._is_held(record, circle.user)
         )
 
-    def _paged_for(self, record: Clarification, user: str) -> bool:
+    def _is_held(self, record: Clarification, user: str) -> bool:
         known = self._index.get(record.id, record.issue_number)
         return known is not None and self._access.is_held_by(user, known)
 
-    async def _read(self, summaries: Sequence[Summary]) -> list[Clarification | Summary]:
-        """The records, or what is known where a ledger cannot be read."""
-        return list(await asyncio.gather(*(self._found(each) for each in summaries)))
 
-    async def _found(self, summary: Summary) -> Clarification | Summary:
-        try:
-            return await self._records.find(summary.id, summary.issue)
-        except ClarifyError:
-            return summary
+def board_lines(command: Board, summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[str]:
+    """One line for each agent or session, in mrkdwn of ours (pure)."""
+    if command.kind == "agents":
+        return [line for node in tree(summaries, sessions) for line in _of_agent(node, 0)]
+    return [_of_session(item) for item in ready_queue(summaries, sessions)]
 
-    async def _rows(self, found: Sequence[Clarification | Summary], circle: Circle) -> list[Row]:
-        links = await self._links.links([each.id for each in found])
-        return [
-            listing.unread(each.id, each.topic)
-            if isinstance(each, Summary)
-            else listing.row(each, self._offer(each, circle, links.get(each.id)), n)
-            for n, each in enumerate(found)
-        ]
 
-    def _offer(self, record: Clarification, circle: Circle, link: str | None) -> Offer:
-        may = circle.may_answer(audience_of(record)) or self._paged_for(record, circle.user)
-        taken = record.asked.taken_by
-        free = record.status == "escalated" and (taken is None or taken.user != circle.user)
-        return Offer(answer=may, take=may and free, link=link)
+def _of_agent(node: AgentNode, depth: int) -> Iterator[str]:
+    """An agent, and below it those that wait for it."""
+    on = list(dict.fromkeys(wait.on for wait in node.waits))
+    parts = [f"{_INDENT * min(depth, _DEEPEST)}*{_clean(node.name or node.agent)}*:"]
+    parts.append(phrases.waiting(node.status, on, _several))
+    if node.since is not None:
+        parts.append(f"since {inert.date(node.since)}")
+    if node.waits:
+        parts.append(f"({_several([wait.clarification for wait in node.waits])})")
+    yield " ".join(parts)
+    for waiter in node.waiters:
+        yield from _of_agent(waiter, depth + 1)
+
+
+def _of_session(item: ReadyItem) -> str:
+    name = f"*{_clean(item.name or item.agent)}*, issue {item.issue}"
+    if not item.blocked_by:
+        return f"{name}: ready"
+    since = f" since {inert.date(item.since)}" if item.since else ""
+    return f"{name}: blocked by {_several(item.blocked_by)}{since}"
+
+
+def _several(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(_clean(each) for each in names[:_LISTED]) + more
+
+
+def _clean(text: str) -> str:
+    return inert.clip_escaped(inert.escape(inert.line(text)), _NAME) or "(blank)"

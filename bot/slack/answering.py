@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
-from bot.commands.desk import CommandDesk
-from bot.commands.ports import Said
+from bot.commands.commands import Commands
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import BadPress, SlackError, StorageUnavailable
@@ -148,7 +147,7 @@ class Answering:
             return Reaction(errors=dict.fromkeys(values, str(error)))
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             reaction = explained(error, press.clarification)
-        if reaction.text is None:
+        if not reaction.text:
             return reaction
         if not reaction.recorded and values:
             # The modal stays open with what was typed, so that it can be sent again.
@@ -292,7 +291,7 @@ class Interactions:
         self,
         *,
         answering: Answering,
-        commands: CommandDesk,
+        commands: Commands,
         binding: Binding,
         delivery: Delivery,
         web: AsyncWebClient,
@@ -327,7 +326,7 @@ class Interactions:
         """Say something to the person alone, after the acknowledgement."""
         self._later.run(self._delivery.tell(person.user, place, text), "tell a person")
 
-    def answer(self, click: Click | Touch, said: Said) -> None:
+    def answer(self, click: Click | Touch, said: Reaction) -> None:
         """Say something where the click was, after the acknowledgement."""
         self._later.run(self._say(click, said), "answer a click")
 
@@ -335,11 +334,11 @@ class Interactions:
         """Say something where the click was, before the acknowledgement; whether Slack took it while there is time."""
         try:
             async with asyncio.timeout(_TELLING):
-                return await self._say(click, Said(text))
+                return await self._say(click, Reaction(text))
         except TimeoutError:
             return False
 
-    async def _say(self, click: Click | Touch, said: Said) -> bool:
+    async def _say(self, click: Click | Touch, said: Reaction) -> bool:
         """Through the click's response_url; where that fails, beside it in its conversation."""
         place = click.place
         if await self._respond(click.response_url, said.text, said.blocks, thread_ts=place.thread_ts):
@@ -348,7 +347,7 @@ class Interactions:
             return False
         return await self._delivery.tell(click.person.user, place, said.text, said.blocks)
 
-    async def answered(self, url: str, said: Said) -> bool:
+    async def answered(self, url: str, said: Reaction) -> bool:
         """Answer through a response_url before the acknowledgement; whether Slack took it while there is time."""
         try:
             async with asyncio.timeout(_TELLING):
@@ -359,19 +358,19 @@ class Interactions:
     def react(self, click: Click | Touch, reaction: Reaction) -> None:
         """Bring a reaction to a click to the person, after the acknowledgement."""
         view = reaction.view
-        if reaction.text is not None and click.view_id is not None:
+        if reaction.text and click.view_id is not None:
             # An ephemeral would stay unseen behind the modal.
             view = self._answering.notice(reaction.text)
-        elif reaction.text is not None:
-            self.answer(click, Said(reaction.text))
+        elif reaction.text:
+            self.answer(click, Reaction(reaction.text))
         elif reaction.record is not None and click.whispered:
-            self.respond(click.response_url, Said(phrases.accepted(reaction.record)), replace=True)
+            self.respond(click.response_url, Reaction(phrases.accepted(reaction.record)), replace=True)
         if view is not None:
             self._open(click, view)
 
     def react_in_modal(self, click: Click | Touch, reaction: Reaction) -> None:
         """As `react`, where nothing can be said beside what is shown: words come in a modal."""
-        view = self._answering.notice(reaction.text) if reaction.text is not None else reaction.view
+        view = self._answering.notice(reaction.text) if reaction.text else reaction.view
         if view is not None:
             self._open(click, view)
 
@@ -379,12 +378,12 @@ class Interactions:
         remembers = opened_from(view, click.place, click.person)
         self._later.run(self._show(click, remembers), "open a modal")
 
-    def respond(self, url: str, said: Said, *, replace: bool = False) -> None:
+    def respond(self, url: str, said: Reaction, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
         work = self._respond(url, said.text, said.blocks, replace=replace)
         self._later.run(work, "answer through a response_url")
 
-    async def obey(self, order: Order) -> Said | None:
+    async def obey(self, order: Order) -> Reaction | None:
         """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
 
         What changes something has been done when this returns.
@@ -402,7 +401,7 @@ class Interactions:
     def turn(self, touch: Touch, press: ListPress) -> None:
         """Another page of a list, in its place. What is no list changes nothing here: it was acknowledged already."""
         if self._commands.is_change(press.arg):
-            self.answer(touch, Said(phrases.UNREADABLE_PRESS))
+            self.answer(touch, Reaction(phrases.UNREADABLE_PRESS))
             return
         work = self._commands.run(press.arg, touch.person, touch.place, press.number)
         task = asyncio.create_task(without_budget(work), name="turn a page")
@@ -441,7 +440,7 @@ class Interactions:
             _log.warning("an answer was refused by Slack: status %d", response.status_code)
         return response.status_code == 200
 
-    async def _follow(self, url: str, task: asyncio.Task[Said], *, replace: bool = False) -> None:
+    async def _follow(self, url: str, task: asyncio.Task[Reaction], *, replace: bool = False) -> None:
         try:
             said = await task
         except Exception:
@@ -460,7 +459,7 @@ class Interactions:
                 await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
             _log.warning("a modal could not be shown: %s", error)
-            await self._say(click, Said(MODAL_FAILED))
+            await self._say(click, Reaction(MODAL_FAILED))
 
 
 def _turns(click: Click | Touch) -> bool:

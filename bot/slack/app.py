@@ -26,14 +26,9 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.commands.access import Access
-from bot.commands.boards import AgentBoards
-from bot.commands.changes import Changes
-from bot.commands.desk import CommandDesk
-from bot.commands.digests import LedgerDigests
-from bot.commands.lists import Lists
-from bot.commands.oncall import OnCallDesk
-from bot.commands.pictures import DigestPictures
+from bot.commands.commands import Changes, Commands, Turns
+from bot.commands.digests import Digests
+from bot.commands.lists import Access, Lists
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.pictures import Pictures
@@ -294,50 +289,49 @@ class SlackApp:
             ),
         )
 
-    def _commands(self, bot_user: str) -> CommandDesk:
+    def _commands(self, bot_user: str) -> Commands:
         parts, clock = self._parts, self._parts.clock
         access = Access(parts.access, parts.roster, parts.paged, parts.settings)
         lists = Lists(
             index=parts.index,
-            records=parts.ledger,
+            ledger=parts.ledger,
             access=access,
-            links=parts.permalinks,
-            settings=parts.settings,
+            permalinks=parts.permalinks,
+            sessions=parts.sessions,
             clock=clock,
         )
-        pictures = DigestPictures(
-            pictures=Pictures(parts.web),
-            teller=parts.delivery,
-            later=self.later,
-            name_of=parts.people.known_name,
-        )
-        return CommandDesk(
+        return Commands(
             lists=lists,
             changes=Changes(
                 router=parts.router,
-                records=parts.ledger,
+                ledger=parts.ledger,
                 lists=lists,
                 access=access,
-                gate=parts.access,
                 clock=clock,
                 to_plain=lambda text: mrkdwn.plain(text, parts.people.known_name, drop=bot_user),
             ),
-            on_call=OnCallDesk(
+            turns=Turns(
                 roster=parts.roster,
                 access=access,
-                gate=parts.access,
-                announce=parts.delivery,
+                delivery=parts.delivery,
                 settings=parts.settings,
                 clock=clock,
             ),
-            boards=AgentBoards(parts.index, access, parts.sessions),
-            digests=LedgerDigests(parts.ledger, access, clock, pictures),
+            digests=Digests(
+                ledger=parts.ledger,
+                access=access,
+                clock=clock,
+                pictures=Pictures(parts.web),
+                delivery=parts.delivery,
+                later=self.later.run,
+                name_of=parts.people.known_name,
+            ),
             renderer=parts.renderer,
             refresh=parts.refresh,
         )
 
     def _conversation(
-        self, commands: CommandDesk, shortcut: UseAsAnswer, bot_user: str, home_team: str
+        self, commands: Commands, shortcut: UseAsAnswer, bot_user: str, home_team: str
     ) -> Conversation:
         parts = self._parts
         replies = ThreadReplies(

@@ -14,8 +14,7 @@ from typing import Any
 
 from slack_bolt.async_app import AsyncAck, AsyncApp
 
-from bot.commands.desk import CommandDesk
-from bot.commands.ports import Said
+from bot.commands.commands import Commands
 from bot.errors import BadPress
 from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
@@ -54,7 +53,7 @@ class Handlers:
 
     answering: Answering
     interactions: Interactions
-    commands: CommandDesk
+    commands: Commands
     shortcut: UseAsAnswer
     page_actions: PageActions
     conversation: Conversation
@@ -156,7 +155,7 @@ def _lists(app: AsyncApp, to: Handlers) -> None:
         except BadPress as error:
             _log.warning("a list's control that cannot be read: %s", error)
             await ack()
-            to.interactions.answer(touch, Said(phrases.UNREADABLE_PRESS))
+            to.interactions.answer(touch, Reaction(phrases.UNREADABLE_PRESS))
             return
         if (unbound := await to.interactions.unbound(press, touch.spot)) is not None:
             if not await to.interactions.told(touch, unbound.text or ""):
@@ -205,7 +204,7 @@ def _pages(app: AsyncApp, to: Handlers) -> None:
         except BadPress as error:
             _log.warning("a page's control that cannot be read: %s", error)
             await ack()
-            to.interactions.answer(touch, Said(phrases.UNREADABLE_PRESS))
+            to.interactions.answer(touch, Reaction(phrases.UNREADABLE_PRESS))
             return
         unbound = await to.interactions.unbound(press, touch.spot)
         reaction = unbound or await to.page_actions.press(press, touch.person)
@@ -235,11 +234,11 @@ def _hand_modal(app: AsyncApp, to: Handlers) -> None:
         reaction = await to.page_actions.submit_hand(sent.press, sent.user, person)
         if reaction.errors is not None:
             await ack(response_action="errors", errors=dict(reaction.errors))
-        elif reaction.text is not None and not reaction.recorded:
+        elif reaction.text and not reaction.recorded:
             await ack(response_action="errors", errors={HAND_BLOCK: to.answering.plain(reaction.text)})
         else:
             await ack()
-            if reaction.text is not None:
+            if reaction.text:
                 to.interactions.tell(person, place, reaction.text)
 
     app.view(HAND_CALLBACK)(handed)

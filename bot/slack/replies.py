@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bot.commands.desk import CommandDesk
-from bot.commands.ports import Said
+from bot.commands.commands import Commands
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.errors import SlackError, StorageUnavailable
@@ -375,7 +374,7 @@ def moment(ts: str) -> datetime:
 
 
 def _told(reaction: Reaction) -> Words:
-    return Words(reaction.text, recorded=reaction.recorded)
+    return Words(reaction.text or None, recorded=reaction.recorded)
 
 
 def _answer_key(channel: str, ts: str) -> str:
@@ -404,7 +403,7 @@ class Mentions:
     def __init__(
         self,
         *,
-        commands: CommandDesk,
+        commands: Commands,
         shortcut: UseAsAnswer,
         ledger: FileLedger,
         memory: SqliteSlackMemory,
@@ -496,7 +495,7 @@ class Mentions:
             return Words()
         paged = await self._pages.clarifications_at(heard.channel, heard.thread_ts)
         waits = any(record.is_open for record in await self._found(paged))
-        return _aloud(Said(phrases.FILE_ONLY), heard) if waits else Words()
+        return _aloud(Reaction(phrases.FILE_ONLY), heard) if waits else Words()
 
     async def _speaks_to_somebody(self, heard: MessageEvent) -> bool:
         """Whether a reply in the thread of a page mentions somebody: talk there, as it is in a session's thread."""
@@ -504,7 +503,9 @@ class Mentions:
             return False
         return bool(await self._pages.clarifications_at(heard.channel, heard.thread_ts))
 
-    async def _answer_page(self, heard: MessageEvent, text: str, person: Person, place: Place) -> Said | None:
+    async def _answer_page(
+        self, heard: MessageEvent, text: str, person: Person, place: Place
+    ) -> Reaction | None:
         """In the thread of a page."""
         if not heard.thread_ts:
             return None
@@ -513,7 +514,7 @@ class Mentions:
 
     async def _answer_only_page(
         self, heard: MessageEvent, text: str, person: Person, place: Place
-    ) -> Said | None:
+    ) -> Reaction | None:
         """Not in a thread: to whichever page is open for this person."""
         escalated = [each.id for each in self._index if each.status == "escalated"]
         named = [each for each in escalated if person.user in self._paged(each)]
@@ -525,7 +526,7 @@ class Mentions:
 
     async def _answer(
         self, named: Sequence[str], heard: MessageEvent, text: str, person: Person, place: Place
-    ) -> Said | None:
+    ) -> Reaction | None:
         meant = await self._meant(heard, named)
         records, at = await self._found(meant), moment(heard.edited or heard.ts)
         if not records:
@@ -562,12 +563,12 @@ class Mentions:
         return found
 
 
-def _aside(said: Said) -> Words:
+def _aside(said: Reaction) -> Words:
     """To its author alone."""
     return Words(said.text, blocks=said.blocks, recorded=said.recorded)
 
 
-def _aloud(said: Said, heard: MessageEvent) -> Words:
+def _aloud(said: Reaction, heard: MessageEvent) -> Words:
     """In direct messages, as a message."""
     if not said.recorded:
         return Words(said.text, recorded=False)
@@ -594,7 +595,9 @@ class UseAsAnswer:
         self._audiences = audiences
         self._clock = clock
 
-    async def use(self, text: str, ts: str, person: Person, place: Place, *, by_person: bool = True) -> Said:
+    async def use(
+        self, text: str, ts: str, person: Person, place: Place, *, by_person: bool = True
+    ) -> Reaction:
         """The message at `ts`, in the thread that `place` names, is the person's answer. Never raises for what can
         be expected.
         """
@@ -609,9 +612,9 @@ class UseAsAnswer:
             )
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             reaction = explained(error, "of that id")
-            return self._words(reaction.text or "", recorded=reaction.recorded)
+            return self._words(reaction.text, recorded=reaction.recorded)
 
-    async def _in(self, thread: Thread, text: str, ts: str, person: Person, place: Place) -> Said:
+    async def _in(self, thread: Thread, text: str, ts: str, person: Person, place: Place) -> Reaction:
         asked = await asked_in(thread, self._ledger, self._audiences)
         waiting = [record for record in asked if record.is_open]
         if not waiting:
@@ -620,21 +623,21 @@ class UseAsAnswer:
             return await self.ask_which(waiting, text, ts, person, place)
         return await self.answer(waiting[0], text, person, place)
 
-    def nothing_open(self) -> Said:
+    def nothing_open(self) -> Reaction:
         """There is no question that it could answer."""
         return self._words(phrases.no_open_question())
 
-    def accepted(self, record: Clarification) -> Said:
+    def accepted(self, record: Clarification) -> Reaction:
         """Its answer was taken."""
         return self._words(phrases.accepted(record))
 
-    def closed(self, records: list[Clarification]) -> Said:
+    def closed(self, records: list[Clarification]) -> Reaction:
         """None of them takes an answer any more: of one is said who answered."""
         return self._words(phrases.closed(records[0])) if len(records) == 1 else self.nothing_open()
 
     async def answer(
         self, record: Clarification, text: str, person: Person, place: Place, at: datetime | None = None
-    ) -> Said:
+    ) -> Reaction:
         """`text` is the person's answer to this question, given at `at` (None: now).
 
         Raises:
@@ -651,11 +654,11 @@ class UseAsAnswer:
             return self._words(phrases.unreadable_reply(record.asked, str(error)))
         if reaction.record is not None:
             return self.accepted(reaction.record)
-        return self._words(reaction.text or "", recorded=reaction.recorded)
+        return self._words(reaction.text, recorded=reaction.recorded)
 
     async def ask_which(
         self, waiting: list[Clarification], text: str, ts: str, person: Person, place: Place
-    ) -> Said:
+    ) -> Reaction:
         """Which of several questions is meant? The text waits, as a reply does (`bot.slack.replies`).
 
         Raises:
@@ -666,8 +669,8 @@ class UseAsAnswer:
         kept: dict[str, object] = {"text": text, "user": person.user, "at": self._clock.now().isoformat()}
         await self._memory.keep_text(text_id, kept)
         asked = self._renderer.which_question(waiting[:_MOST_ASKED_ABOUT], text_id)
-        return Said(asked.text, asked.blocks)
+        return Reaction(asked.text, blocks=asked.blocks)
 
-    def _words(self, text: str, *, recorded: bool = True) -> Said:
+    def _words(self, text: str, *, recorded: bool = True) -> Reaction:
         message = self._renderer.command_answer(said(text))
-        return Said(message.text, message.blocks, recorded)
+        return Reaction(message.text, blocks=message.blocks, recorded=recorded)

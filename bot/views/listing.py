@@ -79,6 +79,12 @@ def listing(
     )
 
 
+def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Listing:
+    """Clarifications to choose from, at most a page: nothing can be done with them here."""
+    rows = [row(each, Offer(), n) for n, each in enumerate(records[:PAGE_SIZE])]
+    return listing(heading, rows, page=1, total=len(rows), query=query)
+
+
 def page_of(page: int, total: int) -> int:
     """The page that there is, nearest to the one asked for."""
     return min(max(1, page), max(1, -(-total // PAGE_SIZE)))

@@ -51,7 +51,7 @@ async def test_picture_comes_to_the_direct_messages(stage: Scene, where: str) ->
     assert file.content is not None
     assert file.content.startswith(PNG)
     assert (file.name, file.title) == ("digest.png", "Last 7 days")
-    assert message.text.startswith("Last 7 days: 2 asked, of which ")
+    assert message.text.startswith("Last 7 days. Asked: 2 (")
     assert "1 open" in message.text
     assert "Time to answer: median " in message.text
     assert message.text in file.alt
@@ -73,7 +73,7 @@ async def test_p6_picture_counts_only_what_its_reader_may_see(stage: Scene) -> N
         await stage.ask()
         await command(stage, "digest png", LIN, RANDOM)
         message, _ = await picture(stage, LIN)
-    assert message.text.startswith("Last 7 days: 0 asked")
+    assert message.text.startswith("Last 7 days. Asked: 0 (")
 
 
 @pytest.mark.parametrize(

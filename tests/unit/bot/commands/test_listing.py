@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bot.commands import grammar, words
-from bot.commands.boards import board_lines
+from bot.commands import grammar
 from bot.commands.grammar import Board
+from bot.commands.lists import board_lines
 from bot.errors import BadPress
 from bot.views.listcodec import ListPress
 from bot.views.listing import LINES, PAGE_SIZE, Listing, Offer, board, listing, page_of, row, said, unread
@@ -15,8 +15,7 @@ from core.agents import SessionFact
 from core.clarification import Clarification, Holder, escalated, taken
 from core.index import Summary
 from tests.unit.bot.judges import judge_message, labels, shown
-from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
-from tests.unit.bot.strategies import words as hostile
+from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records, words
 
 RENDERER = Renderer()
 LINK = "https://local.slack.example/archives/C0GOOD/p1"
@@ -33,7 +32,7 @@ def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification]
 
 
 @settings(max_examples=20, deadline=None)
-@given(text=hostile(4000))
+@given(text=words(4000))
 @example("1" * 4000)
 def test_whatever_is_typed_gets_an_inert_answer(text: str) -> None:
     command = grammar.parse(text)
@@ -44,7 +43,7 @@ def test_whatever_is_typed_gets_an_inert_answer(text: str) -> None:
 
 @pytest.mark.parametrize("topic", [None, *grammar.VERBS])
 def test_help_fits_and_has_an_example(topic: str | None) -> None:
-    message = RENDERER.command_answer(said(words.help_text(topic), heading="Help", live=False))
+    message = RENDERER.command_answer(said(grammar.help_text(topic), heading="Help", live=False))
 
     judge_message(message)
     assert topic is None or "Example: “/clarify" in message.text

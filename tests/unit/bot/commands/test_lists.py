@@ -3,20 +3,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.commands.access import Access
 from bot.commands.grammar import List, ListKind
-from bot.commands.lists import Lists
-from bot.people import Person, Refusal
+from bot.commands.lists import Access, Lists
+from bot.oncall.roster import Roster
+from bot.people import AccessControl, Person, Refusal
+from bot.permalinks import Permalinks
 from bot.routing import Audience
-from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import Place
+from core.agents import SessionFact
 from core.clarification import Clarification
-from core.errors import NotFound
 from core.index import Index, summarize
+from core.ledger import FileLedger
 from core.records import Raw, dump
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
@@ -26,7 +28,7 @@ ADE = Person("T1", "U0ADE")
 HERE = Place("C0AGENTS")
 
 
-class Gate:
+class Gate(AccessControl):
     """Lets everybody answer; counts how often it is asked."""
 
     def __init__(self) -> None:
@@ -38,74 +40,64 @@ class Gate:
         self.asked += 1
         return None
 
-    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
-        return None
 
-    async def decided_by(self, person: Person) -> str:
-        return "user:ade"
-
-    async def sees(self, person: Person, audience: Audience) -> bool:
-        return True
-
-    async def full_member(self, user: str) -> bool:
-        return True
-
-
-class Records:
-    def __init__(self, records: Sequence[Clarification]) -> None:
+class Ledgers(FileLedger):
+    def __init__(self, records: Sequence[Clarification], unreadable: Sequence[Raw]) -> None:
         self.by_id = {record.id: record for record in records}
-        self.unreadable: list[Raw] = []
+        self.unreadable = unreadable
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
-        if clarification_id not in self.by_id:
-            raise NotFound(clarification_id)
         return self.by_id[clarification_id]
 
     async def read(self, issue: int) -> list[Raw]:
         return [*self.unreadable, *(dump(each) for each in self.by_id.values() if each.issue_number == issue)]
 
-    def issues(self) -> Sequence[int]:
-        return []
 
+class Nobody(Roster, Permalinks):
+    """A roster that names nobody, and links to nothing."""
 
-@pytest.fixture
-def configured(tmp_path: object) -> Settings:
-    return settings(tmp_path)  # type: ignore[arg-type]
-
-
-class Nobody:
-    """A roster that names nobody."""
+    def __init__(self) -> None:
+        pass
 
     async def on_call(self, policy_name: str) -> tuple[str, ...]:
         return ()
 
-    async def links(self, clarifications: object) -> dict[str, str]:
+    async def links(self, clarification_ids: Sequence[str]) -> dict[str, str]:
         return {}
 
 
-def lists(records: Sequence[Clarification], gate: Gate, configured: Settings, clock: ManualClock) -> Lists:
+async def no_sessions() -> Sequence[SessionFact]:
+    return ()
+
+
+def lists(
+    folder: Path,
+    records: Sequence[Clarification],
+    gate: Gate,
+    clock: ManualClock,
+    unreadable: Sequence[Raw] = (),
+) -> Lists:
     index = Index()
     for record in records:
         index.put(summarize(record))
-    roster: Any = Nobody()
     return Lists(
         index=index,
-        records=Records(records),  # type: ignore[arg-type]
-        access=Access(gate, roster, lambda _: frozenset(), configured),
-        links=roster,
-        settings=configured,
+        ledger=Ledgers(records, unreadable),
+        access=Access(gate, Nobody(), lambda _: frozenset(), settings(folder)),
+        permalinks=Nobody(),
+        sessions=no_sessions,
         clock=clock,
     )
 
 
 @pytest.mark.parametrize("kind", ["waiting", "mine", "stale"])
 async def test_ten_thousand_open_ones_are_listed_in_time_and_hold_up_nobody(
-    configured: Settings, kind: ListKind
+    tmp_path: Path, kind: ListKind
 ) -> None:
     base = record_of()
     records = [base.model_copy(update={"id": f"CLR-{n}-001", "issue_number": n}) for n in range(1, 10_001)]
     gate, clock = Gate(), ManualClock(base.created + timedelta(days=1))
-    desk = lists(records, gate, configured, clock)
+    desk = lists(tmp_path, records, gate, clock)
     begun = time.process_time()
 
     answer = await desk.show(List(kind), ADE, HERE)
@@ -116,7 +108,7 @@ async def test_ten_thousand_open_ones_are_listed_in_time_and_hold_up_nobody(
     assert gate.asked == 1  # once per route
 
 
-async def test_most_urgent_come_first_and_those_of_others_last(configured: Settings) -> None:
+async def test_most_urgent_come_first_and_those_of_others_last(tmp_path: Path) -> None:
     clock = ManualClock(record_of().created)
     base = record_of()
 
@@ -126,7 +118,7 @@ async def test_most_urgent_come_first_and_those_of_others_last(configured: Setti
         return base.model_copy(update={"id": f"CLR-{n}-001", "issue_number": n, "aaep": asked, **more})
 
     records = [at(1, None), at(2, 5), at(3, 1), at(4, 0, aaep=None, to="architect")]
-    answer = await lists(records, Gate(), configured, clock).show(List("waiting"), ADE, HERE)
+    answer = await lists(tmp_path, records, Gate(), clock).show(List("waiting"), ADE, HERE)
 
     assert [row.aloud.split(",")[0] for row in answer.rows] == [
         "CLR-3-001",
@@ -135,15 +127,15 @@ async def test_most_urgent_come_first_and_those_of_others_last(configured: Setti
         "CLR-4-001",
     ]
     assert "3 for you, 1 more in this channel" in answer.text
-    mine = await lists(records, Gate(), configured, clock).show(List("mine"), ADE, HERE)
+    mine = await lists(tmp_path, records, Gate(), clock).show(List("mine"), ADE, HERE)
     assert "Waiting for you: 3" in mine.text
 
 
 @pytest.mark.parametrize("count", [0, 1])
-async def test_issue_says_how_many_records_cannot_be_read(configured: Settings, count: int) -> None:
+async def test_issue_says_how_many_records_cannot_be_read(tmp_path: Path, count: int) -> None:
     record = record_of()
-    desk = lists([record][:count], Gate(), configured, ManualClock(record.created))
-    desk._records.unreadable = [{"id": "CLR-42-009"}, {"id": "CLR-42-010"}]  # type: ignore[attr-defined]
+    unreadable = [{"id": "CLR-42-009"}, {"id": "CLR-42-010"}]
+    desk = lists(tmp_path, [record][:count], Gate(), ManualClock(record.created), unreadable)
     answer = await desk.show(List("issue", 42), ADE, HERE)
     assert "2 more cannot be read in issue-42.json" in answer.text
     assert len(answer.rows) == count

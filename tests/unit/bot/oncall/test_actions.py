@@ -35,7 +35,6 @@ async def test_who_may_take(world: World, user: str, may: bool) -> None:
     await world.paged(1)
     await world.roster.hand("platform", "U0TURN", world.clock.now() + timedelta(hours=1), "U0TURN")
     reaction = await world.actions.press(TAKE, Person("T1", user))
-    assert reaction.text is not None
     assert ("You took" in reaction.text) is may
     assert ("You cannot" in reaction.text) is not may
     assert (await world.log())[-1] == ("closed" if may else "sent")
@@ -49,7 +48,6 @@ async def test_what_is_no_question_is_closed_by_taking_it(world: World) -> None:
     (page,) = await world.paged(1)
     assert f"Seen by <@{ADE.user}>" in page.text
     reaction = await world.actions.press(TAKE, ADE)
-    assert reaction.text is not None
     assert "closed" in reaction.text
 
 
@@ -67,7 +65,6 @@ async def test_what_somebody_took_is_not_put_to_sleep_by_others(world: World) ->
     await world.paged(1)
     await world.actions.press(TAKE, ADE)
     reaction = await world.actions.press(PagePress("snooze", 1), Person("T1", ANSWERER))
-    assert reaction.text is not None
     assert "in hand" in reaction.text
     await world.pass_by(14 * 60)
     await world.paged(1)
@@ -125,7 +122,6 @@ async def test_hand_takes_full_members_only(world: World, user: str, told: str |
     reaction = await world.actions.submit_hand(PagePress("hand", 1), user, ADE)
     if told is None:
         assert reaction.recorded
-        assert reaction.text is not None
         assert f"<@{SECOND}> gets a page now" in reaction.text
     else:
         assert reaction.errors is not None
@@ -170,7 +166,6 @@ async def test_snooze_never_goes_beyond_half_of_the_time_left(world: World) -> N
 @pytest.mark.parametrize("verb", ["hand", "notmine", "show", "snooze", "take"])
 async def test_unknown_page_is_told_to_be_closed(world: World, verb: PageVerb) -> None:
     reaction = await world.actions.press(PagePress(verb, 99, 7 if verb == "show" else 0), ADE)
-    assert reaction.text is not None
     assert "closed" in reaction.text
 
 
@@ -185,7 +180,6 @@ async def test_answered_meanwhile_says_by_whom(world: World) -> None:
         record.id, lambda _: Answer(response=True, label="Yes"), DECIDER, world.clock.now()
     )
     reaction = await world.actions.press(TAKE, ADE)
-    assert reaction.text is not None
     assert "already answered" in reaction.text
 
 

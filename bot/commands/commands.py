@@ -1,0 +1,301 @@
+"""What commands do, whichever way they come: `/clarify`, a mention, a direct message, a list's buttons.
+
+Knows nothing of Slack's formats. A change is in the ledger (or the storage) when a call returns; where nothing was
+changed, what is said says so.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from bot.commands import grammar
+from bot.commands.digests import Digests
+from bot.commands.grammar import Board, Change, Command, Digest, Help, Hint, List, OnCall, One
+from bot.commands.lists import Access, Lists
+from bot.delivery.delivery import Delivery
+from bot.errors import SlackError, StorageUnavailable
+from bot.oncall.roster import OnDuty, Roster
+from bot.people import Person, Reaction, explained, within_budget
+from bot.settings.model import Settings
+from bot.slackapi import Place
+from bot.views import inert, phrases
+from bot.views.listing import Listing, choice_of, said
+from bot.views.render import Renderer
+from core import answers
+from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, parse_id
+from core.clock import Clock
+from core.errors import AnswerRejected, ClarifyError, IllegalTransition
+from core.escalation import escalation_words
+from core.ledger import FileLedger
+from core.router import Router
+
+_log = logging.getLogger("clarify.commands")
+_REASON = 2000
+_TURN = timedelta(hours=8)  # of somebody who takes over, where nothing says how long
+
+
+class Commands:
+    """`refresh`: somebody saw a clarification open that is not; its cards are to be shown again."""
+
+    def __init__(
+        self,
+        *,
+        lists: Lists,
+        changes: Changes,
+        turns: Turns,
+        digests: Digests,
+        renderer: Renderer,
+        refresh: Callable[[str], None],
+    ) -> None:
+        self._lists = lists
+        self._changes = changes
+        self._turns = turns
+        self._digests = digests
+        self._renderer = renderer
+        self._refresh = refresh
+
+    def understands(self, text: str) -> bool:
+        """Whether a text is a command, or clearly meant as one: then it is no answer to anything."""
+        return not isinstance(grammar.parse(text), Hint) or grammar.is_addressed(text)
+
+    def is_change(self, text: str) -> bool:
+        """Whether a text asks for a change: then it must be done before it is acknowledged."""
+        return grammar.is_change(grammar.parse(text))
+
+    async def run(self, text: str, person: Person, place: Place, page: int = 1) -> Reaction:
+        """Do what a text asks for, if the person may. Never raises for what can be expected."""
+        command = grammar.parse(text)
+        named = command.id if isinstance(command, One | Change) and command.id else "of that id"
+        try:
+            return self.says(await self._done(command, person, place, page))
+        except (ClarifyError, SlackError, StorageUnavailable) as error:
+            return self._explained(error, named)
+
+    async def take(self, clarification_id: str, person: Person) -> Reaction:
+        """Take was pressed in a list."""
+        try:
+            return self.says(await self._changes.take(clarification_id, person))
+        except (ClarifyError, SlackError, StorageUnavailable) as error:
+            return self._explained(error, clarification_id)
+
+    def says(self, answer: Listing, *, recorded: bool = True) -> Reaction:
+        """An answer, ready to be shown."""
+        message = self._renderer.command_answer(answer)
+        return Reaction(message.text, blocks=message.blocks, recorded=recorded)
+
+    async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Listing:
+        match command:
+            case List():
+                answer = await self._lists.show(command, person, place, page)
+            case One():
+                answer = await self._lists.one(command.id, person)
+            case Board():
+                answer = await self._lists.board(command, person, page)
+            case Change():
+                answer = await self._changes.apply(command, person)
+            case OnCall():
+                answer = await self._turns.run(command, person, place)
+            case Digest():
+                answer = await self._digests.show(command, person, place)
+            case Help():
+                answer = said(grammar.help_text(command.topic), heading="Help", live=False)
+            case Hint():
+                answer = said(command.text, live=False)
+        return answer
+
+    def _explained(self, error: Exception, clarification_id: str) -> Reaction:
+        if isinstance(error, NotOpen):
+            self._refresh(error.record.id)
+        if isinstance(error, IllegalTransition):
+            _log.warning("a step that the protocol does not know: %s", error)
+            name = _clean(clarification_id, 40)
+            return self.says(
+                said(f"{name} cannot be changed like that as it stands now. Nothing was changed.")
+            )
+        reaction = explained(error, clarification_id)
+        return self.says(said(reaction.text), recorded=reaction.recorded)
+
+
+class Changes:
+    """Commands that change a clarification: answer, resolve, escalate, abandon, take. The router decides.
+
+    `to_plain`: what a person typed in Slack, as plain text. All methods raise what `Router.answer` raises, and
+    SlackError where Slack does not tell who somebody is; nothing was changed then.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        ledger: FileLedger,
+        lists: Lists,
+        access: Access,
+        clock: Clock,
+        to_plain: Callable[[str], str],
+    ) -> None:
+        self._router = router
+        self._ledger = ledger
+        self._lists = lists
+        self._access = access
+        self._clock = clock
+        self._to_plain = to_plain
+
+    async def apply(self, command: Change, person: Person) -> Listing:
+        """Do it, if the person may; what they are told."""
+        if command.id is not None:
+            record = await self._ledger.find(command.id, parse_id(command.id)[0])
+            return await self._apply(command, record, person)
+        # #42 in place of an id: the only open one; where there are several they are listed.
+        issue = command.issue
+        waiting = [each for each in await self._lists.visible(issue, person) if each.is_open]
+        if len(waiting) == 1:
+            return await self._apply(command, waiting[0], person)
+        if waiting:
+            open_now = f"{len(waiting)} questions of issue {issue} are open."
+            return choice_of(f"{open_now} Nothing was changed: name one by its id", waiting, f"#{issue}")
+        return said(f"No question of issue {issue} is open. “/clarify #{issue}” shows what there is.")
+
+    async def take(self, clarification_id: str, person: Person) -> Listing:
+        """The person has it in hand from now on."""
+        record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+        if (refusal := await self._access.refusal(person, record)) is not None:
+            return said(phrases.not_allowed(refusal.why, refusal.answerers))
+        holder = Holder(user=person.user, team=person.team or None, at=self._clock.now())
+        name = _clean((await self._router.take(record.id, holder)).id, 40)
+        return said(f"You have {name} in hand now. Pages about it stop; please answer it, or hand it over.")
+
+    async def _apply(self, command: Change, record: Clarification, person: Person) -> Listing:
+        if (refusal := await self._access.refusal(person, record)) is not None:
+            return said(phrases.not_allowed(refusal.why, refusal.answerers))
+        by = Decider(await self._access.control.decided_by(person), "slack", person.team, person.user)
+        text, name, now = self._to_plain(command.words), _clean(record.id, 40), self._clock.now()
+
+        def read(asked: Clarification) -> Answer:
+            return answers.from_text(asked.asked, text)
+
+        try:
+            match command.verb:
+                case "answer":
+                    return said(phrases.accepted(await self._router.answer(record.id, read, by, now)))
+                case "resolve":
+                    after = await self._router.resolve(record.id, read, text, by, now)
+                    if after.status == "answered":  # an agent still has to take the answer
+                        words = f"{phrases.accepted(after)} It is resolved as soon as the agent takes it."
+                    else:
+                        words = f"{name} is resolved: “{_clean(text, 200)}”."
+                case "escalate":
+                    reason = f"{text}\n{escalation_words(record, 'by hand')}" if text else None
+                    await self._router.escalate(record.id, "by hand", reason, by)
+                    words = f"{name} is escalated: whoever is on call is paged."
+                    if record.status == "escalated":
+                        words = f"{name} was escalated already: whoever is on call knows."
+                case "abandon":
+                    reason = inert.clip(inert.cleaned_line(text), _REASON)
+                    await self._router.abandon(record.id, by, reason)
+                    words = f"{name} is closed without an answer."
+        except AnswerRejected as error:
+            hint = f"Nothing was answered. {_clean(str(error), 600)}"
+            words = f"{hint} For example: “/clarify answer {name} …”."
+        return said(words)
+
+
+class Turns:
+    """`oncall`: who is on call, taking it over for a while, handing it to somebody.
+
+    All methods raise SlackError where Slack does not tell who somebody is, StorageUnavailable where it was not kept.
+    """
+
+    def __init__(
+        self, *, roster: Roster, access: Access, delivery: Delivery, settings: Settings, clock: Clock
+    ) -> None:
+        self._roster = roster
+        self._access = access
+        self._delivery = delivery
+        self._routes = settings.routes
+        self._names = [policy.name for policy in settings.on_call]
+        self._clock = clock
+
+    async def run(self, command: OnCall, person: Person, place: Place) -> Listing:
+        """What the person is told."""
+        if not self._names:
+            return said("No on-call policy is configured.", live=False)
+        policy = self._known(command.policy) if command.policy else None
+        if command.policy and policy is None:
+            return said(self._unknown(command.policy), live=False)
+        if command.verb == "who":
+            lines = [await self._line(name) for name in ([policy] if policy else self._names)]
+            return said("\n".join(lines), heading="On call")
+        policy = policy or await self._meant(person, place)
+        if policy is None:
+            example = f"/clarify oncall {command.verb} {'@ade ' if command.user else ''}2h {self._names[0]}"
+            which = f"Which policy? Name one at the end: {', '.join(self._names)}."
+            return said(f"{which} For example: “{example}”.", live=False)
+        refusal = await self._access.duty_refusal(person, policy)
+        if refusal is not None:
+            return said(phrases.not_allowed(refusal.why, refusal.answerers).replace("answer", "change", 1))
+        return said(await self._change(command, policy, person))
+
+    async def _change(self, command: OnCall, policy: str, person: Person) -> str:
+        user = command.user or person.user
+        if not await self._access.control.full_member(user):
+            who = f"{inert.mention(user)} cannot be on call" if command.user else "You cannot be on call"
+            return f"{who}: only active, full members of this workspace can. Nothing was changed."
+        until = await self._until(command, policy)
+        await self._roster.hand(policy, user, until, person.user)
+        told = f"{_clean(policy, 60)} until {inert.date(until)}"
+        if user == person.user:
+            return f"You are on call for {told}."
+        key = f"oncall:{policy}:{user}:{self._clock.now().isoformat()}"
+        words = f"{inert.mention(person.user)} handed you on-call: you are on call for {told}."
+        try:
+            await self._delivery.say(Place(user), key, words)
+        except StorageUnavailable as error:
+            _log.warning("nobody tells %s that they are on call: %s", user, error)
+            return f"{inert.mention(user)} is on call for {told}, but could not be told: please tell them."
+        return f"{inert.mention(user)} is on call for {told}, and is told so."
+
+    async def _until(self, command: OnCall, policy: str) -> datetime:
+        """As asked for; else the end of the present turn, or eight hours from now."""
+        now = self._clock.now()
+        if command.span is not None:
+            return now + command.span
+        ends = (await self._who(policy)).until
+        return ends if ends is not None and ends > now else now + _TURN
+
+    async def _who(self, policy: str) -> OnDuty:
+        return await within_budget(self._roster.who(policy))
+
+    async def _line(self, policy: str) -> str:
+        turn = await self._who(policy)
+        who = ", ".join(inert.mention(user) for user in turn.users)
+        source = f" ({inert.escape(inert.line(turn.source))})" if turn.source else ""
+        until = f", until {inert.date(turn.until)}" if turn.until else ""
+        return f"{_clean(policy, 60)}: {who or 'nobody: pages go to the fallback channel'}{source}{until}"
+
+    async def _meant(self, person: Person, place: Place) -> str | None:
+        """The only policy; else this channel's; else the one that the person is on call by."""
+        if len(self._names) == 1:
+            return self._names[0]
+        here = {route.on_call for route in self._routes if route.channel == place.channel} - {None}
+        if len(here) == 1:
+            return here.pop()
+        on_call = {name: await within_budget(self._roster.on_call(name)) for name in self._names}
+        theirs = [name for name, users in on_call.items() if person.user in users]
+        return theirs[0] if len(theirs) == 1 else None
+
+    def _known(self, policy: str) -> str | None:
+        return next((name for name in self._names if name.casefold() == policy.casefold()), None)
+
+    def _unknown(self, policy: str) -> str:
+        near: Sequence[str] = difflib.get_close_matches(
+            policy.casefold(), [name.casefold() for name in self._names], 1
+        )
+        meant = f"Did you mean “{self._known(near[0])}”?" if near else f"There are: {', '.join(self._names)}."
+        return f"There is no on-call policy “{inert.clip(policy, 40)}”. {meant}"
+
+
+def _clean(text: str, limit: int) -> str:
+    return inert.escape(inert.clip(inert.line(text), limit)) or "(blank)"
