@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from bot.commands.digests import Drawing, described
 from core.digest import Count, Digest, DigestBuilder
-from tests.clocks import ManualClock
+from tests.kit.clocks import ManualClock
 
 NONE = DigestBuilder().result()
 
