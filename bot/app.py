@@ -792,8 +792,10 @@ class Bot:
 
     async def _counted(self, others: int) -> None:
         """For `clarify check`, which cannot look itself: Slack would hand its connection clicks."""
-        await self.store.execute(
-            "update installation set others = ?, told_at = ?", others, self.clock.now().timestamp()
+        await self.store.run(
+            "update installation set others = :others, told_at = :now",
+            others=others,
+            now=self.clock.now().timestamp(),
         )
 
     def _group_of(self, clarification: str) -> Group | None:

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import heapq
 import json
-import sqlite3
 from asyncio import to_thread
 from collections import OrderedDict, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from bot.people import AccessControl, Person
 from bot.routing import Audience, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
-from bot.storage.store import Store
+from bot.storage.store import Row, Store
 from bot.telemetry import Telemetry
 from bot.views.home import (
     PAGE_SIZES,
@@ -441,40 +440,45 @@ class Viewers:
 
     async def all(self) -> list[Viewer]:
         """Everybody who is not forgotten."""
-        return [_viewer(row) for row in await self._store.read("select * from homes order by user")]
+        return [_viewer(row) for row in await self._store.read("select * from homes order by user_id")]
 
     async def seen(self, viewer: Viewer) -> None:
         """Somebody opened their Home tab."""
-        await self._store.execute(
-            """insert into homes (user, team, channel, opened_at, pages, digest) values (?, ?, ?, ?, ?, ?)
-               on conflict (user) do update set team = excluded.team, channel = excluded.channel,
+        await self._store.run(
+            """insert into homes (user_id, team, channel, opened_at, pages, digest)
+               values (:user, :team, :channel, :opened_at, :pages, :digest)
+               on conflict (user_id) do update set team = excluded.team, channel = excluded.channel,
                opened_at = excluded.opened_at, pages = excluded.pages, digest = excluded.digest""",
-            viewer.user,
-            viewer.team,
-            viewer.channel,
-            viewer.opened_at,
-            json.dumps(dict(viewer.pages)),
-            viewer.digest,
+            user=viewer.user,
+            team=viewer.team,
+            channel=viewer.channel,
+            opened_at=viewer.opened_at,
+            pages=json.dumps(dict(viewer.pages)),
+            digest=viewer.digest,
         )
 
     async def shows(self, user: str, digest: str | None) -> None:
         """What Slack shows somebody now; None: not known any more."""
-        await self._store.execute("update homes set digest = ? where user = ?", digest, user)
+        await self._store.run(
+            "update homes set digest = :digest where user_id = :user", digest=digest, user=user
+        )
 
     async def turned(self, user: str, pages: Mapping[str, int]) -> None:
         """Somebody looks at other pages of their sections."""
-        await self._store.execute("update homes set pages = ? where user = ?", json.dumps(dict(pages)), user)
+        await self._store.run(
+            "update homes set pages = :pages where user_id = :user", pages=json.dumps(dict(pages)), user=user
+        )
 
     async def forget(self, users: Collection[str]) -> None:
         """Nothing is published to them any more, until they open their Home tab again."""
-        await self._store.execute(
-            "delete from homes where user in (select value from json_each(?))", json.dumps(sorted(users))
+        await self._store.write(
+            lambda tx: tx.many("delete from homes where user_id = :user", [{"user": each} for each in users])
         )
 
 
-def _viewer(row: sqlite3.Row) -> Viewer:
+def _viewer(row: Row) -> Viewer:
     pages: dict[str, int] = json.loads(row["pages"])
-    return Viewer(row["user"], row["team"], row["channel"], row["opened_at"], pages, row["digest"])
+    return Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"], pages, row["digest"])
 
 
 async def publish(web: AsyncWebClient, telemetry: Telemetry, user: str, view: View) -> Outcome:

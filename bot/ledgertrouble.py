@@ -205,16 +205,18 @@ class LedgerTrouble:
     async def _known(self) -> int | None:
         """The outage that people were told of and that was not told to be over, also by an earlier process."""
         if not self._outage_is_read:
-            row = await self._store.read_one("select value from counters where name = ?", _OUTAGE)
+            row = await self._store.read_one("select value from counters where name = :name", name=_OUTAGE)
             self._outage = int(row["value"]) if row is not None else None
             self._outage_is_read = True
         return self._outage
 
     async def _keep(self, outage: int | None) -> None:
         if outage is None:
-            await self._store.execute("delete from counters where name = ?", _OUTAGE)
+            await self._store.run("delete from counters where name = :name", name=_OUTAGE)
         else:
-            await self._store.execute("insert into counters values (?, ?)", _OUTAGE, outage)
+            await self._store.run(
+                "insert into counters (name, value) values (:name, :value)", name=_OUTAGE, value=outage
+            )
         self._outage = outage
 
 

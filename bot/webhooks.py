@@ -15,7 +15,6 @@ import base64
 import hashlib
 import hmac
 import random
-import sqlite3
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +31,7 @@ from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, bounded_body, json_body, open_client, retry_after, words
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
-from bot.storage.store import Store
+from bot.storage.store import Row, Store, Tx
 from core.bus import LifecycleEvent, lifecycle
 from core.clarification import DONE
 from core.clock import Clock, backoff, event_or_time, iso
@@ -292,43 +291,44 @@ class _Outbox:
     async def begin(self, now: datetime) -> tuple[datetime, int]:
         """Since when events are sent, `now` if it begins now; how many were dropped, of endpoints that are no more."""
 
-        def work(db: sqlite3.Connection) -> tuple[datetime, int]:
-            db.execute(
-                "insert into webhook_since (one, since) values (1, ?) on conflict (one) do nothing",
-                (now.timestamp(),),
+        def work(tx: Tx) -> tuple[datetime, int]:
+            tx.run(
+                "insert into webhook_since (one, since) values (1, :now) on conflict (one) do nothing",
+                now=now.timestamp(),
             )
-            _forget_old(db, now)
-            marks = ", ".join("?" * len(self._endpoints))
-            dropped = db.execute(
-                f"delete from webhook_outbox where endpoint not in ({marks})",  # noqa: S608 - question marks
-                [each.id for each in self._endpoints],
-            )
-            return _since(db), dropped.rowcount
+            _forget_old(tx, now)
+            queued = tx.rows("select distinct endpoint from webhook_outbox")
+            known = {each.id for each in self._endpoints}
+            gone = [dict(row) for row in queued if row["endpoint"] not in known]
+            dropped = tx.many("delete from webhook_outbox where endpoint = :endpoint", gone) if gone else 0
+            return _since(tx), dropped
 
         return await self._store.write(work)
 
     async def add(self, looks: Sequence[_Look]) -> int:
         """Queue the events that these looks, in their order, give; how many messages. Looking again gives none."""
 
-        def work(db: sqlite3.Connection) -> int:
+        def work(tx: Tx) -> int:
             if looks:
-                _forget_old(db, looks[-1].at)
-            since = _since(db)
-            return sum(self._queue(db, event, look) for look in looks for event in _taken(db, look, since))
+                _forget_old(tx, looks[-1].at)
+            since = _since(tx)
+            return sum(self._queue(tx, event, look) for look in looks for event in _taken(tx, look, since))
 
         return await self._store.write(work)
 
-    def _queue(self, db: sqlite3.Connection, event: LifecycleEvent, look: _Look) -> int:
+    def _queue(self, tx: Tx, event: LifecycleEvent, look: _Look) -> int:
         message = f"msg_{uuid.uuid4().hex}"  # receivers know by it what they have already
-        body, at = _body(message, event), look.at.timestamp()
-        rows = [
-            (each.id, message, event.clarification_id, event.name, body, at, at)
-            for each in self._endpoints
-            if each.wants(event)
-        ]
-        db.executemany(
+        row = {
+            "id": message,
+            "clarification": event.clarification_id,
+            "type": event.name,
+            "body": _body(message, event),
+            "at": look.at.timestamp(),
+        }
+        rows = [row | {"endpoint": each.id} for each in self._endpoints if each.wants(event)]
+        tx.many(
             """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)
-               values (?, ?, ?, ?, ?, ?, ?)""",
+               values (:endpoint, :id, :clarification, :type, :body, :at, :at)""",
             rows,
         )
         return len(rows)
@@ -337,30 +337,33 @@ class _Outbox:
         """What is to be tried next, however long until then: the first of its clarification, the earliest due."""
         row = await self._store.read_one(
             """select seq, id, clarification, type, body, queued_at, due, failures
-               from webhook_outbox o where endpoint = ? and not exists (
+               from webhook_outbox o where endpoint = :endpoint and not exists (
                  select 1 from webhook_outbox e
                  where e.endpoint = o.endpoint and e.clarification = o.clarification and e.seq < o.seq)
                order by due, seq limit 1""",
-            endpoint.id,
+            endpoint=endpoint.id,
         )
         return None if row is None else _Queued(**dict(row))
 
     async def sent(self, queued: _Queued) -> None:
-        await self._store.execute("delete from webhook_outbox where seq = ?", queued.seq)
+        await self._store.run("delete from webhook_outbox where seq = :seq", seq=queued.seq)
 
     async def failed(self, queued: _Queued, due: float) -> None:
         """It is tried again at `due`."""
-        await self._store.execute(
-            "update webhook_outbox set failures = failures + 1, due = ? where seq = ?", due, queued.seq
+        await self._store.run(
+            "update webhook_outbox set failures = failures + 1, due = :due where seq = :seq",
+            due=due,
+            seq=queued.seq,
         )
 
     async def drop(self, endpoint: Endpoint, queued_before: float, *, untried: bool) -> int:
         """Give up what was queued before a time, `untried` or not; how many."""
-        return await self._store.execute(
-            "delete from webhook_outbox where endpoint = ? and queued_at < ? and (? = 1 or failures > 0)",
-            endpoint.id,
-            queued_before,
-            int(untried),
+        return await self._store.run(
+            """delete from webhook_outbox where endpoint = :endpoint and queued_at < :before
+               and (:untried = 1 or failures > 0)""",
+            endpoint=endpoint.id,
+            before=queued_before,
+            untried=int(untried),
         )
 
     async def waiting(self) -> Mapping[str, int]:
@@ -373,45 +376,44 @@ class _Outbox:
         return found
 
 
-def _forget_old(db: sqlite3.Connection, now: datetime) -> None:
+def _forget_old(tx: Tx, now: datetime) -> None:
     """What is over for long is history from then on, or it would be sent as if it were new."""
     horizon = (now - _REMEMBERED).timestamp()
-    db.execute("update webhook_since set since = ? where since < ?", (horizon, horizon))
-    db.execute("delete from webhook_known where over = 1 and noted_at < ?", (horizon,))
+    tx.run("update webhook_since set since = :horizon where since < :horizon", horizon=horizon)
+    tx.run("delete from webhook_known where over = 1 and noted_at < :horizon", horizon=horizon)
 
 
-def _since(db: sqlite3.Connection) -> datetime:
-    return _moment(db.execute("select since from webhook_since").fetchone()["since"])
+def _since(tx: Tx) -> datetime:
+    (row,) = tx.rows("select since from webhook_since")
+    return _moment(row["since"])
 
 
-def _taken(db: sqlite3.Connection, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
+def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     """The events of a look; what they tell is known from now on."""
     after = look.summary
-    row = db.execute("select * from webhook_known where clarification = ?", (after.id,)).fetchone()
+    row = tx.one("select * from webhook_known where clarification = :id", id=after.id)
     before = None if row is None else _as_told(row, after)
     events = _events(before, look, since)
     is_over = after.status in DONE
     if after != before and (events or before or not is_over):
-        db.execute(
+        tx.run(
             """insert into webhook_known (clarification, status, round, asked_last, nudges, over, noted_at)
-               values (?, ?, ?, ?, ?, ?, ?)
+               values (:id, :status, :round, :asked_last, :nudges, :over, :noted_at)
                on conflict (clarification) do update set status = excluded.status, round = excluded.round,
                  asked_last = excluded.asked_last, nudges = excluded.nudges, over = excluded.over,
                  noted_at = excluded.noted_at""",
-            (
-                after.id,
-                after.status,
-                after.round,
-                after.asked_last.timestamp(),
-                after.nudges,
-                int(is_over),
-                look.at.timestamp(),
-            ),
+            id=after.id,
+            status=after.status,
+            round=after.round,
+            asked_last=after.asked_last.timestamp(),
+            nudges=after.nudges,
+            over=int(is_over),
+            noted_at=look.at.timestamp(),
         )
     return events
 
 
-def _as_told(row: sqlite3.Row, after: Summary) -> Summary:
+def _as_told(row: Row, after: Summary) -> Summary:
     """The clarification as the events so far tell it."""
     return replace(
         after,

@@ -191,7 +191,7 @@ _CHANGE = (
          select s.message from page_sendings s join page_items i on i.page = s.page
          where i.incident in gone_incidents)""",
     "update incidents set title = :forgotten, reason = :forgotten, body = '', link = null where id in gone_incidents",
-    """update incident_log set user = null, done_by = null where incident in (
+    """update incident_log set user_id = null, done_by = null where incident in (
          select id from incidents where id in gone_incidents and closed_at is not null)""",
     f"update inbox set body = null, words = null, contents = null, state = 'done' where {_HEARD}",  # noqa: S608 - a constant
     "delete from replies where clarification in gone_ids",

@@ -10,7 +10,7 @@ from typing import Any
 
 from bot.delivery.inflight import InFlight
 from bot.routing import Thread
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx
 from core.clarification import parse_id
 from core.index import OWN_THREAD
 
@@ -269,7 +269,7 @@ class Messages:
         return {str(row["ts"]) for row in rows}
 
 
-def put(db: sqlite3.Connection, fresh: Iterable[Fresh]) -> None:
+def put(db: Tx, fresh: Iterable[Fresh]) -> None:
     """`Messages.want` within a transaction of somebody else's."""
     fresh = list(fresh)
     db.executemany(

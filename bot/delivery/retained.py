@@ -142,8 +142,8 @@ _STAND_INS = _Rule(
 )
 _HOMES = _Rule(
     "homes",
-    "select user as name from homes where user > ?1 and opened_at < ?2 order by user limit ?3",
-    ("delete from homes where user in (select value from json_each(:names))",),
+    "select user_id as name from homes where user_id > ?1 and opened_at < ?2 order by user_id limit ?3",
+    ("delete from homes where user_id in (select value from json_each(:names))",),
 )
 _SESSIONS = _Rule(
     "sessions",

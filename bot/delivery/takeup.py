@@ -6,12 +6,11 @@ unknown outcome, which is looked up before it is repeated, and every reply on it
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.delivery.messages import TAKEN_UP, Fresh, put
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ async def take_up(
     for each in cards:
         marks[each.channel] = min(each.asked_at, marks.get(each.channel, each.asked_at))
 
-    def work(db: sqlite3.Connection) -> None:
+    def work(db: Tx) -> None:
         db.executemany(
             "insert into sessions (producer, session_id, agent_id, agent_name, issue) values (?, ?, ?, ?, ?)",
             [(s.producer, s.session_id, s.agent_id, s.agent_name, s.issue) for s in sessions],

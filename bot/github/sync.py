@@ -12,7 +12,6 @@ import hashlib
 import json
 import random
 import re
-import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from bot.errors import StorageUnavailable
 from bot.github.api import GithubApi, Label, Marked, NotNow, Refused, patience
 from bot.http import open_client
 from bot.settings.model import GithubSettings
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx
 from bot.views.inert import clip, line, plain, size
 from core.clarification import Clarification, Entry
 from core.clock import Clock, event_or_time, iso
@@ -521,55 +520,61 @@ class _Memory:
     async def begin(self, now: float) -> _Repository:
         """What is known of the repository; mirroring to it begins `now` if it did not yet."""
 
-        def work(db: sqlite3.Connection) -> _Repository:
-            db.execute(
-                "insert into github_repositories (repo, since) values (?, ?) on conflict (repo) do nothing",
-                (self._repo, now),
+        def work(tx: Tx) -> _Repository:
+            tx.run(
+                """insert into github_repositories (repo, since) values (:repo, :now)
+                   on conflict (repo) do nothing""",
+                repo=self._repo,
+                now=now,
             )
-            row = db.execute(
-                "select since, author, searched from github_repositories where repo = ?", (self._repo,)
-            ).fetchone()
+            (row,) = tx.rows(
+                "select since, author, searched from github_repositories where repo = :repo", repo=self._repo
+            )
             return _Repository(float(row["since"]), row["author"], bool(row["searched"]))
 
         return await self._store.write(work)
 
     async def written_by(self, author: int) -> None:
         """A comment of ours turned out to be by this account."""
-        await self._store.execute(
-            "update github_repositories set author = ? where repo = ?", author, self._repo
+        await self._store.run(
+            "update github_repositories set author = :author where repo = :repo",
+            author=author,
+            repo=self._repo,
         )
 
     async def found(self, issues: Collection[int]) -> None:
         """These have labels of ours from before, and no others. What is known of them already stays."""
 
-        def work(db: sqlite3.Connection) -> None:
-            db.executemany(
-                "insert into github_issues (repo, issue) values (?, ?) on conflict (repo, issue) do nothing",
-                [(self._repo, issue) for issue in issues],
+        def work(tx: Tx) -> None:
+            tx.many(
+                """insert into github_issues (repo, issue) values (:repo, :issue)
+                   on conflict (repo, issue) do nothing""",
+                [{"repo": self._repo, "issue": issue} for issue in issues],
             )
-            db.execute("update github_repositories set searched = 1 where repo = ?", (self._repo,))
+            tx.run("update github_repositories set searched = 1 where repo = :repo", repo=self._repo)
 
         await self._store.write(work)
 
     async def unsettled(self) -> list[int]:
         """The issues that have, or may have, a label of ours, or a comment whose outcome is not known."""
         rows = await self._store.read(
-            """select issue from github_issues where repo = ? and (labels is null or labels <> '[]')
-               union select issue from github_comments where repo = ? and comment is null order by issue""",
-            self._repo,
-            self._repo,
+            """select issue from github_issues where repo = :repo and (labels is null or labels <> '[]')
+               union select issue from github_comments where repo = :repo and comment is null order by issue""",
+            repo=self._repo,
         )
         return [row["issue"] for row in rows]
 
     async def shown(self, issue: int) -> _Shown:
         """What was mirrored to an issue."""
         posts = await self._store.read(
-            "select entry, begun_at, comment from github_comments where repo = ? and issue = ?",
-            self._repo,
-            issue,
+            "select entry, begun_at, comment from github_comments where repo = :repo and issue = :issue",
+            repo=self._repo,
+            issue=issue,
         )
         row = await self._store.read_one(
-            "select labels from github_issues where repo = ? and issue = ?", self._repo, issue
+            "select labels from github_issues where repo = :repo and issue = :issue",
+            repo=self._repo,
+            issue=issue,
         )
         known = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
         by_entry = {each["entry"]: _Post(each["begun_at"], each["comment"]) for each in posts}
@@ -577,42 +582,44 @@ class _Memory:
 
     async def begin_post(self, issue: int, entry: str, now: float) -> None:
         """A comment is about to be posted."""
-        await self._store.execute(
-            """insert into github_comments (repo, issue, entry, begun_at) values (?, ?, ?, ?)
+        await self._store.run(
+            """insert into github_comments (repo, issue, entry, begun_at) values (:repo, :issue, :entry, :now)
                on conflict (repo, issue, entry) do update set begun_at = excluded.begun_at, comment = null""",
-            self._repo,
-            issue,
-            entry,
-            now,
+            repo=self._repo,
+            issue=issue,
+            entry=entry,
+            now=now,
         )
 
     async def posted(self, issue: int, entry: str, comment: int, now: float) -> None:
         """It is there, with this id."""
-        await self._store.execute(
-            """insert into github_comments (repo, issue, entry, begun_at, comment) values (?, ?, ?, ?, ?)
+        await self._store.run(
+            """insert into github_comments (repo, issue, entry, begun_at, comment)
+               values (:repo, :issue, :entry, :now, :comment)
                on conflict (repo, issue, entry) do update set comment = excluded.comment""",
-            self._repo,
-            issue,
-            entry,
-            now,
-            comment,
+            repo=self._repo,
+            issue=issue,
+            entry=entry,
+            now=now,
+            comment=comment,
         )
 
     async def never_began(self, issue: int, entry: str) -> None:
         """It is certain that it is not there, and will not come."""
-        await self._store.execute(
-            "delete from github_comments where repo = ? and issue = ? and entry = ? and comment is null",
-            self._repo,
-            issue,
-            entry,
+        await self._store.run(
+            """delete from github_comments
+               where repo = :repo and issue = :issue and entry = :entry and comment is null""",
+            repo=self._repo,
+            issue=issue,
+            entry=entry,
         )
 
     async def labelled(self, issue: int, labels: Collection[str] | None) -> None:
         """The labels of ours that an issue has now; None: not known, until they are looked up."""
-        await self._store.execute(
-            """insert into github_issues (repo, issue, labels) values (?, ?, ?)
+        await self._store.run(
+            """insert into github_issues (repo, issue, labels) values (:repo, :issue, :labels)
                on conflict (repo, issue) do update set labels = excluded.labels""",
-            self._repo,
-            issue,
-            None if labels is None else json.dumps(sorted(labels)),
+            repo=self._repo,
+            issue=issue,
+            labels=None if labels is None else json.dumps(sorted(labels)),
         )

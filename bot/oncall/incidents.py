@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import json
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +16,7 @@ from typing import Literal, NamedTuple, cast, get_args
 import structlog
 
 from bot.delivery.pages import NewIncident
-from bot.storage.store import Store
+from bot.storage.store import Row, Store, Tx, batches
 from core.aaep import whole_characters
 from core.clock import Clock
 from core.escalation import (
@@ -138,33 +136,33 @@ class Incidents:
         """
         began = Began(self._clock.now())
 
-        def work(db: sqlite3.Connection) -> Incident | None:
+        def work(tx: Tx) -> Incident | None:
             if anew:  # the one before keeps its log and its pages, under another name
-                db.execute(
-                    "update incidents set key = key || '#' || id where key = ? and closed_at is not null",
-                    (new.key,),
+                tx.run(
+                    "update incidents set key = key || '#' || id where key = :key and closed_at is not null",
+                    key=new.key,
                 )
-            row = db.execute(
+            row = tx.one(
                 """insert into incidents (key, kind, policy, agent_id, clarification, title, reason, body,
-                     expires_at, began_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                     expires_at, began_at)
+                   values (:key, :kind, :policy, :agent_id, :clarification, :title, :reason, :body,
+                     :expires_at, :began_at)
                    on conflict (key) do nothing returning *""",
-                (
-                    new.key,
-                    kind_of(new.key),
-                    self._policy_of(new.agent_id or ""),
-                    whole_characters(new.agent_id) if new.agent_id is not None else None,
-                    new.clarification,
-                    whole_characters(new.title),
-                    whole_characters(new.reason),
-                    whole_characters(new.body),
-                    new.expires_at.timestamp() if new.expires_at else None,
-                    began.at.timestamp(),
-                ),
-            ).fetchone()
+                key=new.key,
+                kind=kind_of(new.key),
+                policy=self._policy_of(new.agent_id or ""),
+                agent_id=whole_characters(new.agent_id) if new.agent_id is not None else None,
+                clarification=new.clarification,
+                title=whole_characters(new.title),
+                reason=whole_characters(new.reason),
+                body=whole_characters(new.body),
+                expires_at=new.expires_at.timestamp() if new.expires_at else None,
+                began_at=began.at.timestamp(),
+            )
             if row is None:
                 return None
             incident = _incident(row)
-            append(db, incident.id, began)
+            append(tx, incident.id, began)
             return incident
 
         incident = await self._store.write(work)
@@ -177,14 +175,11 @@ class Incidents:
         returns.
         """
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(tx: Tx) -> None:
             for incident, happening in entries:
-                append(db, incident, happening)
+                append(tx, incident, happening)
                 if isinstance(happening, Closed):
-                    db.execute(
-                        "update incidents set closed_at = ? where id = ? and closed_at is null",
-                        (happening.at.timestamp(), incident),
-                    )
+                    _close(tx, incident, happening.at)
 
         await self._store.write(work)
         for incident, happening in entries:
@@ -201,16 +196,12 @@ class Incidents:
         """
         now = self._clock.now()
 
-        def work(db: sqlite3.Connection) -> set[int]:
+        def work(tx: Tx) -> set[int]:
             mine: set[int] = set()
             for incident in incidents:
-                closed = db.execute(
-                    "update incidents set closed_at = ? where id = ? and closed_at is null",
-                    (now.timestamp(), incident),
-                )
-                if closed.rowcount:
-                    append(db, incident, Taken(now, user))
-                    append(db, incident, Closed(now))
+                if _close(tx, incident, now):
+                    append(tx, incident, Taken(now, user))
+                    append(tx, incident, Closed(now))
                     mine.add(incident)
             return mine
 
@@ -269,30 +260,30 @@ class Incidents:
         return iter(list(self._open.values()))
 
     async def get(self, incident: int) -> Incident | None:
-        row = await self._store.read_one("select * from incidents where id = ?", incident)
+        row = await self._store.read_one("select * from incidents where id = :id", id=incident)
         return _incident(row) if row else None
 
     async def named(self, key: str) -> Incident | None:
         """The incident of a key, open or closed."""
-        row = await self._store.read_one("select * from incidents where key = ?", key)
+        row = await self._store.read_one("select * from incidents where key = :key", key=key)
         return _incident(row) if row else None
 
     async def of_page(self, page: int) -> list[Incident]:
         """The incidents that a page is about, the open ones first."""
         rows = await self._store.read(
-            """select x.* from page_items i join incidents x on x.id = i.incident where i.page = ?
+            """select x.* from page_items i join incidents x on x.id = i.incident where i.page = :page
                order by x.closed_at is not null, x.id""",
-            page,
+            page=page,
         )
         return [_incident(row) for row in rows]
 
     async def histories(self, incidents: Iterable[int]) -> dict[int, list[Happening]]:
         """What happened to incidents, in its order."""
-        rows = await self._store.read(
-            """select l.* from json_each(?) wanted join incident_log l on l.incident = wanted.value
-               order by l.id""",
-            json.dumps(list(incidents)),
-        )
+        rows: list[Row] = []
+        for some in batches(incidents):
+            rows += await self._store.read(
+                "select * from incident_log where incident in :incidents order by id", incidents=some
+            )
         found: dict[int, list[Happening]] = {}
         for row in rows:
             kept = found.setdefault(row["incident"], [])
@@ -363,13 +354,21 @@ def kind_of(key: str) -> Kind:
     return cast("Kind", head) if head in _KINDS else "trouble"
 
 
-def append(db: sqlite3.Connection, incident: int, happening: Happening, page: int | None = None) -> None:
+def append(tx: Tx, incident: int, happening: Happening, page: int | None = None) -> None:
     """Write what happened to an incident into its log, within somebody else's transaction."""
-    db.execute(
-        """insert into incident_log (incident, at, what, step, user, done_by, until, page)
-           values (?, ?, ?, ?, ?, ?, ?, ?)""",
-        (incident, *_row(happening), page),
+    tx.run(
+        """insert into incident_log (incident, at, what, step, user_id, done_by, until, page)
+           values (:incident, :at, :what, :step, :user, :done_by, :until, :page)""",
+        incident=incident,
+        page=page,
+        **_row(happening)._asdict(),
     )
+
+
+def _close(tx: Tx, incident: int, at: datetime) -> bool:
+    """Whether it was open until now."""
+    sql = "update incidents set closed_at = :at where id = :id and closed_at is null"
+    return tx.run(sql, at=at.timestamp(), id=incident) > 0
 
 
 def moment(seconds: float) -> datetime:
@@ -378,7 +377,7 @@ def moment(seconds: float) -> datetime:
 
 
 class _LogRow(NamedTuple):
-    """The columns of `incident_log` that hold a happening, in their order."""
+    """What `incident_log` holds of a happening."""
 
     at: float
     what: str
@@ -409,7 +408,7 @@ def _row(happening: Happening) -> _LogRow:  # noqa: PLR0911 - a table
             return _LogRow(at, "closed")
 
 
-def _happening(row: sqlite3.Row) -> Happening:  # noqa: PLR0911 - a table
+def _happening(row: Row) -> Happening:  # noqa: PLR0911 - a table
     """The happening that `_row` wrote.
 
     Raises:
@@ -424,9 +423,9 @@ def _happening(row: sqlite3.Row) -> Happening:  # noqa: PLR0911 - a table
         case "failed":
             return Failed(at, row["step"])
         case "taken":
-            return Taken(at, row["user"])
+            return Taken(at, row["user_id"])
         case "handed":
-            return Handed(at, row["user"], row["done_by"] or "")
+            return Handed(at, row["user_id"], row["done_by"] or "")
         case "snoozed":
             return Snoozed(at, moment(row["until"]), row["done_by"] or "")
         case "not mine":
@@ -437,7 +436,7 @@ def _happening(row: sqlite3.Row) -> Happening:  # noqa: PLR0911 - a table
             raise ValueError(f"the log of pages has an entry of kind {what!r}, of another release")
 
 
-def _incident(row: sqlite3.Row) -> Incident:
+def _incident(row: Row) -> Incident:
     return Incident(
         id=row["id"],
         key=row["key"],

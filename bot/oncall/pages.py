@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import heapq
 import json
-import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -21,7 +20,8 @@ from bot.delivery.inflight import InFlight
 from bot.delivery.messages import Fresh, Row, put
 from bot.delivery.pages import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
-from bot.storage.store import Store
+from bot.storage.store import Row as StoredRow
+from bot.storage.store import Store, Tx, batches
 from core.clock import Clock
 from core.escalation import Failed, Sent
 
@@ -138,24 +138,21 @@ class Pages:
         now = self._clock.now()
         happening = Sent(now, batch.step) if batch.destinations else Failed(now, batch.step)
 
-        def work(db: sqlite3.Connection) -> tuple[Sending, ...]:
+        def work(tx: Tx) -> tuple[Sending, ...]:
             if not batch.destinations:
                 for incident in batch.incidents:
-                    append(db, incident, happening)
+                    append(tx, incident, happening)
                 return ()
-            page = db.execute(
-                "insert into pages (kind, policy, step, at) values (?, ?, ?, ?) returning id",
-                (*batch.group, batch.step, now.timestamp()),
-            ).fetchone()["id"]
-            db.executemany("insert into page_items values (?, ?)", [(page, each) for each in batch.incidents])
+            page = _insert_page(tx, batch, now)
             sendings = tuple(_sending(page, batch, each) for each in batch.destinations)
-            db.executemany(
-                "insert into page_sendings (page, via, target, mentions, message) values (?, ?, ?, ?, ?)",
+            tx.many(
+                """insert into page_sendings (page, via, target, mentions, message)
+                   values (:page, :via, :target, :mentions, :message)""",
                 [_sending_row(each) for each in sendings],
             )
-            put(db, [_fresh(each, each.message) for each in sendings if each.message is not None])
+            put(tx, [_fresh(each, each.message) for each in sendings if each.message is not None])
             for incident in batch.incidents:
-                append(db, incident, happening, page)
+                append(tx, incident, happening, page)
             return sendings
 
         sendings = await self._store.write(work)
@@ -211,27 +208,30 @@ class Pages:
         """Keep how a sending ended. A page that failed has the next step of its policy taken, once."""
         page, to, now = sending.page, sending.destination, self._clock.now()
 
-        def work(db: sqlite3.Connection) -> tuple[Failed, tuple[int, ...]] | None:
-            before = db.execute(
-                "select 1 from page_sendings where page = ? and state in ('late', 'failed')", (page,)
-            ).fetchone()
-            changed = db.execute(
-                """update page_sendings set state = ?, note = ? where page = ? and via = ? and target = ?
-                   and state in (select value from json_each(?))""",
-                (state, note, page, to.via, to.target, json.dumps(_BEFORE[state])),
-            ).rowcount
+        def work(tx: Tx) -> tuple[Failed, tuple[int, ...]] | None:
+            before = tx.one(
+                "select 1 from page_sendings where page = :page and state in ('late', 'failed')", page=page
+            )
+            changed = tx.run(
+                """update page_sendings set state = :state, note = :note
+                   where page = :page and via = :via and target = :target and state in :before""",
+                state=state,
+                note=note,
+                page=page,
+                via=to.via,
+                target=to.target,
+                before=_BEFORE[state],
+            )
             if not changed or before is not None or state in {"sent", "dropped"}:
                 return None
-            failed = Failed(
-                now, db.execute("select step from pages where id = ?", (page,)).fetchone()["step"]
+            rows = tx.rows(
+                """select i.incident from page_items i join incidents x on x.id = i.incident
+                   where i.page = :page and x.closed_at is null""",
+                page=page,
             )
-            rows = db.execute(
-                """select incident from page_items join incidents on id = incident
-                   where page = ? and closed_at is null""",
-                (page,),
-            ).fetchall()
+            failed = Failed(now, sending.step)
             for row in rows:
-                append(db, row["incident"], failed, page)
+                append(tx, row["incident"], failed, page)
             return failed, tuple(row["incident"] for row in rows)
 
         found = await self._store.write(work)
@@ -247,34 +247,38 @@ class Pages:
     async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
         """Which alike incidents were paged together lately, in order."""
         rows = await self._store.read(
-            """select p.id, p.kind, p.policy, p.at, json_group_array(i.incident) as incidents
-               from pages p join page_items i on i.page = p.id where p.at >= ? group by p.id order by p.id""",
-            since.timestamp(),
+            """select p.id, p.kind, p.policy, p.at, i.incident
+               from pages p join page_items i on i.page = p.id where p.at >= :since order by p.id""",
+            since=since.timestamp(),
         )
-        return [
-            ((row["kind"], row["policy"]), set(json.loads(row["incidents"])), moment(row["at"]))
-            for row in rows
-        ]
+        found: dict[int, tuple[Group, set[int], datetime]] = {}
+        for row in rows:
+            page = found.setdefault(row["id"], ((row["kind"], row["policy"]), set(), moment(row["at"])))
+            page[1].add(row["incident"])
+        return list(found.values())
 
     async def sent_at(self, page: int) -> datetime | None:
         """When a page was sent; None: there is no such page."""
-        row = await self._store.read_one("select at from pages where id = ?", page)
+        row = await self._store.read_one("select at from pages where id = :page", page=page)
         return moment(row["at"]) if row else None
 
     async def of_incidents(self, incidents: Iterable[int]) -> list[Lane]:
         """The messages about incidents, pages and the cards of handoffs, that may still have to change."""
-        rows = await self._store.read(
-            """select distinct m.key, m.target, m.channel, m.ts from json_each(?1) wanted
-               join page_items i on i.incident = wanted.value join page_sendings s on s.page = i.page
-               join messages m on m.key = s.message where m.final = 0 and m.failed is null
-               union
-               select m.key, m.target, m.channel, m.ts from json_each(?1) wanted
-               join incidents x on x.id = wanted.value and x.kind = 'handoff'
-               join messages m on m.key = 'notice:' || substr(x.key, instr(x.key, ':') + 1)
-               where m.kind = 'handoff' and m.final = 0 and m.failed is null""",
-            json.dumps(list(incidents)),
-        )
-        return [_lane(row) for row in rows]
+        found: dict[str, Lane] = {}
+        for some in batches(incidents):
+            rows = await self._store.read(
+                """select m.key, m.target, m.channel, m.ts from page_items i
+                   join page_sendings s on s.page = i.page join messages m on m.key = s.message
+                   where i.incident in :incidents and m.final = 0 and m.failed is null
+                   union
+                   select m.key, m.target, m.channel, m.ts from incidents x
+                   join messages m on m.key = 'notice:' || substr(x.key, length('handoff:') + 1)
+                   where x.id in :incidents and x.kind = 'handoff'
+                     and m.kind = 'handoff' and m.final = 0 and m.failed is null""",
+                incidents=some,
+            )
+            found |= {row["key"]: _lane(row) for row in rows}
+        return list(found.values())
 
     async def older(self, key: str) -> list[Lane]:
         """The messages before `key` to the same target, about something that it is about."""
@@ -283,8 +287,8 @@ class Pages:
                join page_items i on i.page = new.page join page_items j on j.incident = i.incident
                join page_sendings old on old.page = j.page and old.via = 'slack' and old.target = new.target
                join messages m on m.key = old.message
-               where new.message = ? and old.page < new.page and m.final = 0 and m.failed is null""",
-            key,
+               where new.message = :key and old.page < new.page and m.final = 0 and m.failed is null""",
+            key=key,
         )
         return [_lane(row) for row in rows]
 
@@ -294,36 +298,37 @@ class Pages:
         One that is `posted` is covered by what is there, too; another by what is on its way.
         """
         row = await self._store.read_one(
-            """select count(*) as open, coalesce(sum(exists (
+            """select count(*) as open, count(case when exists (
                  select 1 from page_items j join page_sendings s on s.page = j.page
                  left join messages m on m.key = s.message
                  where j.incident = i.incident and s.via = 'slack' and s.target = mine.target
-                   and j.page > i.page and m.failed is null and (m.ts is not null or not ?))), 0) as covered
+                   and j.page > i.page and m.failed is null and (m.ts is not null or :posted = 0))
+                 then 1 end) as covered
                from page_sendings mine join page_items i on i.page = mine.page
                join incidents x on x.id = i.incident
-               where mine.message = ? and x.closed_at is null""",
-            int(posted),
-            key,
+               where mine.message = :key and x.closed_at is null""",
+            posted=int(posted),
+            key=key,
         )
         return row is not None and row["open"] > 0 and row["open"] == row["covered"]
 
     async def sending_of(self, key: str) -> Sending | None:
         """The sending whose message is `key`."""
         row = await self._store.read_one(
-            """select s.*, p.step from page_sendings s join pages p on p.id = s.page where s.message = ?""",
-            key,
+            "select s.*, p.step from page_sendings s join pages p on p.id = s.page where s.message = :key",
+            key=key,
         )
         return Sending(row["page"], row["step"], _destination("slack", row), key) if row else None
 
     async def is_posted(self, key: str) -> bool:
         """Whether a message is there."""
-        row = await self._store.read_one("select ts from messages where key = ?", key)
+        row = await self._store.read_one("select ts from messages where key = :key", key=key)
         return row is not None and row["ts"] is not None
 
     async def is_message_of(self, key: str, page: int) -> bool:
         """Whether a message is one of a page's."""
         found = await self._store.read_one(
-            "select 1 from page_sendings where message = ? and page = ?", key, page
+            "select 1 from page_sendings where message = :key and page = :page", key=key, page=page
         )
         return found is not None
 
@@ -331,9 +336,9 @@ class Pages:
         """Whether a message is of a page about a clarification."""
         found = await self._store.read_one(
             """select 1 from page_sendings s join page_items p on p.page = s.page
-               join incidents i on i.id = p.incident where s.message = ? and i.clarification = ?""",
-            key,
-            clarification,
+               join incidents i on i.id = p.incident where s.message = :key and i.clarification = :clarification""",
+            key=key,
+            clarification=clarification,
         )
         return found is not None
 
@@ -345,13 +350,14 @@ class Pages:
             # A reply can be here before it is known that the page arrived.
             change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
             rows = await self._store.read(
-                """select distinct i.clarification from messages m
+                """select i.clarification from messages m
                    join page_sendings s on s.message = m.key
                    join page_items p on p.page = s.page
                    join incidents i on i.id = p.incident
-                   where m.channel = ? and m.ts = ? and i.clarification is not null order by i.id""",
-                channel,
-                ts,
+                   where m.channel = :channel and m.ts = :ts and i.clarification is not null
+                   group by i.clarification order by min(i.id)""",
+                channel=channel,
+                ts=ts,
             )
             if rows or change is None:
                 return tuple(row["clarification"] for row in rows)
@@ -392,23 +398,36 @@ class Pages:
     async def _owed(self) -> list[Sending]:
         """The sendings whose outcome is not known, the earliest first."""
         rows = await self._store.read(
-            """select s.*, p.step, json_group_array(i.incident) as incidents from page_sendings s
+            """select s.*, p.step, i.incident from page_sendings s
                join pages p on p.id = s.page join page_items i on i.page = s.page
-               where s.state in ('wanted', 'late') group by s.page, s.via, s.target order by s.page"""
+               where s.state in ('wanted', 'late') order by s.page, s.via, s.target, i.incident"""
         )
-        return [
-            Sending(
-                row["page"],
-                row["step"],
-                _destination(row["via"], row),
-                row["message"],
-                tuple(json.loads(row["incidents"])),
+        found: dict[object, Sending] = {}
+        for row in rows:
+            to = _destination(row["via"], row)
+            sending = Sending(row["page"], row["step"], to, row["message"], (row["incident"],))
+            before = found.get((row["page"], to))
+            found[row["page"], to] = (
+                replace(before, incidents=(*before.incidents, row["incident"])) if before else sending
             )
-            for row in rows
-        ]
+        return list(found.values())
 
 
-def _destination(via: Literal["slack", "apprise"], row: sqlite3.Row) -> Destination:
+def _insert_page(tx: Tx, batch: Batch, now: datetime) -> int:
+    (row,) = tx.rows(
+        "insert into pages (kind, policy, step, at) values (:kind, :policy, :step, :at) returning id",
+        kind=batch.group[0],
+        policy=batch.group[1],
+        step=batch.step,
+        at=now.timestamp(),
+    )
+    page: int = row["id"]
+    items = [{"page": page, "incident": each} for each in batch.incidents]
+    tx.many("insert into page_items (page, incident) values (:page, :incident)", items)
+    return page
+
+
+def _destination(via: Literal["slack", "apprise"], row: StoredRow) -> Destination:
     return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
 
 
@@ -417,9 +436,10 @@ def _sending(page: int, batch: Batch, to: Destination) -> Sending:
     return Sending(page, batch.step, to, message, batch.incidents)
 
 
-def _sending_row(sending: Sending) -> tuple[object, ...]:
+def _sending_row(sending: Sending) -> dict[str, object]:
     to = sending.destination
-    return sending.page, to.via, to.target, json.dumps(to.mentions), sending.message
+    where = {"via": to.via, "target": to.target, "mentions": json.dumps(to.mentions)}
+    return {"page": sending.page, "message": sending.message, **where}
 
 
 def _fresh(sending: Sending, key: str) -> Fresh:
@@ -429,7 +449,7 @@ def _fresh(sending: Sending, key: str) -> Fresh:
     )
 
 
-def _lane(row: sqlite3.Row) -> Lane:
+def _lane(row: StoredRow) -> Lane:
     """What is still being posted stays in the lane in which that was begun: two lanes would both post it."""
     if row["ts"] is None:
         return Lane(row["target"], row["key"], post=True)

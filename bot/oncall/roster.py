@@ -8,7 +8,6 @@ a limit; what it does not tell is taken as last known.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ from bot.oncall.pages import Destination
 from bot.people import NO_GROUP, UNTOLD, People
 from bot.routing import Audiences
 from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx
 from core.clock import Clock
 from core.escalation import (
     Happening,
@@ -87,11 +86,16 @@ class Roster:
         """
         since = self._clock.now().timestamp()
 
-        def work(db: sqlite3.Connection) -> None:
-            db.execute("delete from overrides where until <= ?", (since,))
-            db.execute(
-                "insert into overrides (policy, user, since, until, made_by) values (?, ?, ?, ?, ?)",
-                (policy, user, since, until.timestamp(), by),
+        def work(tx: Tx) -> None:
+            tx.run("delete from overrides where until <= :now", now=since)
+            tx.run(
+                """insert into overrides (policy, user_id, since, until, made_by)
+                   values (:policy, :user, :since, :until, :by)""",
+                policy=policy,
+                user=user,
+                since=since,
+                until=until.timestamp(),
+                by=by,
             )
 
         await self._store.write(work)
@@ -160,12 +164,15 @@ class Roster:
     async def _overrides(self, policy: str) -> Sequence[Override]:
         """In the order of making; those that are over may be among them."""
         try:
-            rows = await self._store.read("select * from overrides where policy = ? order by id", policy)
+            rows = await self._store.read(
+                "select * from overrides where policy = :policy order by id", policy=policy
+            )
         except StorageError as error:
             _log.error("overrides of on call cannot be read", policy=policy, reason=str(error))
             return ()
         return [
-            Override(row["user"], moment(row["since"]), moment(row["until"]), row["made_by"]) for row in rows
+            Override(row["user_id"], moment(row["since"]), moment(row["until"]), row["made_by"])
+            for row in rows
         ]
 
     async def _planned(self, policy: OnCallSettings) -> OnDuty:

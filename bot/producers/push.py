@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import json
 import random
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -24,7 +23,7 @@ from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgai
 from bot.producers.dialects import AAEP_VERSION
 from bot.producers.inbox import Arrival, Arrived, Receiver
 from bot.producers.sse import Frame, Oversize
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx
 from core.aaep import CLARIFICATION, CRITICAL_TYPES, IGNORED_TYPES, KNOWN_TYPES, Event, NotAnEvent
 from core.clock import Clock
 
@@ -116,20 +115,25 @@ class PushedReplies:
     async def stream(self, producer: str, fresh: ReplyStream) -> ReplyStream:
         """A producer's stream and subscription: `fresh` the first time."""
 
-        def work(db: sqlite3.Connection) -> ReplyStream:
-            db.execute(
-                "insert into pushing values (?, ?, ?) on conflict do nothing",
-                (producer, fresh.epoch, fresh.subscription),
+        def work(tx: Tx) -> ReplyStream:
+            tx.run(
+                """insert into pushing (producer, epoch, subscription) values (:producer, :epoch, :subscription)
+                   on conflict (producer) do nothing""",
+                producer=producer,
+                epoch=fresh.epoch,
+                subscription=fresh.subscription,
             )
-            row = db.execute("select * from pushing where producer = ?", (producer,)).fetchone()
+            (row,) = tx.rows("select * from pushing where producer = :producer", producer=producer)
             return ReplyStream(row["epoch"], row["subscription"])
 
         return await self._store.write(work)
 
     async def subscribe(self, producer: str, subscription: str) -> None:
         """The id that its next replies carry; after `stream`."""
-        await self._store.execute(
-            "update pushing set subscription = ? where producer = ?", subscription, producer
+        await self._store.run(
+            "update pushing set subscription = :subscription where producer = :producer",
+            subscription=subscription,
+            producer=producer,
         )
 
     async def keep(
@@ -137,19 +141,29 @@ class PushedReplies:
     ) -> tuple[int, str]:
         """Keep a reply, once; its id, and how far it got: "waiting", "begun", "written" or "confirmed"."""
 
-        def work(db: sqlite3.Connection) -> tuple[int, str]:
-            _forget_old(db, producer, now)
-            db.execute(
-                """insert into pushed_replies (producer, token, digest, body, session_id, expires_at)
-                   select ?, ?, ?, ?, max(session_id), max(expires_at) from (
-                     select session_id, expires_at from inbox where producer = ? and token = ? order by id desc limit 1)
-                   where true on conflict do nothing""",
-                (producer, reply.reply_token, digest, body, producer, reply.reply_token),
+        def work(tx: Tx) -> tuple[int, str]:
+            _forget_old(tx, producer, now)
+            named = {"producer": producer, "token": reply.reply_token, "digest": digest}
+            asked = tx.one(
+                """select session_id, expires_at from inbox where producer = :producer and token = :token
+                   order by id desc limit 1""",
+                producer=producer,
+                token=reply.reply_token,
             )
-            row = db.execute(
-                "select id, state from pushed_replies where producer = ? and token = ? and digest = ?",
-                (producer, reply.reply_token, digest),
-            ).fetchone()
+            tx.run(
+                """insert into pushed_replies (producer, token, digest, body, session_id, expires_at)
+                   values (:producer, :token, :digest, :body, :session_id, :expires_at)
+                   on conflict (producer, token, digest) do nothing""",
+                **named,
+                body=body,
+                session_id=asked["session_id"] if asked else None,
+                expires_at=asked["expires_at"] if asked else None,
+            )
+            (row,) = tx.rows(
+                """select id, state from pushed_replies
+                   where producer = :producer and token = :token and digest = :digest""",
+                **named,
+            )
             return row["id"], row["state"]
 
         return await self._store.write(work)
@@ -162,37 +176,44 @@ class PushedReplies:
         `resumed`: the reader said where it was, so what is confirmed by another reader is not left out.
         """
         rows = await self._store.read(
-            """select id, body, state from pushed_replies where producer = ? and id > ?
-               and (expires_at is null or expires_at > ?) and (? or state <> 'confirmed') order by id limit ?""",
-            producer,
-            position,
-            now.timestamp(),
-            resumed,
-            _AT_ONCE,
+            """select id, body, state from pushed_replies where producer = :producer and id > :position
+               and (expires_at is null or expires_at > :now) and (:resumed = 1 or state <> 'confirmed')
+               order by id limit :most""",
+            producer=producer,
+            position=position,
+            now=now.timestamp(),
+            resumed=int(resumed),
+            most=_AT_ONCE,
         )
         return [KeptReply(row["id"], row["body"], row["state"]) for row in rows]
 
     async def begin(self, ids: Sequence[int]) -> None:
         """These are about to be written to a reader: killed now, they may have arrived."""
-        await self._note(
-            "update pushed_replies set state = 'begun' where id = ? and state = 'waiting'",
-            [(each,) for each in ids],
+        await self._store.write(
+            lambda tx: tx.many(
+                "update pushed_replies set state = 'begun' where id = :id and state = 'waiting'",
+                [{"id": each} for each in ids],
+            )
         )
 
     async def wrote(self, ids: Sequence[int], now: datetime) -> None:
         """A reader had these."""
-        await self._note(
-            """update pushed_replies set state = 'written', written_at = ? where id = ?
-               and state in ('waiting', 'begun')""",
-            [(now.timestamp(), each) for each in ids],
+        await self._store.write(
+            lambda tx: tx.many(
+                """update pushed_replies set state = 'written', written_at = :now where id = :id
+                   and state in ('waiting', 'begun')""",
+                [{"id": each, "now": now.timestamp()} for each in ids],
+            )
         )
 
     async def had(self, producer: str, position: int, now: datetime) -> None:
         """A reader says that it has all up to `position`."""
-        await self._note(
-            """update pushed_replies set state = 'confirmed', written_at = coalesce(written_at, ?)
-               where producer = ? and id <= ? and state in ('begun', 'written')""",
-            [(now.timestamp(), producer, position)],
+        await self._store.run(
+            """update pushed_replies set state = 'confirmed', written_at = coalesce(written_at, :now)
+               where producer = :producer and id <= :position and state in ('begun', 'written')""",
+            now=now.timestamp(),
+            producer=producer,
+            position=position,
         )
 
     async def went_on(self, producer: str, event_id: str, session_id: str, sent: datetime) -> None:
@@ -200,14 +221,23 @@ class PushedReplies:
 
         Not so one that came before, too: an agent that begins anew says again what it said.
         """
-        condition = """producer = ? and session_id = ? and state = 'written' and written_at < min(?,
-            (select received_at from inbox where producer = ? and event_id = ?))"""
-        values = (producer, session_id, sent.timestamp(), producer, event_id)
-        if await self._store.read(f"select 1 from pushed_replies where {condition} limit 1", *values):  # noqa: S608 - a constant
-            await self._note(f"update pushed_replies set state = 'confirmed' where {condition}", [values])  # noqa: S608
-
-    async def _note(self, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
-        await self._store.write(lambda db: db.executemany(sql, rows).rowcount)
+        rows = await self._store.read(
+            """select r.id from pushed_replies r
+               join inbox i on i.producer = r.producer and i.event_id = :event_id
+               where r.producer = :producer and r.session_id = :session_id and r.state = 'written'
+                 and r.written_at < :sent and r.written_at < i.received_at""",
+            producer=producer,
+            event_id=event_id,
+            session_id=session_id,
+            sent=sent.timestamp(),
+        )
+        if rows:
+            await self._store.write(
+                lambda tx: tx.many(
+                    "update pushed_replies set state = 'confirmed' where id = :id and state = 'written'",
+                    [dict(row) for row in rows],
+                )
+            )
 
 
 class Push:
@@ -567,9 +597,11 @@ def frame(reply: KeptReply, epoch: str) -> bytes:
     return f"id: {epoch}.{reply.id}\ndata: {reply.body}\n\n".encode()
 
 
-def _forget_old(db: sqlite3.Connection, producer: str, now: datetime) -> None:
-    db.execute(
-        """delete from pushed_replies where producer = ? and (state = 'confirmed' or expires_at < ?)
-           and coalesce(written_at, expires_at) < ?""",
-        (producer, now.timestamp(), (now - _KEEP).timestamp()),
+def _forget_old(tx: Tx, producer: str, now: datetime) -> None:
+    tx.run(
+        """delete from pushed_replies where producer = :producer and (state = 'confirmed' or expires_at < :now)
+           and coalesce(written_at, expires_at) < :horizon""",
+        producer=producer,
+        now=now.timestamp(),
+        horizon=(now - _KEEP).timestamp(),
     )

@@ -90,7 +90,7 @@ class Handover:
             assert '"Take"' not in said(message)
         incidents = self._world.rows("select closed_at from incidents where key like ?", f"%{self._name}%")
         assert [row[0] is not None for row in incidents] == [True], "a second page would follow"
-        sql = """select l.user from incident_log l join incidents i on i.id = l.incident
+        sql = """select l.user_id from incident_log l join incidents i on i.id = l.incident
                  where i.key like ? and l.what = 'taken' and i.closed_at is not null"""
         assert [row[0] for row in self._world.rows(sql, f"%{self._name}")] == [FOLAKE]
 

@@ -122,7 +122,7 @@ class Facts:
                     row["at"],
                     row["what"],
                     row["step"],
-                    row["user"],
+                    row["user_id"],
                     row["done_by"],
                     row["until"],
                     row["page"],

@@ -480,7 +480,7 @@ async def test_unwanted_keys_and_lost_records_are_done(world: World) -> None:
 async def test_storage_that_cannot_be_read_has_to_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.open()
 
-    async def fail(*_: object) -> None:
+    async def fail(*_: object, **__: object) -> None:
         raise StorageUnavailable
 
     monkeypatch.setattr(world.store, "read", fail)

@@ -154,7 +154,7 @@ async def test_on_call_without_the_storage_goes_by_the_plan(
     roster = crew(LIST)
     await roster.hand("platform", "U7", START + HOUR, "U9")
 
-    async def fails(*_: object) -> None:
+    async def fails(*_: object, **__: object) -> None:
         raise StorageUnavailable
 
     monkeypatch.setattr(store, "read", fails)
@@ -247,7 +247,7 @@ async def test_stand_ins_outlive_the_process_and_go_when_they_are_over(crew: Any
     assert await again.on_call("platform") == ("U7",)
     await again.clock.advance(3600)
     await again.hand("platform", "U8", START + 2 * HOUR, "U8")
-    assert [row["user"] for row in await store.read("select user from overrides")] == ["U8"]
+    assert [row["user_id"] for row in await store.read("select user_id from overrides")] == ["U8"]
 
 
 SESSION = ("planner", "sess_1")

@@ -101,7 +101,7 @@ async def fill(store: Store) -> None:
             closed_at=2.0,
             **words,
         )
-        await put(store, "incident_log", incident=number, at=1.0, what="taken", user="U1", done_by="U1")
+        await put(store, "incident_log", incident=number, at=1.0, what="taken", user_id="U1", done_by="U1")
     for page, incidents in {1: [1, 2], 2: [1, 3], 3: [3]}.items():
         await put(store, "pages", id=page, kind="escalated", step=0, at=1.0)
         key = f"page:{page}:D1"
@@ -197,7 +197,7 @@ async def test_page_about_others_too_is_drawn_again(store: Store, tmp_path: Path
     assert found[1:] == [("page:2:D1", "32.0", None, 0), ("page:3:D1", "33.0", "x", 1)]
     words = await rows(store, "select title, reason, body, link from incidents order by id")
     assert words == [*[("(forgotten)", "(forgotten)", "", None)] * 2, (SECRET,) * 4]
-    assert await rows(store, "select user, done_by from incident_log order by id") == [
+    assert await rows(store, "select user_id, done_by from incident_log order by id") == [
         (None, None),
         (None, None),
         ("U1", "U1"),
@@ -208,7 +208,7 @@ async def test_what_nobody_took_stays_to_be_taken_without_its_words(store: Store
     await store.execute("update incidents set closed_at = null where id = 2")
     assert forget(tmp_path, GONE).untaken == 1
     assert await rows(store, "select closed_at, title from incidents where id = 2") == [(None, "(forgotten)")]
-    assert await rows(store, "select user from incident_log where incident = 2") == [("U1",)]
+    assert await rows(store, "select user_id from incident_log where incident = 2") == [("U1",)]
 
 
 async def test_one_clarification_leaves_the_rest_of_its_session(store: Store, tmp_path: Path) -> None:

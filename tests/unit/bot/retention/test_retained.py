@@ -229,10 +229,10 @@ async def test_sessions_go_last(store: Store) -> None:
 
 
 async def test_others_of_a_time_of_their_own(store: Store) -> None:
-    await put(store, "homes", user="U1", team="T", channel="D", opened_at=OLD, pages="{}")
-    await put(store, "homes", user="U2", team="T", channel="D", opened_at=NEW, pages="{}")
+    await put(store, "homes", user_id="U1", team="T", channel="D", opened_at=OLD, pages="{}")
+    await put(store, "homes", user_id="U2", team="T", channel="D", opened_at=NEW, pages="{}")
     for until in (OLD, OLD, NEW):
-        await put(store, "overrides", policy="p", user="U", since=0, until=until, made_by="U")
+        await put(store, "overrides", policy="p", user_id="U", since=0, until=until, made_by="U")
     assert await sweep(store) == {"homes": 1, "overrides": 2}
 
 
