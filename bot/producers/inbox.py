@@ -11,20 +11,19 @@ import hashlib
 import json
 import math
 import random
-import sqlite3
 import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal, TypeVar, cast
 
 import structlog
 
 from bot.errors import ClarifyBotError, StorageError
 from bot.producers.clocks import ClockOffset
 from bot.producers.sse import Frame, Oversize, head_field, may_be_critical
-from bot.storage.store import Store
+from bot.storage.store import Row, Store, Tx
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock, backoff
 from core.ledger import FIRST_RESERVED, HIGHEST
@@ -124,7 +123,7 @@ class Inbox:
         """
         if self._on_put is not None:
             self._on_put(incoming)
-        arrived = await self._store.write(lambda db: [_take(db, each) for each in incoming])
+        arrived = await self._store.write(lambda tx: [_take(tx, each) for each in incoming])
         if "new" in arrived:
             self.news.set()
         for each, how in zip(incoming, arrived, strict=True):
@@ -134,11 +133,13 @@ class Inbox:
 
     async def reserve_above(self, issue: int) -> None:
         """Never give out numbers up to `issue`: their ledgers exist already (the storage is newer than they are)."""
-        await self._store.execute(
-            """insert into counters values ('issue', ?) on conflict (name) do update
-               set value = case when value > ? then excluded.value else max(value, excluded.value) end""",
-            max(issue, FIRST_RESERVED_ISSUE - 1),
-            HIGHEST,  # beyond, earlier releases followed what others had put beside the ledgers
+        # Beyond the highest, earlier releases followed what others had put beside the ledgers.
+        await self._store.run(
+            """insert into counters (name, value) values ('issue', :issue)
+               on conflict (name) do update set value = excluded.value
+               where counters.value > :highest or counters.value < excluded.value""",
+            issue=max(issue, FIRST_RESERVED_ISSUE - 1),
+            highest=HIGHEST,
         )
 
     async def last_issue(self) -> int:
@@ -148,60 +149,65 @@ class Inbox:
 
     async def marks(self, what: Literal["answers", "questions"]) -> bool:
         """Whether this storage was used before by a release that seals the answers, or questions, that come through it."""
-        found = await self._store.read_one("select 1 from counters where name = ?", f"marks {what}")
+        found = await self._store.read_one("select 1 from counters where name = :name", name=f"marks {what}")
         return found is not None
 
     async def note_marks(self, what: Literal["answers", "questions"]) -> None:
-        await self._store.execute(
-            "insert into counters values (?, 1) on conflict (name) do nothing", f"marks {what}"
+        await self._store.run(
+            "insert into counters (name, value) values (:name, 1) on conflict (name) do nothing",
+            name=f"marks {what}",
         )
 
     async def cursor(self, producer: str) -> str | None:
         """The last stored SSE id of a producer, to resume after."""
-        row = await self._store.read_one("select cursor from cursors where producer = ?", producer)
+        row = await self._store.read_one(
+            "select cursor from cursors where producer = :producer", producer=producer
+        )
         return row["cursor"] if row else None
 
     async def subscription(self, producer: str) -> str | None:
         """What `keep_subscription` kept."""
-        row = await self._store.read_one("select body from subscriptions where producer = ?", producer)
+        row = await self._store.read_one(
+            "select body from subscriptions where producer = :producer", producer=producer
+        )
         return row["body"] if row else None
 
     async def keep_subscription(self, producer: str, text: str | None) -> None:
         """Keep a producer's subscription over restarts: what it sent on it before our first cursor comes again."""
         if text is None:
-            await self._store.execute("delete from subscriptions where producer = ?", producer)
+            await self._store.run("delete from subscriptions where producer = :producer", producer=producer)
             return
-        await self._store.execute(
-            "insert into subscriptions values (?, ?) on conflict (producer) do update set body = excluded.body",
-            producer,
-            text,
+        await self._store.run(
+            """insert into subscriptions (producer, body) values (:producer, :body)
+               on conflict (producer) do update set body = excluded.body""",
+            producer=producer,
+            body=text,
         )
 
     async def waiting(self, after: int, limit: int = 500) -> list[Item]:
         """Events not yet worked off with an id above `after`, oldest first."""
         rows = await self._store.read(
-            "select * from inbox where state = 'new' and id > ? order by id limit ?", after, limit
+            "select * from inbox where state = 'new' and id > :after order by id limit :limit",
+            after=after,
+            limit=limit,
         )
         return [_item(row) for row in rows]
 
     async def done(self, ids: list[int]) -> None:
         """These are worked off; their content is forgotten, their ids are kept against duplicates."""
-        await self._close(ids, "done")
+        await self._store.write(
+            lambda tx: tx.many(
+                "update inbox set state = 'done', body = null where id = :id", [{"id": each} for each in ids]
+            )
+        )
 
     async def failed(self, ids: list[int]) -> None:
         """These could not be worked off; their content is kept for whoever looks into it."""
-        await self._close(ids, "failed")
-
-    async def _close(self, ids: list[int], state: str) -> None:
-        keep = "body" if state == "failed" else "null"
-
-        def work(db: sqlite3.Connection) -> None:
-            db.executemany(
-                f"update inbox set state = ?, body = {keep} where id = ?",  # noqa: S608 - one of two constants
-                [(state, number) for number in ids],
+        await self._store.write(
+            lambda tx: tx.many(
+                "update inbox set state = 'failed' where id = :id", [{"id": each} for each in ids]
             )
-
-        await self._store.write(work)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -571,48 +577,48 @@ def _expiry(event: Event, at: datetime) -> datetime | None:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def _take(db: sqlite3.Connection, incoming: Incoming) -> Arrived:
-    arrived = _insert(db, incoming)
+def _take(tx: Tx, incoming: Incoming) -> Arrived:
+    arrived = _insert(tx, incoming)
     if incoming.cursor is not None:
-        db.execute(
-            "insert into cursors values (?, ?) on conflict (producer) do update set cursor = excluded.cursor",
-            (incoming.producer, incoming.cursor),
+        tx.run(
+            """insert into cursors (producer, cursor) values (:producer, :cursor)
+               on conflict (producer) do update set cursor = excluded.cursor""",
+            producer=incoming.producer,
+            cursor=incoming.cursor,
         )
     return arrived
 
 
-def _insert(db: sqlite3.Connection, incoming: Incoming) -> Arrived:
+def _insert(tx: Tx, incoming: Incoming) -> Arrived:
     event, contents, words = incoming.event, _contents(incoming.event), _words(incoming.event)
-    event_id, arrived = _named(db, incoming, contents)
+    event_id, arrived = _named(tx, incoming, contents)
     token = event.question.reply_token if event.question else None
     if arrived == "new" and token is not None:
-        arrived = _asked_with(db, incoming, token, words, contents)
+        arrived = _asked_with(tx, incoming, token, words, contents)
     if arrived != "new":
         return arrived
-    issue = _issue(db, incoming)
-    db.execute(
+    tx.run(
         """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at, expires_at,
              live, body)
-           values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-        (
-            incoming.producer,
-            event_id,
-            event.session_id,
-            issue,
-            token,
-            words,
-            contents,
-            incoming.received_at.timestamp(),
-            incoming.at.timestamp(),
-            incoming.expires_at.timestamp() if incoming.expires_at else None,
-            int(incoming.live),
-            _body(event),
-        ),
+           values (:producer, :event_id, :session_id, :issue, :token, :words, :contents, :received_at, :at, :expires_at,
+             :live, :body)""",
+        producer=incoming.producer,
+        event_id=event_id,
+        session_id=event.session_id,
+        issue=_issue(tx, incoming),
+        token=token,
+        words=words,
+        contents=contents,
+        received_at=incoming.received_at.timestamp(),
+        at=incoming.at.timestamp(),
+        expires_at=incoming.expires_at.timestamp() if incoming.expires_at else None,
+        live=int(incoming.live),
+        body=_body(event),
     )
     return "new"
 
 
-def _named(db: sqlite3.Connection, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
+def _named(tx: Tx, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
     """The id under which an event is kept, and whether that is known.
 
     Agents that start again count from 1 again: what says something else under a used id is another event, which a
@@ -620,33 +626,34 @@ def _named(db: sqlite3.Connection, incoming: Incoming, contents: str) -> tuple[s
     once more.
     """
     named = incoming.event.event_id
-    known = _known_as(db, incoming.producer, named)
-    if not known:
+    known = _known_as(tx, incoming.producer, named)
+    if known is None:
         return named, "new"
-    if known[0]["contents"] in {None, contents}:
+    if known["contents"] in {None, contents}:
         return named, "duplicate"
     if incoming.told:
         return named, "event_id used"
     other = f"{named}#{contents}"
-    return other, "duplicate" if _known_as(db, incoming.producer, other) else "new"
+    return other, "duplicate" if _known_as(tx, incoming.producer, other) else "new"
 
 
-def _known_as(db: sqlite3.Connection, producer: str, event_id: str) -> list[Any]:
-    return _rows(db, "select contents from inbox where producer = ? and event_id = ?", producer, event_id)
+def _known_as(tx: Tx, producer: str, event_id: str) -> Row | None:
+    return tx.one(
+        "select contents from inbox where producer = :producer and event_id = :event_id",
+        producer=producer,
+        event_id=event_id,
+    )
 
 
-def _asked_with(
-    db: sqlite3.Connection, incoming: Incoming, token: str, words: str | None, contents: str
-) -> Arrived:
+def _asked_with(tx: Tx, incoming: Incoming, token: str, words: str | None, contents: str) -> Arrived:
     """Whether the question is one that its token stood for already, under another id.
 
     One token may stand for several questions on a stream: dropping one would leave it unseen.
     """
-    known = _rows(
-        db,
-        "select session_id, words, contents from inbox where producer = ? and token = ?",
-        incoming.producer,
-        token,
+    known = tx.rows(
+        "select session_id, words, contents from inbox where producer = :producer and token = :token",
+        producer=incoming.producer,
+        token=token,
     )
     session = incoming.event.session_id
     for row in known:
@@ -657,29 +664,32 @@ def _asked_with(
     return "reply_token used" if used and incoming.told else "new"
 
 
-def _issue(db: sqlite3.Connection, incoming: Incoming) -> int | None:
+def _issue(tx: Tx, incoming: Incoming) -> int | None:
     """The ledger of an event: as its extension says, else its session's; a question without one gets a new one."""
     event = incoming.event
-    known = _rows(
-        db,
-        "select issue from sessions where producer = ? and session_id = ?",
-        incoming.producer,
-        event.session_id,
+    known = tx.one(
+        "select issue from sessions where producer = :producer and session_id = :session_id",
+        producer=incoming.producer,
+        session_id=event.session_id,
     )
-    issue = declared_issue(event) or (known[0]["issue"] if known else None)
+    issue = declared_issue(event) or (known["issue"] if known else None)
     if issue is None and event.question is not None:
-        rows = _rows(
-            db,
-            """insert into counters values ('issue', ?) on conflict (name) do update set value = value + 1
-               returning value""",
-            FIRST_RESERVED_ISSUE,
+        (row,) = tx.rows(
+            """insert into counters (name, value) values ('issue', :first)
+               on conflict (name) do update set value = counters.value + 1 returning value""",
+            first=FIRST_RESERVED_ISSUE,
         )
-        issue = int(rows[0]["value"])
-    db.execute(
-        """insert into sessions (producer, session_id, agent_id, agent_name, issue) values (?, ?, ?, ?, ?)
+        issue = int(row["value"])
+    tx.run(
+        """insert into sessions (producer, session_id, agent_id, agent_name, issue)
+           values (:producer, :session_id, :agent_id, :agent_name, :issue)
            on conflict (producer, session_id) do update set issue = coalesce(sessions.issue, excluded.issue),
              agent_name = coalesce(sessions.agent_name, excluded.agent_name)""",
-        (incoming.producer, event.session_id, event.agent_id, event.agent_name, issue),
+        producer=incoming.producer,
+        session_id=event.session_id,
+        agent_id=event.agent_id,
+        agent_name=event.agent_name,
+        issue=issue,
     )
     return issue
 
@@ -721,7 +731,7 @@ def _words(event: Event) -> str | None:
     return hashlib.blake2b(event.question.text.encode(), digest_size=12).hexdigest()
 
 
-def _item(row: Any) -> Item:
+def _item(row: Row) -> Item:
     received = datetime.fromtimestamp(row["received_at"], UTC)
     event = parse_event(json.loads(row["body"]), received)
     return Item(
@@ -734,7 +744,3 @@ def _item(row: Any) -> Item:
         expires_at=datetime.fromtimestamp(row["expires_at"], UTC) if row["expires_at"] is not None else None,
         live=bool(row["live"]),
     )
-
-
-def _rows(db: sqlite3.Connection, sql: str, *parameters: object) -> list[Any]:
-    return list(db.execute(sql, parameters))
