@@ -33,11 +33,11 @@ from bot.delivery.rollups import Rollups
 from bot.delivery.vitals import Vitals
 from bot.delivery.wishes import Wishes
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
-from bot.intake import Intake
-from bot.ledgertrouble import LedgerTrouble
+from bot.intake.intake import Intake, Sessions
+from bot.intake.notices import LedgerOutage, Notices
+from bot.intake.recovery import recover, trust_earlier_release
 from bot.logs import log_trouble
-from bot.monitoring import Watchman
-from bot.notifier import Notifier
+from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Incidents
@@ -53,24 +53,20 @@ from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
 from bot.retention.upkeep import Keeping
 from bot.routing import Audiences, Group
-from bot.scan import scan
-from bot.sessions import Sessions
 from bot.settings.model import Settings
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import PATIENCE, Unread
 from bot.slack.binding import Binding
 from bot.slackapi import Gateway, Pulse, ask, permalink, web_client
 from bot.storage.store import Store
-from bot.takeup import take_up_ledgers
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
-from bot.watching import LedgerWatch
 from bot.webhooks import Webhooks, endpoints_of
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock, within
-from core.errors import ClarifyError, LedgerUnreadable
+from core.errors import LedgerUnreadable
 from core.hub import Hub
-from core.index import Index, Summary, summarize
+from core.index import Index, Summary, scan, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
@@ -192,8 +188,8 @@ class Bot:
         found = await asyncio.to_thread(scan, self.ledger, await self.inbox.last_issue())
         for summary in found.summaries:
             self.index.put(summary)
-            self.watchman.note(summary)
-        await take_up_ledgers(
+            self.monitoring.note(summary)
+        await recover(
             store=self.store,
             ledger=self.ledger,
             index=self.index,
@@ -203,7 +199,7 @@ class Bot:
         )
         await self.slack.expect()
         await self.inbox.reserve_above(found.highest_issue)
-        await self._trust_earlier(found.summaries)
+        await trust_earlier_release(self.inbox, self.router, found.summaries)
         self.delivery.hold(pages=True)
         await self.delivery.restore()
         await self.pager.restore()
@@ -220,7 +216,7 @@ class Bot:
         self._spawn_heartbeat()
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
-        self._spawn(self.ledger_trouble.run(self.intake.drained), "trouble with ledgers")
+        self._spawn(self.ledger_outage.run(self.intake.drained), "ledger outage")
         self._spawn(self.keeping.run(), "keeping")
         self._spawn(self.agents.run(), "agents")
         if self.webhooks is not None:
@@ -233,7 +229,7 @@ class Bot:
         for trouble in found.troubles:
             _log.error("a ledger cannot be read", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
-                await self.notifier.ledger_unreadable(trouble, None)
+                await self.notices.ledger_unreadable(trouble)
         for summary in found.summaries:
             if summary.adoptable:
                 await self.watch.adopt(summary.id)
@@ -302,7 +298,7 @@ class Bot:
             self._changed,
             may_be_answered=lambda clarification: self._held(clarification) is not None,
         )
-        self.watchman = Watchman(
+        self.monitoring = Monitoring(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
             router=self.router,
             ledger=self.ledger,
@@ -310,7 +306,7 @@ class Bot:
             held=self._held,
             alarm=settings.monitor.alarm,
         )
-        self.unread = Unread(clock, released=self.watchman.release)
+        self.unread = Unread(clock, released=self.monitoring.release)
         self.pulse = Pulse(clock, back=self._slack_is_back)
         self.web = web_client(settings, self.pulse)
         self.people = People(self.web)
@@ -456,14 +452,14 @@ class Bot:
         )
 
     def _build_intake(self) -> None:
-        self.notifier = Notifier(
+        self.notices = Notices(
             settings=self.settings,
             incidents=self.incidents,
             delivery=self.delivery,
             messages=self.messages,
             renderer=self.renderer,
         )
-        self.ledger_trouble = LedgerTrouble(
+        self.ledger_outage = LedgerOutage(
             settings=self.settings,
             ledger=self.ledger,
             store=self.store,
@@ -477,18 +473,19 @@ class Bot:
             ledger=self.ledger,
             index=self.index,
             router=self.router,
-            noted=self._noted,
-            notifier=self.notifier,
+            changed=self._noted,
+            notices=self.notices,
+            clock=SystemClock(),  # files change in real time
         )
         self.intake = Intake(
             inbox=self.inbox,
             router=self.router,
             scopes=self.scopes,
             index=self.index,
-            notifier=self.notifier,
+            notices=self.notices,
             replies_settled=self.replies.settled,
             clock=self.clock,
-            trouble=self.ledger_trouble,
+            outage=self.ledger_outage,
         )
 
     def _build_producers(self, rng: random.Random) -> None:
@@ -540,31 +537,9 @@ class Bot:
                 sessions=self.sessions.facts,
                 home=self.home,
                 counted=self._counted,
-                passed=self.watchman.trigger,
+                passed=self.monitoring.trigger,
             )
         )
-
-    async def _trust_earlier(self, summaries: Sequence[Summary]) -> None:
-        """Questions and answers on their way that an earlier release wrote carry no seal: once, they count as they stand."""
-        trusts_answers = not await self.inbox.marks("answers")
-        if not await self.inbox.marks("questions"):
-            for issue in sorted({summary.issue for summary in summaries}):
-                try:
-                    await self.router.trust_questions(issue)
-                except ClarifyError as error:
-                    _log.warning(
-                        "questions of an earlier release are not trusted", issue=issue, reason=str(error)
-                    )
-            await self.inbox.note_marks("questions")
-        for summary in summaries if trusts_answers else ():
-            if not summary.is_open:
-                try:
-                    await self.router.trust(summary.id)
-                except ClarifyError as error:
-                    _log.warning(
-                        "an answer of an earlier release is not trusted", id=summary.id, reason=str(error)
-                    )
-        await self.inbox.note_marks("answers")
 
     async def _run_slack(self) -> None:
         """Runs until the connection's supervision ends."""
@@ -596,7 +571,7 @@ class Bot:
             _log.warning("what was missed is still being read; taking clicks all the same")
             self.slack.look_back()
         self._caught_up.set()
-        overdue = asyncio.create_task(self.watchman.catch_up(), name="timers that ran out")
+        overdue = asyncio.create_task(self.monitoring.catch_up(), name="timers that ran out")
         try:
             # It goes on where a ledger is busy: what was found due is told once.
             if await within(self.clock, _TIMERS, asyncio.wait({overdue})):
@@ -622,7 +597,7 @@ class Bot:
                 await self._caught_up.wait()
         except TimeoutError:
             _log.warning("timers do not wait for Slack any longer")
-        await self.watchman.run()
+        await self.monitoring.run()
 
     async def _run_home(self) -> None:
         await self.home.restore_answers()
@@ -682,14 +657,14 @@ class Bot:
             Check("slack history", lambda: self.slack.history_trouble),
             Check("answerers", lambda: self.slack.unusable_answerers),
             Check("log", log_trouble),
-            Check("events to be recorded", self.ledger_trouble.of_some),
+            Check("events to be recorded", self.ledger_outage.of_some),
             *producer_checks([each.name for each in self.settings.producers], self.producers.status),
         ]
         return needed, others
 
     async def _storage_trouble(self) -> str | None:
         """What is wrong with where events are kept, or with where decisions are."""
-        return await self.vitals.trouble() or await self.ledger_trouble.of_all()
+        return await self.vitals.trouble() or await self.ledger_outage.of_all()
 
     def _spawn_heartbeat(self) -> None:
         url = self.settings.heartbeat_url
@@ -746,7 +721,7 @@ class Bot:
         self.agents.note(before, summary)
         if self.webhooks is not None:
             self.webhooks.record_changed(summary)
-        self.watchman.note(summary)
+        self.monitoring.note(summary)
         self.delivery.note(summary, record if ours else None)
         self.nudges.note(summary)
         self.escalations.note(summary)
@@ -768,11 +743,11 @@ class Bot:
         """Events came from a producer."""
         for each in incoming:
             self.sessions.note(each)
-        self.watchman.trigger()
+        self.monitoring.trigger()
         self.home.touch()
 
     async def _critical_not_taken_in(self, trouble: Trouble) -> None:
-        await self.notifier.trouble(trouble)
+        await self.notices.not_taken_in(trouble)
 
     async def _not_ours(self, clarification: str) -> None:
         await self.watch.adopt(clarification)

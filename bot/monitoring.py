@@ -1,29 +1,47 @@
-"""Runs the core's monitor: on every trigger, and by one alarm at the earliest due time. Nothing polls.
+"""Runs the core's monitor, and notices what other processes write into the ledgers.
 
-What is found is decided by `core.monitor`; the router decides it once more under the ledger's lock, so that whatever
-happened meanwhile, by whichever process, counts.
+The monitor runs on every trigger, and by one alarm at the earliest due time; nothing polls. What is found is decided by
+`core.monitor`; the router decides it once more under the ledger's lock, so that whatever happened meanwhile, by
+whichever process, counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from functools import partial
+from math import inf
+from pathlib import Path
 
 import structlog
+from watchfiles import awatch
 
-from core.clarification import Clarification, NotOpen, Why, parse_id
-from core.clock import Clock
-from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from bot.intake.notices import Notices
+from bot.storage.store import until_stored
+from core.clarification import Clarification, NotOpen, parse_id
+from core.clock import Clock, event_or_time
+from core.errors import (
+    ClarifyError,
+    LedgersAway,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    NotFound,
+)
 from core.escalation import escalation_words
-from core.index import Summary
+from core.index import Index, Summary, summarize
+from core.ledger import FileLedger
+from core.matching import claim_of
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Raw, parse
+from core.records import Raw, is_unsettled, oddity, parse
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
-_RETRY = timedelta(seconds=1)
+_RETRY = 1.0
 # A ledger that was set aside, or is gone, may be put back as it was: that is no change which anybody would note.
 _PUT_BACK = timedelta(minutes=1)
 _AT_A_TIME = 10  # texts compared before others have their turn on the event loop
@@ -31,14 +49,11 @@ _AT_A_TIME = 10  # texts compared before others have their turn on the event loo
 _LONGEST_SLEEP = 30.0
 _HELD = timedelta(seconds=15)  # what holds a question may end unheard
 _AT_ONCE = 8  # ledgers acted on side by side: one whose lock somebody holds does not hold up the others
+_ASIDE = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
+_STILL_THERE = 2000  # milliseconds
 
 
-class Reading(Protocol):
-    async def read(self, issue: int) -> list[Raw]: ...
-    async def find(self, clarification_id: str, issue: int) -> Clarification: ...
-
-
-class Watchman:
+class Monitoring:
     """`note` whatever changed, `trigger` whatever passes; `run` acts on what the monitor finds.
 
     With `alarm` false it acts on triggers only. `held` tells how long a question does not expire yet, at the latest,
@@ -50,7 +65,7 @@ class Watchman:
         *,
         monitor: Monitor,
         router: Router,
-        ledger: Reading,
+        ledger: FileLedger,
         clock: Clock,
         held: Callable[[str], datetime | None] = lambda _: None,
         alarm: bool = True,
@@ -92,33 +107,19 @@ class Watchman:
         while True:
             self._wake.clear()
             await self.catch_up()
-            await self._wait()
+            due, seconds = self._monitor.next_due(), inf
+            if self._alarm and due is not None:
+                seconds = min((due - self._clock.now()).total_seconds(), _LONGEST_SLEEP)
+            await event_or_time(self._clock, self._wake, seconds)
 
     async def catch_up(self) -> None:
         """Act on all that is due or suspect now. One ledger that cannot be had does not stop the others."""
         left, self._left = self._left, []
-        found = [
-            *self._monitor.due(self._clock.now()),
-            *left,
-            *await self._suspects(),
-            *await self._repeated(),
-        ]
+        due = self._monitor.due(self._clock.now())
+        found = [*due, *left, *await self._suspects(), *await self._repeated()]
         async with asyncio.TaskGroup() as group:
             for finding in found:
                 group.create_task(self._in_turn(finding), name=f"monitor {finding.clarification}")
-
-    async def _wait(self) -> None:
-        waits: list[Coroutine[Any, Any, object]] = [self._wake.wait()]
-        due = self._monitor.next_due()
-        if self._alarm and due is not None:
-            seconds = (due - self._clock.now()).total_seconds()
-            waits.append(self._clock.sleep(min(max(seconds, 0.0), _LONGEST_SLEEP)))
-        tasks = [asyncio.ensure_future(wait) for wait in waits]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
 
     async def _suspects(self) -> list[Finding]:
         """What is stuck or deadlocked between agents, each once; on a start there may be thousands to compare."""
@@ -130,7 +131,7 @@ class Watchman:
                     found[each.clarification] = each
             if not self._monitor.has_suspects:
                 return list(found.values())
-            await asyncio.sleep(0)  # whoever waits meanwhile has their turn
+            await asyncio.sleep(0)  # others have their turn
 
     async def _repeated(self) -> list[Finding]:
         """What says the same again in the ledgers that changed."""
@@ -145,7 +146,7 @@ class Watchman:
                 _log.warning("a changed ledger is looked at later", issue=issue, reason=str(error))
                 self._dirty.add(issue)
             except LedgerUnreadable as error:
-                # Whoever changed it pages; nothing in it can be found to repeat itself.
+                # It is paged for where it is noticed; nothing in it can be found to repeat itself.
                 _log.warning("a changed ledger cannot be looked at", issue=issue, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd ledger must not stop the watch over the others
                 _log.exception("a changed ledger cannot be compared", issue=issue)
@@ -157,44 +158,38 @@ class Watchman:
                 await self._act(finding)
             except (LockTimeout, LedgerUnwritable) as error:
                 _log.warning("a finding has to wait", id=finding.clarification, reason=str(error))
-                self._later(finding)
+                if finding.kind != "due":
+                    self._left.append(finding)
+                self._again(finding, timedelta(seconds=_RETRY))
             except NotOpen:
                 _log.info("answered or closed meanwhile", id=finding.clarification, kind=finding.kind)
             except (LedgerUnreadable, NotFound) as error:
                 _log.error("a finding has no ledger", id=finding.clarification, reason=str(error))
                 if finding.kind == "due":
-                    self._monitor.again(finding.clarification, finding.issue, self._clock.now() + _PUT_BACK)
+                    self._again(finding, _PUT_BACK)
             except ClarifyError as error:
                 _log.error("a finding cannot be acted on", id=finding.clarification, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd record must not stop the watch over the others
                 _log.exception("a finding cannot be acted on", id=finding.clarification)
 
-    def _later(self, finding: Finding) -> None:
-        if finding.kind != "due":
-            self._left.append(finding)
-        self._monitor.again(finding.clarification, finding.issue, self._clock.now() + _RETRY)
+    def _again(self, finding: Finding, after: timedelta) -> None:
+        self._monitor.again(finding.clarification, finding.issue, self._clock.now() + after)
 
     async def _act(self, finding: Finding) -> None:
-        if finding.kind == "due":
-            call = await self._router.attend(finding.clarification)
-            if call is not None:
-                _log.warning("attended", id=finding.clarification, call=call.kind)
-            elif (until := self._held(finding.clarification)) is not None:
-                _log.info("its end waits until its thread was read", id=finding.clarification)
-                self._holding[finding.clarification] = finding.issue
-                at = min(until, self._clock.now() + _HELD)
-                self._monitor.again(finding.clarification, finding.issue, at)
-            return
-        _log.warning("found", id=finding.clarification, kind=finding.kind, others=list(finding.others))
-        words = await self._words(finding, finding.kind)
-        await self._router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
-
-    async def _words(self, finding: Finding, why: Why) -> str:
-        """The summary for people: this side's position and those of the others."""
-        record = await self._ledger.find(finding.clarification, finding.issue)
-        return escalation_words(record, why, await self._others(finding.others), finding.words)
+        if finding.kind != "due":
+            _log.warning("found", id=finding.clarification, kind=finding.kind, others=list(finding.others))
+            record = await self._ledger.find(finding.clarification, finding.issue)
+            words = escalation_words(record, finding.kind, await self._others(finding.others), finding.words)
+            await self._router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
+        elif (call := await self._router.attend(finding.clarification)) is not None:
+            _log.warning("attended", id=finding.clarification, call=call.kind)
+        elif (until := self._held(finding.clarification)) is not None:
+            _log.info("its end waits until its thread was read", id=finding.clarification)
+            self._holding[finding.clarification] = finding.issue
+            self._again(finding, min(until - self._clock.now(), _HELD))
 
     async def _others(self, ids: Sequence[str]) -> list[Clarification]:
+        """The other sides, for the summary that people get."""
         found = []
         for each in ids:
             try:
@@ -211,3 +206,163 @@ def _repetitions_in(items: Sequence[Raw]) -> list[Finding]:
 def _still_waits(record: Clarification) -> bool:
     """Only what waits for an agent or a person can be found stuck; what was answered meanwhile is not."""
     return record.status in {"pending", "stale"}
+
+
+class LedgerWatch:
+    """Notices ledgers that other processes wrote, by content: they need not count revisions.
+
+    `changed` is told every record that somebody else changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: FileLedger,
+        index: Index,
+        router: Router,
+        changed: Callable[[Summary, Clarification], None],
+        notices: Notices,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._index = index
+        self._router = router
+        self._changed = changed
+        self._notices = notices
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Watch the ledgers' folder until cancelled; one that goes away, from the moment that it is back."""
+        async with asyncio.TaskGroup() as group:
+            busy: dict[int, asyncio.Task[None]] = {}
+            while True:
+                while (watched := await asyncio.to_thread(self._found)) is None:
+                    await self._clock.sleep(_RETRY)
+                # A task begins at the next wait; the folder is watched by then, so nothing falls in between.
+                sweep = group.create_task(self._sweep(), name="ledgers that changed before they were watched")
+                await self._watch(watched, group, busy)
+                _log.warning("the folder with the ledgers is gone, or another one")
+                sweep.cancel()
+
+    def _found(self) -> tuple[int, int] | None:
+        """What the folder is on its disk; None: it is not there. Blocking."""
+        try:
+            stat = self._ledger.directory.stat()
+        except OSError:
+            return None
+        return (stat.st_dev, stat.st_ino) if self._ledger.is_there() else None
+
+    async def _watch(
+        self, watched: tuple[int, int], group: asyncio.TaskGroup, busy: dict[int, asyncio.Task[None]]
+    ) -> None:
+        """Returns when the folder is not `watched` any more: nobody tells of what goes on in the one that is."""
+        changes_of = awatch(
+            self._ledger.directory,
+            recursive=False,
+            step=20,
+            debounce=200,
+            rust_timeout=_STILL_THERE,
+            yield_on_timeout=True,
+        )
+        try:
+            async with aclosing(changes_of):
+                async for changes in changes_of:
+                    names = {Path(path).name for _, path in changes}
+                    if not names and await asyncio.to_thread(self._found) != watched:
+                        return
+                    await self._page_asides(names)
+                    found = [self._ledger.issue_of(name) for name in names]
+                    for issue in sorted({issue for issue in found if issue is not None}):
+                        # One that has to wait is looked at again by itself, and does not keep the others waiting.
+                        if not await self.look(issue) and (issue not in busy or busy[issue].done()):
+                            busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
+        except FileNotFoundError:
+            return
+
+    async def _sweep(self) -> None:
+        try:
+            names = await asyncio.to_thread(os.listdir, self._ledger.directory)
+            changed = await asyncio.to_thread(self._ledger.changed)
+        except (OSError, LedgersAway):
+            return  # it is gone again, which the watch notices
+        await self._page_asides(names)
+        for issue in changed:
+            if not await self.look(issue):
+                await self._until_looked(issue)
+
+    async def _until_looked(self, issue: int) -> None:
+        await self._clock.sleep(_RETRY)
+        while not await self.look(issue):
+            await self._clock.sleep(_RETRY)
+
+    async def _page_asides(self, names: Iterable[str]) -> None:
+        """Whichever part or process set a ledger aside, somebody has to know; one page for each."""
+        for name in sorted(names):
+            if match := _ASIDE.fullmatch(name):
+                issue, aside = int(match.group(1)), self._ledger.directory / name
+                error = LedgerUnreadable(issue, self._ledger.path(issue), "found set aside", aside)
+                await self._notify(partial(self._notices.ledger_unreadable, error))
+
+    async def look(self, issue: int) -> bool:
+        """Compare one ledger with what is known of it, and act on the differences; False: look again later."""
+        try:
+            items = await self._ledger.news(issue)
+        except LockTimeout as error:
+            _log.warning("a changed ledger has to wait", issue=issue, reason=str(error))
+            return False
+        except LedgerUnreadable as error:
+            _log.error("a ledger cannot be read", issue=issue, reason=str(error))
+            await self._notify(partial(self._notices.ledger_unreadable, error))
+            return True
+        return await self._compare(issue, items) if items is not None else True
+
+    async def _compare(self, issue: int, items: list[Raw]) -> bool:
+        done = True
+        for position, item in enumerate(items, 1):
+            record = parse(item)
+            if record is None:
+                if (odd := oddity(issue, position, item)) is not None:
+                    await self._notify(partial(self._notices.record_unreadable, odd))
+                continue
+            if is_unsettled(record) and not await self._ledger.is_as_asked(record):
+                done &= await self.adopt(record.id)
+                continue
+            summary = summarize(record)
+            known = self._index.get(record.id, issue)
+            if (known.digest != summary.digest) if known is not None else summary.needs_something:
+                _log.info("a ledger was changed by another process", id=record.id, status=record.status)
+                self._changed(summary, record)
+            if summary.adoptable or (known is not None and not await self._ledger.vouches(record)):
+                done &= await self.adopt(record.id)
+        if not done:
+            self._ledger.forget(issue)
+        return done
+
+    async def adopt(self, clarification: str) -> bool:
+        """Take over an answer that another implementation wrote, or close what another program changed; False: it has to
+        be tried again.
+        """
+        try:
+            await self._notify_first(clarification)
+            await self._router.adopt(clarification)
+        except (LockTimeout, LedgerUnwritable) as error:
+            _log.warning("another process's answer has to wait", id=clarification, reason=str(error))
+            return False
+        except (LedgerUnreadable, NotFound) as error:
+            _log.error("another process's answer cannot be used", id=clarification, reason=str(error))
+        return True
+
+    async def _notify_first(self, clarification: str) -> None:
+        """Of a question that was changed, and of a consent: before it is undone, so that it is said whatever happens in
+        between.
+        """
+        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        if is_unsettled(record) and await self._ledger.is_as_asked(record) is False:
+            await self._notify(partial(self._notices.question_changed, record))
+            return
+        claim = claim_of(record, vouched=await self._ledger.vouches(record))
+        if claim is not None and claim.consents:
+            await self._notify(partial(self._notices.consent_refused, record, claim.by))
+
+    async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
+        await until_stored(notice, self._clock, _log, "a notice has to wait")

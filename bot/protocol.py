@@ -6,19 +6,22 @@ import asyncio
 import random
 from collections.abc import Iterable
 
+import structlog
+
 from bot.github.sync import GithubSync
-from bot.lifecycle import log_lifecycle
 from bot.responders import responders_of
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from core.agents import StatusFile, StatusKeeper
-from core.bus import Bus, lifecycle
+from core.bus import lifecycle
 from core.clock import Clock
 from core.dispatch import Dispatcher
 from core.index import Summary
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
+
+_log = structlog.get_logger("clarify.lifecycle")
 
 
 class AgentDesk:
@@ -38,8 +41,6 @@ class AgentDesk:
         rng: random.Random,
     ) -> None:
         self._clock = clock
-        self.bus = Bus()
-        log_lifecycle(self.bus)
         responders = settings.responders
         people = [role for role, responder in responders.items() if responder.kind == "people"]
         self._status = StatusFile(
@@ -65,7 +66,7 @@ class AgentDesk:
         if before is None and not after.needs_something:
             return  # over before it was known, or touched again after: no news
         for event in lifecycle(before, after, self._clock.now()):
-            self.bus.publish(event)
+            _log.info(event.name, id=event.clarification_id)  # never what it is about
 
     async def restore(self, summaries: Iterable[Summary]) -> None:
         """What needed something when the bot started."""

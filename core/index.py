@@ -6,13 +6,16 @@ Records themselves stay in their files, so that memory does not grow with what w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 
 from core.aaep import whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why
-from core.records import Raw, digest, dump, parse
+from core.errors import ClarifyError, LedgersAway, LedgerUnwritable
+from core.files import reason
+from core.ledger import FileLedger
+from core.records import Raw, digest, dump, is_unsettled, parse
 
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -176,3 +179,43 @@ class Index:
         """What a session (see `session_of`) still needs, the oldest first."""
         found = self._by_session.get((producer, session_id), {}).values()
         return sorted(found, key=lambda summary: (summary.created, summary.id))
+
+
+@dataclass(slots=True)
+class Scan:
+    """All that needs something; the ledgers that could not be read, with why; the highest issue number, archived or not."""
+
+    summaries: list[Summary] = field(default_factory=list)
+    troubles: list[ClarifyError] = field(default_factory=list)
+    highest_issue: int = 0
+
+
+def scan(ledger: FileLedger, last_issue: int = 0) -> Scan:
+    """Read every live ledger, as on a start. Blocking. A ledger that cannot be read does not stop the others.
+
+    `last_issue`: the reserved number that the storage knows to be given out last.
+    """
+    found = Scan()
+    try:
+        ledger.claim(last_issue)
+    except OSError as error:
+        found.troubles.append(LedgerUnwritable(last_issue, reason(error)))
+    except LedgersAway as error:
+        found.troubles.append(error)
+        return found
+    issues = list(ledger.issues())
+    found.highest_issue = max([*issues, *(issue for issue, _ in ledger.archive.files())], default=0)
+    for issue in issues:
+        try:
+            ledger.forget(issue)
+            items = ledger.news_now(issue) or []
+        except ClarifyError as error:
+            found.troubles.append(error)
+            continue
+        records = [record for item in items if (record := parse(item)) is not None]
+        found.summaries += [summary for record in records if (summary := summarize(record)).needs_something]
+        if len(records) < len(items) or any(
+            is_unsettled(record) and not ledger.is_as_asked_now(record) for record in records
+        ):
+            ledger.forget(issue)  # the watch looks at it again, and tells of what is wrong with it
+    return found

@@ -22,7 +22,6 @@ from bot.cli.output import Output
 from bot.cli.records import refusal
 from bot.errors import ClarifyBotError, ConfigurationError
 from bot.logs import configure_logging
-from bot.scan import scan
 from bot.settings.environment import os_identity, read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings
@@ -30,7 +29,7 @@ from core.agents import StatusFile, StatusKeeper
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
-from core.index import Summary, summarize
+from core.index import Summary, scan, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role

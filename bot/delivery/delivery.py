@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import structlog
 
@@ -18,7 +19,6 @@ from bot.delivery.pages import NewIncident, OnOutcome, Raise
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollups import Rollups
 from bot.delivery.sequels import Sequels, live_blocks
-from bot.delivery.takeup import InDoubt
 from bot.delivery.wishes import Wish, Wishes, rolled_up
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
@@ -32,6 +32,15 @@ from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
 _STORAGE_RETRY = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """A card that may be in Slack, in `channel`, since `asked_at` (seconds since 1970)."""
+
+    card: Fresh
+    channel: str
+    asked_at: float
 
 
 class Delivery:

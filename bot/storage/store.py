@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import lru_cache, partial
 from importlib import resources
@@ -23,14 +23,17 @@ from typing import Any, TypeVar
 
 import aiosqlite
 from filelock import FileLock, Timeout
+from structlog.typing import FilteringBoundLogger
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from core.clock import Clock
 from core.files import make_private
 
 _T = TypeVar("_T")
 LONGEST_LIST = 512
 _BATCH = 256
 _BUSY_MS = 2000
+_RETRY = 0.5  # seconds
 _LIST = re.compile(r"\bin :(\w+)")
 
 Row = sqlite3.Row
@@ -238,6 +241,18 @@ class Store:
                 done.set_result(result)
             else:
                 done.set_exception(problem)
+
+
+async def until_stored(
+    work: Callable[[], Awaitable[_T]], clock: Clock, log: FilteringBoundLogger, otherwise: str
+) -> _T:
+    """What `work` gives; tried again while the storage does not take it, which `log` tells as `otherwise`."""
+    while True:
+        try:
+            return await work()
+        except StorageUnavailable as error:
+            log.warning(otherwise, reason=str(error))
+            await clock.sleep(_RETRY)
 
 
 def _what_to_do(error: sqlite3.Error) -> str:

@@ -21,12 +21,11 @@ import bot.app
 import bot.delivery.delivery
 import bot.storage.store
 from bot.app import Bot
-from bot.scan import scan
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.views.render import Message, Renderer
 from core.clock import Clock
-from core.index import Summary
+from core.index import Summary, scan
 from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.simulated import InlineConnection, SimulatedLoop
 
@@ -125,7 +124,7 @@ class Life:
         found = scan(bot.ledger)
         for summary in found.summaries:
             bot.index.put(summary)
-            bot.watchman.note(summary)
+            bot.monitoring.note(summary)
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin(found.summaries))
 
@@ -135,7 +134,7 @@ class Life:
         await bot.pager.restore()
         for summary in summaries:
             bot.nudges.note(summary)
-        for part in (bot.delivery, bot.nudges, bot.pager, bot.watchman):
+        for part in (bot.delivery, bot.nudges, bot.pager, bot.monitoring):
             self.parts.append(asyncio.create_task(part.run()))
 
     @property

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from bot.logs import configure_logging
-from bot.monitoring import Watchman
-from bot.scan import scan
+from bot.monitoring import Monitoring
 from core.clarification import Clarification
-from core.index import Index, Summary, summarize
+from core.index import Index, Summary, scan, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
@@ -53,7 +52,7 @@ class World:
         self.clock = ManualClock(START)
         self.index = Index()
         self.router = Router(self.ledger, self.clock, _SLA, self._changed)
-        self.watchman = Watchman(
+        self.monitoring = Monitoring(
             monitor=Monitor(_SLA, ()), router=self.router, ledger=self.ledger, clock=self.clock
         )
         began = time.perf_counter()
@@ -67,15 +66,15 @@ class World:
     async def trigger(self, summary: Summary) -> None:
         """One clarification was changed, and whatever the monitor makes of it is done."""
         self._note(summary)
-        self.watchman.trigger()
-        await self.watchman.catch_up()
+        self.monitoring.trigger()
+        await self.monitoring.catch_up()
 
     async def come_due(self, count: int) -> None:
         """The next `count` are due, and are attended to; so is what changes by that."""
         self.clock.jump(self.clock.now() + timedelta(seconds=count))
         before = self._nudged()
-        await self.watchman.catch_up()
-        await self.watchman.catch_up()
+        await self.monitoring.catch_up()
+        await self.monitoring.catch_up()
         if self._nudged() != before + count:
             raise RuntimeError(f"{self._nudged() - before} were attended to, expected {count}")
 
@@ -87,7 +86,7 @@ class World:
 
     def _note(self, summary: Summary) -> None:
         self.index.put(summary)
-        self.watchman.note(summary)
+        self.monitoring.note(summary)
 
 
 async def triggers(parties: Parties, size: Size) -> list[Row]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.intake import Intake
+from bot.intake.intake import Intake
 from bot.producers.inbox import Inbox, Item
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
@@ -31,7 +31,7 @@ IN_42 = {"extensions": {"agentx": {"issue": ISSUE}}}
 
 
 @dataclass
-class Notifier:
+class Told:
     """Keeps what it is told; `troubles` are raised first."""
 
     events: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ class World:
     intake: Intake
     ledger: FileLedger
     router: Router
-    notifier: Notifier
+    notices: Told
     clock: ManualClock
     inbox: Inbox
 
@@ -87,7 +87,7 @@ class Untold:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     store = await Store.open(tmp_path / "clarify.db")
-    clock, index, ledger, notifier = ManualClock(auto=True), Index(), FileLedger(tmp_path), Notifier()
+    clock, index, ledger, notices = ManualClock(auto=True), Index(), FileLedger(tmp_path), Told()
 
     def changed(record: Clarification) -> None:
         index.put(summarize(record))
@@ -101,13 +101,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         router=router,
         scopes=Scopes(tmp_path / "workflows"),
         index=index,
-        notifier=notifier,  # type: ignore[arg-type]
+        notices=notices,  # type: ignore[arg-type]
         replies_settled=settled,
         clock=clock,
-        trouble=Untold(),
+        outage=Untold(),  # type: ignore[arg-type]
     )
     task = asyncio.create_task(intake.run())
-    yield World(intake, ledger, router, notifier, clock, inbox)
+    yield World(intake, ledger, router, notices, clock, inbox)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await intake.close()
@@ -192,7 +192,7 @@ async def test_end_of_a_session_closes_its_questions_in_every_ledger(world: Worl
         [("CLR-42-001", "abandoned")],
         [("CLR-43-001", "abandoned")],
     )
-    assert world.notifier.events[-1] == "evt_session.cancelled"
+    assert world.notices.events[-1] == "evt_session.cancelled"
 
 
 async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
@@ -207,28 +207,28 @@ async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
 
 @pytest.mark.parametrize("trouble", [StorageUnavailable(), StorageUnavailable("again")])
 async def test_event_waits_for_what_is_not_there_now(world: World, trouble: Exception) -> None:
-    world.notifier.troubles = [trouble, trouble]
+    world.notices.troubles = [trouble, trouble]
     await world.put(other("session.errored"))
     await world.worked_off()
-    assert world.notifier.events == ["evt_session.errored"]
+    assert world.notices.events == ["evt_session.errored"]
     assert world.clock.slept == [0.5, 0.5]
 
 
 async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> None:
-    world.notifier.troubles = [RuntimeError("a fault of ours")]
+    world.notices.troubles = [RuntimeError("a fault of ours")]
     await world.put(other("session.errored"))
     await world.put(raw(**IN_42))
     await world.worked_off()
-    assert world.notifier.paged == ["evt_session.errored"]
+    assert world.notices.paged == ["evt_session.errored"]
     assert await world.records() == [("CLR-42-001", "pending")]
 
 
 async def test_broken_ledger_is_paged_and_the_question_is_written_to_a_new_one(world: World) -> None:
     world.ledger.path(ISSUE).write_text('{"clarifications": [{"id": "CLR-42-007"')
-    world.notifier.troubles = [StorageUnavailable()]  # also the page has to wait
+    world.notices.troubles = [StorageUnavailable()]  # also the page has to wait
     await world.put(raw(**IN_42))
     await world.worked_off()
-    assert world.notifier.paged == ["ledger 42"]
+    assert world.notices.paged == ["ledger 42"]
     assert await world.records() == [("CLR-42-008", "pending")]
 
 
@@ -251,7 +251,7 @@ async def test_events_of_a_session_keep_their_order(world: World) -> None:
     for name in names:
         await world.put(other("session.errored", event_id=name))
     await world.worked_off()
-    assert world.notifier.events == names
+    assert world.notices.events == names
 
 
 def to(target: str, **more: Any) -> dict[str, Any]:

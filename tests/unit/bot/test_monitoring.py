@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bot.monitoring import Watchman
+from bot.monitoring import Monitoring
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.index import Summary, summarize
 from core.ledger import FileLedger
@@ -30,7 +30,7 @@ ORDER = ("architect", "engineer", "reviewer")
 class World:
     ledger: FileLedger
     router: Router
-    watchman: Watchman
+    monitoring: Monitoring
     clock: ManualClock
     written: list[Clarification] = field(default_factory=list)
 
@@ -60,11 +60,13 @@ def world_of(folder: Path, *, alarm: bool = True) -> World:
 
     def changed(record: Clarification) -> None:
         written.append(record)
-        watchman.note(summarize(record))
+        monitoring.note(summarize(record))
 
     router = Router(ledger, clock, SLA, changed)
-    watchman = Watchman(monitor=Monitor(SLA, ORDER), router=router, ledger=ledger, clock=clock, alarm=alarm)
-    return World(ledger, router, watchman, clock, written)
+    monitoring = Monitoring(
+        monitor=Monitor(SLA, ORDER), router=router, ledger=ledger, clock=clock, alarm=alarm
+    )
+    return World(ledger, router, monitoring, clock, written)
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def _run(world: World) -> AsyncIterator[World]:
-    task = asyncio.create_task(world.watchman.run())
+    task = asyncio.create_task(world.monitoring.run())
     yield world
     assert not task.done()
     task.cancel()
@@ -126,11 +128,13 @@ async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(
 
     def changed(record: Clarification) -> None:
         written.append(record)
-        watchman.note(summarize(record))
+        monitoring.note(summarize(record))
 
     router = Router(ledger, clock, SLA, changed, may_be_answered=lambda each: holds(each) is not None)
-    watchman = Watchman(monitor=Monitor(SLA, ORDER), router=router, ledger=ledger, clock=clock, held=holds)
-    running = _run(World(ledger, router, watchman, clock, written))
+    monitoring = Monitoring(
+        monitor=Monitor(SLA, ORDER), router=router, ledger=ledger, clock=clock, held=holds
+    )
+    running = _run(World(ledger, router, monitoring, clock, written))
     world = await anext(running)
     for issue, minutes in ((42, 4), (43, 4), (44, 4)):
         await world.open(issue, f"rpl_{issue}", expires_at=START + timedelta(minutes=minutes))
@@ -140,7 +144,7 @@ async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(
     assert late.value.record.is_open  # told that it is over, and not made so
     assert "abandoned" not in world.statuses("CLR-42-001") + world.statuses("CLR-43-001")
     del held["CLR-42-001"]
-    watchman.release()
+    monitoring.release()
     await until(lambda: world.statuses("CLR-42-001")[-1] == "abandoned")
     await world.clock.advance(60)
     assert "abandoned" not in world.statuses("CLR-43-001")
@@ -164,7 +168,7 @@ async def test_alarm_leaves_answered_ones(running: World) -> None:
     await running.open(42, expires_at=START + timedelta(minutes=10))
     await running.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
     await running.clock.advance(3600)
-    await running.watchman.catch_up()
+    await running.monitoring.catch_up()
     assert running.statuses("CLR-42-001") == ["pending", "answered"]
 
 
@@ -172,7 +176,7 @@ async def test_without_alarm_only_a_trigger_acts(without_alarm: World) -> None:
     await without_alarm.open(42, expires_at=None)
     await without_alarm.clock.advance(3600)
     assert without_alarm.statuses("CLR-42-001") == ["pending"]
-    without_alarm.watchman.trigger()
+    without_alarm.monitoring.trigger()
     await until(lambda: without_alarm.written[-1].asked.nudges == 1)
 
 
@@ -182,11 +186,11 @@ async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(world: 
     world.clock.jump(START + timedelta(minutes=3))
     marker = world.ledger.directory / "issue-42.json.lock"
     marker.write_text('{"agent": "rival"}')
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert [await world.status(f"CLR-{n}-001") for n in (42, 43)] == ["pending", "abandoned"]
     marker.unlink()
     await world.clock.advance(2)
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert await world.status() == "abandoned"
 
 
@@ -195,11 +199,11 @@ async def test_circle_whose_ledger_is_locked_is_still_broken_later(world: World)
     marker = world.ledger.directory / "issue-43.json.lock"
     marker.write_text('{"agent": "rival"}')
     await world.open(42, "rpl_2", agent_id="engineer", to="reviewer", topic="names", expires_at=None)
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "pending"
     marker.unlink()
     await world.clock.advance(2)
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "escalated"
     assert await world.status("CLR-42-001") == "pending"  # the most upstream one goes on waiting
 
@@ -235,7 +239,7 @@ async def test_ledger_that_is_torn_does_not_stop_the_run(world: World) -> None:
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=1))
     world.ledger.path(42).write_text("{")
     world.clock.jump(START + timedelta(minutes=3))
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
 
 
@@ -245,12 +249,12 @@ async def test_ledger_that_is_put_back_is_attended_after_all(world: World) -> No
     whole = world.ledger.path(42).read_bytes()
     world.ledger.path(42).write_text("{")
     world.clock.jump(START + timedelta(minutes=31))
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     world.clock.jump(START + timedelta(minutes=33))
-    await world.watchman.catch_up()  # it is gone by now
+    await world.monitoring.catch_up()  # it is gone by now
     world.ledger.path(42).write_bytes(whole)
     world.clock.jump(START + timedelta(minutes=35))
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert (await world.find()).asked.nudges == 1
 
 
@@ -268,7 +272,7 @@ async def test_fault_of_ours_with_one_finding_stops_nobody(
 
     monkeypatch.setattr(world.router, "attend", broken)
     world.clock.jump(START + timedelta(minutes=3))
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
 
 
@@ -276,7 +280,7 @@ async def test_many_topics_to_compare_leave_the_others_their_turns(world: World)
     for issue in range(40):
         asks, asked = ("engineer", "architect") if issue % 2 else ("architect", "engineer")
         more = {"agent_id": asks, "to": asked, "topic": "which port", "expires_at": None}
-        world.watchman.note(summarize(record(issue, 1, **more)))
+        world.monitoring.note(summarize(record(issue, 1, **more)))
     turns = 0
 
     async def others() -> None:
@@ -286,7 +290,7 @@ async def test_many_topics_to_compare_leave_the_others_their_turns(world: World)
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    found = await world.watchman._suspects()
+    found = await world.monitoring._suspects()
     task.cancel()
     assert sorted(each.clarification for each in found) == sorted(f"CLR-{n}-001" for n in range(40))
     assert {len(each.others) for each in found} == {8}
@@ -303,7 +307,7 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
     }  # fmt: skip
     replace_text(running.ledger.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
     record = await running.ledger.find("CLR-7-001", 7)
-    running.watchman.note(summarize(record))
+    running.monitoring.note(summarize(record))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
 
@@ -312,7 +316,7 @@ async def test_what_is_noted_late_never_acts_on_what_is_closed(world: World) -> 
     await world.open(42, expires_at=START + timedelta(minutes=1))
     stale: Summary = summarize(await world.find())
     await world.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    world.watchman.note(replace(stale))
+    world.monitoring.note(replace(stale))
     world.clock.jump(START + timedelta(hours=1))
-    await world.watchman.catch_up()
+    await world.monitoring.catch_up()
     assert await world.status() == "answered"

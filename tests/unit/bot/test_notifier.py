@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bot.notifier import Notifier
+from bot.intake.notices import Notices
 from core.records import Oddity, oddity
 from tests.unit.bot.oncall.stage import RENDERER, World, said
 
@@ -24,8 +24,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await made.stop()
 
 
-def notifier(world: World) -> Notifier:
-    return Notifier(
+def notices(world: World) -> Notices:
+    return Notices(
         settings=world.settings,
         incidents=world.incidents,
         delivery=world.delivery,
@@ -41,10 +41,10 @@ def odd(**more: Any) -> Oddity:
 
 
 async def test_record_unreadable_is_paged_once_by_its_name_without_what_it_says(world: World) -> None:
-    first = notifier(world)
+    first = notices(world)
     for each in (odd(), odd(), odd(topic="other")):
         await first.record_unreadable(each)
-    await notifier(world).record_unreadable(odd())
+    await notices(world).record_unreadable(odd())
     (page,) = await world.paged(1)
     for part in ("issue-300.json", "CLR-300-002", "thread"):
         assert part in page.text
@@ -53,7 +53,7 @@ async def test_record_unreadable_is_paged_once_by_its_name_without_what_it_says(
 
 async def test_record_unreadable_of_another_id_has_its_own_incident(world: World) -> None:
     for each in (odd(), odd(id="CLR-300-003")):
-        await notifier(world).record_unreadable(each)
+        await notices(world).record_unreadable(each)
     rows = await world.store.read("select kind, key from incidents order by id")
     assert [(row["kind"], row["key"]) for row in rows] == [
         ("ledger", "ledger:issue-300.json:CLR-300-002"),
@@ -62,7 +62,7 @@ async def test_record_unreadable_of_another_id_has_its_own_incident(world: World
 
 
 async def test_record_unreadable_is_named_in_the_log_once_per_content(world: World) -> None:
-    told = notifier(world)
+    told = notices(world)
     with capture_logs() as logs:
         for each in (odd(), odd(), odd(topic="other")):
             await told.record_unreadable(each)
@@ -72,5 +72,5 @@ async def test_record_unreadable_is_named_in_the_log_once_per_content(world: Wor
 
 
 async def test_record_unreadable_that_is_over_pages_nobody(world: World) -> None:
-    await notifier(world).record_unreadable(replace(odd(), is_over=True))
+    await notices(world).record_unreadable(replace(odd(), is_over=True))
     await world.paged(0)

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.scan import scan
-from bot.watching import LedgerWatch
+from bot.monitoring import LedgerWatch
 from core.clarification import Clarification, parse_id
 from core.errors import LedgerUnreadable
-from core.index import Index, Summary, summarize
+from core.index import Index, Summary, scan, summarize
 from core.ledger import FileLedger
 from core.records import Oddity
 from core.router import Router
@@ -43,7 +42,7 @@ class Told:
         self.noted.append(summary)
         self.index.put(summary)
 
-    async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None) -> None:
+    async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
         if self.troubles:
             raise self.troubles.pop()
         assert error.aside is not None
@@ -87,7 +86,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
     router = Router(ledger, clock, SLA, changed)
     watch = LedgerWatch(
-        ledger=ledger, index=told.index, router=router, noted=told.note, notifier=told, clock=clock  # type: ignore[arg-type]
+        ledger=ledger, index=told.index, router=router, changed=told.note, notices=told, clock=clock  # type: ignore[arg-type]
     )  # fmt: skip
     yield World(ledger, router, watch, told, clock)
     ledger.close()

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bot.monitoring import Watchman
+from bot.monitoring import Monitoring
 from core.clarification import Clarification
 from core.errors import LockTimeout
 from core.hub import Hub
@@ -206,7 +206,7 @@ class Party:
         scopes = Scopes(workflows)
         self.hub = Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=clock)
         self._monitor = Monitor(SLA, ("architect", "engineer"))
-        self._watchman = Watchman(
+        self._monitoring = Monitoring(
             monitor=self._monitor, router=self.router, ledger=self.ledger, clock=clock, alarm=False
         )
 
@@ -216,14 +216,14 @@ class Party:
             for item in await self.ledger.news(issue) or ():
                 if (record := parse(item)) is not None:
                     summary = summarize(record)
-                    self._watchman.note(summary)
+                    self._monitoring.note(summary)
                     if summary.adoptable:
                         await self.router.adopt(record.id)
 
     async def watch(self) -> None:
         """As long as something is due."""
         for _ in range(_TURNS):
-            await self._watchman.catch_up()
+            await self._monitoring.catch_up()
             due = self._monitor.next_due()
             if due is None or due > self.clock.now():
                 return
@@ -239,4 +239,4 @@ class Party:
 
     def _changed(self, record: Clarification) -> None:
         self.told.append((record.id, record.revision))
-        self._watchman.note(summarize(record))
+        self._monitoring.note(summarize(record))

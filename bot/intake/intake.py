@@ -1,0 +1,382 @@
+"""Takes events from the inbox to decisions: works it off in order, session by session. Besides: which sessions are at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+import structlog
+
+from bot.delivery.peek import HEARD, session_fact
+from bot.errors import StorageUnavailable
+from bot.intake.notices import LedgerOutage, Notices
+from bot.producers.inbox import Inbox, Incoming, Item, declared_issue
+from bot.storage.store import Store, until_stored
+from bot.views.locale import reads_rtl
+from core import aaep
+from core.aaep import Event
+from core.agents import SessionFact
+from core.clarification import HUMAN, Ask, agent_key
+from core.clock import Clock
+from core.errors import (
+    BadInput,
+    ClarifyError,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    ScopeViolation,
+)
+from core.hub import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
+from core.index import Index
+from core.matching import SessionNews, concerns
+from core.router import BODY_LIMIT, Router
+from core.workflow import Scopes
+
+_T = TypeVar("_T")
+_log = structlog.get_logger("clarify.intake")
+_RETRY = 0.5
+_REPLY_PATIENCE = 3.0
+_AT_A_TIME = 20  # events of one session that are marked as worked off together
+_AT_ONCE = 32  # sessions worked off side by side
+_REMEMBERED = timedelta(days=1)
+_MOST_REMEMBERED = 5_000
+
+
+class Intake:
+    """Works off what is in the inbox: questions go to the router, everything else to `notices`.
+
+    `replies_settled` waits, up to some seconds, until it is known what became of the replies of clarifications.
+    `failed` gets the exception of a session's work that died.
+    """
+
+    def __init__(
+        self,
+        *,
+        inbox: Inbox,
+        router: Router,
+        scopes: Scopes,
+        index: Index,
+        notices: Notices,
+        outage: LedgerOutage,
+        replies_settled: Callable[[list[str], float], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        self._inbox = inbox
+        self._router = router
+        self._scopes = scopes
+        self._index = index
+        self._notices = notices
+        self._outage = outage
+        self._replies_settled = replies_settled
+        self._clock = clock
+        self._idle = asyncio.Event()
+        self._looking = False
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._sessions: dict[tuple[str, str], deque[Item]] = {}  # what is in work comes first
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def drained(self) -> None:
+        """Returns when everything that was taken in is worked off."""
+        while self._is_busy():
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def run(self) -> None:
+        """Work off the inbox until cancelled."""
+        last = 0
+        self._inbox.news.set()
+        while True:
+            await self._inbox.news.wait()
+            self._looking = True
+            self._inbox.news.clear()
+            while items := await self._stored(partial(self._inbox.waiting, last), "the inbox has to wait"):
+                last = items[-1].id
+                for item in items:
+                    self._queue(item)
+            self._looking = False
+            self._note_idle()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _queue(self, item: Item) -> None:
+        """Events of one session keep their order; sessions do not wait for each other."""
+        session = (item.producer, item.event.session_id)
+        if session in self._sessions:
+            self._sessions[session].append(item)
+            return
+        self._sessions[session] = deque([item])
+        task = asyncio.create_task(self._work(session), name=f"intake {item.producer}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        _log.error("intake died", task=task.get_name(), error=repr(error))
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    def _note_idle(self) -> None:
+        if not self._is_busy():
+            self._idle.set()
+
+    def _is_busy(self) -> bool:
+        return bool(self._sessions) or self._looking or self._inbox.news.is_set()
+
+    async def _work(self, session: tuple[str, str]) -> None:
+        queue = self._sessions[session]
+        while queue:
+            done: list[int] = []
+            for run in _runs(list(islice(queue, _AT_A_TIME))):
+                done += await self._until_done(run, queue)
+                for _ in run:
+                    queue.popleft()
+            if done:
+                # Once for all that waited together: killed before it, they are worked off again, which changes nothing.
+                await self._stored(partial(self._inbox.done, done), "worked-off events cannot be noted yet")
+        del self._sessions[session]
+        self._note_idle()
+
+    async def _until_done(self, run: list[Item], queue: Collection[Item]) -> list[int]:
+        """Work a run of events off; returns the ids of those that were not given up, which is noted already.
+
+        `queue` has the run and all that waits behind it. While a run waits, other sessions have its slot: they may be
+        about ledgers that can be written.
+        """
+        try:
+            while True:
+                try:
+                    async with self._slots:
+                        await self._process(run)
+                    return [item.id for item in run]
+                except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
+                    _log.warning("an event has to wait", event_id=run[0].event.event_id, reason=str(error))
+                    if not isinstance(error, StorageUnavailable):
+                        self._outage.waits(queue, str(error))
+                except LedgerUnreadable as error:
+                    _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
+                    page = partial(self._notices.ledger_unreadable, error, run[0].event.agent_id)
+                    await self._stored(page, "a page has to wait")
+                    if error.aside is not None:
+                        continue  # the next try starts a new file
+                except Exception:  # noqa: BLE001 - told with where, and paged
+                    # A fault of ours with one event: it must neither stop the others nor come back on every start.
+                    if len(run) > 1:
+                        return [number for item in run for number in await self._until_done([item], queue)]
+                    _log.exception("an event could not be worked off", event_id=run[0].event.event_id)
+                    await self._stored(partial(self._give_up, run[0]), "a failed event has to wait")
+                    return []
+                await self._clock.sleep(_RETRY)
+        finally:
+            self._outage.recorded(run)
+
+    async def _give_up(self, item: Item) -> None:
+        await self._notices.not_worked_off(item)
+        await self._inbox.failed([item.id])
+
+    async def _stored(self, work: Callable[[], Awaitable[_T]], otherwise: str) -> _T:
+        return await until_stored(work, self._clock, _log, otherwise)
+
+    async def _process(self, run: list[Item]) -> None:
+        for item in run:
+            _log_envelope(item)
+        fresh = await self._open(run[0].issue, run) if run[0].event.question is not None else run
+        for item in fresh:
+            await self._session_news(item)
+            await self._notices.event(item)
+
+    async def _open(self, issue: int | None, run: list[Item]) -> list[Item]:
+        """Write a run of questions into their ledger; returns those that were not there before."""
+        if issue is None:
+            return run
+        await self._answers_told(run[0])
+        asks = [_ask(item) for item in run]
+        if any(_is_between_agents(each) for each in asks):  # workflows are files
+            asks = await asyncio.to_thread(lambda: [_within(each, self._scopes) for each in asks])
+        opened = await self._router.open_all(issue, asks)
+        for item, each in zip(run, opened, strict=True):
+            _log.info("clarification", id=each.record.id, how=each.how, event_id=item.event.event_id)
+        return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
+
+    async def _answers_told(self, item: Item) -> None:
+        """Whether a question follows up on an answer shows only once it is known that the agent has that answer.
+
+        Its next question can be here before its response to our reply was read.
+        """
+        mine = self._index.of_session(item.producer, item.event.session_id)
+        await self._replies_settled([each.id for each in mine if each.reply == "sending"], _REPLY_PATIENCE)
+
+    async def _session_news(self, item: Item) -> None:
+        """What the event says about the other clarifications of its session."""
+        event = item.event
+        known = self._index.of_session(item.producer, event.session_id)
+        left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
+        # A session can have questions in several ledgers: with several open nobody can tell which is void.
+        left = left and len({summary.issue for summary in known if summary.is_open}) == 1
+        news = SessionNews(
+            producer=item.producer,
+            session_id=event.session_id,
+            type=event.type,
+            sent=event.timestamp,
+            at=item.received_at if item.live else item.at,
+            left_awaiting=event.type == aaep.STATE_CHANGED and left,
+        )
+        for issue in {summary.issue for summary in known if concerns(news, summary)}:
+            await self._router.session_went_on(issue, news)
+
+
+def _log_envelope(item: Item) -> None:
+    event = item.event
+    _log.info(
+        "event",
+        type=event.type,
+        event_id=event.event_id,
+        session_id=event.session_id,
+        timestamp=event.timestamp.isoformat(),
+        agent_id=event.agent_id,
+        problems=list(event.problems),
+    )
+
+
+def _runs(items: list[Item]) -> list[list[Item]]:
+    """Events in their order; questions of one issue that follow each other go into its ledger together."""
+    grouped: list[list[Item]] = []
+    for item in items:
+        last = grouped[-1][-1] if grouped else None
+        is_question = item.event.question is not None
+        if last is not None and is_question and last.event.question is not None and last.issue == item.issue:
+            grouped[-1].append(item)
+        else:
+            grouped.append([item])
+    return grouped
+
+
+def _ask(item: Item) -> Ask:
+    """A question event as the router takes it. Consent is people's: a confirmation is never put to an agent."""
+    event, question = item.event, item.event.question
+    if question is None:
+        raise ClarifyError(f"event {event.event_id} asks nothing")
+    agentx = event.extension("agentx")
+    topic, to = agentx.get("topic"), agentx.get("to")
+    return Ask(
+        producer=item.producer,
+        agent_id=event.agent_id,
+        agent_name=event.agent_name,
+        session_id=event.session_id,
+        event_id=event.event_id,
+        reply_token=question.reply_token,
+        correlation_id=event.correlation_id,
+        asked_at=event.timestamp,
+        received_at=item.received_at,
+        expires_at=item.expires_at,
+        question=question.text,
+        kinds=question.kinds,
+        choices=question.choices,
+        multi_select=question.multi_select,
+        context=question.context,
+        default_response=question.default_response,
+        summary_terse=event.text("summary_terse"),
+        summary_detailed=event.text("summary_detailed"),
+        to=to if isinstance(to, str) and to.strip() and not question.confirmation else HUMAN,
+        topic=topic if isinstance(topic, str) and topic else None,
+        blocking=agentx.get("blocking") is not False,
+        held_back=None if question.confirmation else _misaddressed(event),
+        rtl=reads_rtl(event.raw.get("localization_hints")) or None,
+        confirmation=question.confirmation,
+    )
+
+
+def _misaddressed(event: Event) -> str | None:
+    """Why it cannot be told which agent is asked, or about which issue; None: nothing is wrong with it."""
+    agentx = event.extension("agentx")
+    to, issue = agentx.get("to"), agentx.get("issue")
+    if to is not None and not (isinstance(to, str) and to.strip()):
+        return "The target (to) is no role."
+    if to is None or agent_key(to) == HUMAN or issue is None or declared_issue(event) is not None:
+        return None
+    return f"The issue that it names is not a whole number from 1 to {HIGHEST_ISSUE}."
+
+
+def _is_between_agents(asking: Ask) -> bool:
+    return agent_key(asking.to) != HUMAN
+
+
+def _within(asking: Ask, scopes: Scopes) -> Ask:
+    """A question with the limits of the workflow that lets it be asked. Blocking: workflows are files.
+
+    An event is never refused: one that no workflow allows, or that is too long for an agent, is held back from its
+    target and put to people.
+    """
+    if not _is_between_agents(asking) or asking.held_back is not None:
+        return asking
+    try:
+        limits = scopes.check(asking.agent_id, asking.to, blocking=asking.blocking)
+        check_role("target (to)", asking.to)
+        check_text("topic", asking.topic or "", TOPIC_LIMIT, may_be_empty=True)
+        check_text("question", asking.question, BODY_LIMIT)
+    except (ScopeViolation, BadInput) as error:
+        return replace(asking, held_back=str(error))
+    return replace(asking, max_rounds=limits.max_rounds, sla=limits.sla)
+
+
+class Sessions:
+    """The sessions heard of during the last day, at most 5,000, for the boards of agents. In memory, restored on start."""
+
+    def __init__(self, store: Store, index: Index, clock: Clock) -> None:
+        self._store = store
+        self._index = index
+        self._clock = clock
+        self._known: OrderedDict[tuple[str, str], SessionFact] = OrderedDict()
+
+    async def restore(self) -> None:
+        """Read what was heard before the restart.
+
+        Raises:
+            StorageUnavailable: it cannot be known now.
+        """
+        since = (self._clock.now() - _REMEMBERED).timestamp()
+        for row in reversed(await self._store.read(HEARD, since, _MOST_REMEMBERED)):
+            fact = session_fact(row)
+            self._known[fact.producer, fact.session_id] = fact
+
+    def note(self, incoming: Incoming) -> None:
+        """Take in an event."""
+        event = incoming.event
+        key = (incoming.producer, event.session_id)
+        before = self._known.pop(key, None)
+        self._known[key] = SessionFact(
+            *key,
+            agent_id=event.agent_id,
+            agent_name=event.agent_name or (before.agent_name if before else None),
+            issue=before.issue if before else 0,
+            ended=event.type in aaep.SESSION_ENDS,
+            last_event_at=incoming.received_at,
+        )
+        if len(self._known) > _MOST_REMEMBERED:
+            self._known.popitem(last=False)
+
+    async def facts(self) -> list[SessionFact]:
+        """The sessions as they stand, the one heard of last at the end."""
+        since = self._clock.now() - _REMEMBERED
+        while self._known and _heard(next(iter(self._known.values()))) < since:
+            self._known.popitem(last=False)
+        for key, fact in list(self._known.items()):
+            # The issue shows in what the session asks; until then it has none.
+            if not fact.issue and (asked := self._index.of_session(*key)):
+                self._known[key] = replace(fact, issue=asked[0].issue)
+        return list(self._known.values())
+
+
+def _heard(fact: SessionFact) -> datetime:
+    return fact.last_event_at or datetime.min.replace(tzinfo=UTC)

@@ -1,0 +1,427 @@
+"""Shows what is no card, and has on-call paged for it: errors, events that no card can show, handoffs, tool results, ends
+of sessions, ledgers that cannot be read or written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from bot.delivery.delivery import Delivery
+from bot.delivery.messages import Fresh, Messages, Row
+from bot.delivery.pages import NewIncident
+from bot.errors import StorageUnavailable
+from bot.oncall.incidents import Incidents
+from bot.producers.inbox import Item, Trouble
+from bot.settings.model import Settings
+from bot.storage.store import Store, until_stored
+from bot.views import inert
+from bot.views.handoff import handoff_body, handoff_of, handoff_title
+from bot.views.locale import hinted
+from bot.views.notices import agent_of
+from bot.views.render import Message, Renderer
+from bot.views.toollines import ToolLine
+from core import aaep
+from core.aaep import Event
+from core.clarification import Clarification
+from core.clock import Clock
+from core.errors import LedgerUnreadable
+from core.ledger import FileLedger
+from core.records import Oddity
+
+_log = structlog.get_logger("clarify.ledger")
+_IN_THREADS = frozenset(
+    {aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED}
+)  # shown where a thread is already
+_LINES_KEPT = 50
+_FIELDS = 300  # characters
+_NOTIFY_AFTER = 15.0  # seconds
+_EVERY = 1.0
+_OUTAGE = "ledger outage"
+
+
+def content(message: Message, **more: object) -> dict[str, Any]:
+    """The body of a notice whose words are `message`'s."""
+    return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
+
+
+class Notices:
+    """Each method is idempotent, and durable when it returns. Raises StorageUnavailable: nothing was kept."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        incidents: Incidents,
+        delivery: Delivery,
+        messages: Messages,
+        renderer: Renderer,
+    ) -> None:
+        self._settings = settings
+        self._incidents = incidents
+        self._delivery = delivery
+        self._messages = messages
+        self._renderer = renderer
+        self._logged: dict[str, str] = {}  # records that cannot be read, as they were when they were logged
+
+    async def event(self, item: Item) -> None:
+        """Show what an event says, where it has to be seen or helps to decide."""
+        item = replace(item, event=hinted(item.event))
+        event = item.event
+        if event.type == aaep.ERRORED:
+            await self._notice(item, self._renderer.error_notice(event), critical=True)
+            await self._page_error(item)
+        elif event.type == aaep.HANDOFF:
+            await self._handoff(item)
+        elif event.critical and event.question is None:
+            await self._notice(item, self._renderer.generic_notice(event), critical=True)
+            if event.type in {aaep.CLARIFICATION, aaep.CONFIRMATION}:
+                await self._page_unanswerable(item)
+        elif event.type in _IN_THREADS and await self._messages.thread_of(item.producer, event.session_id):
+            if event.type == aaep.TOOL_COMPLETED:
+                await self._tool(item)
+            else:
+                await self._notice(item, self._renderer.session_notice(event), critical=False)
+
+    async def not_taken_in(self, trouble: Trouble) -> None:
+        """Something critical may not have come in: somebody has to look."""
+        title = f"Producer {trouble.producer}: something was not taken in"
+        await self._page(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)
+
+    async def not_worked_off(self, item: Item) -> None:
+        """An event met a fault of ours: it is kept, and somebody has to look after the agent."""
+        event = item.event
+        reason = f"A fault in clarify-bot: event {event.event_id} ({event.type}) could not be worked off; see the log"
+        title = f"{agent_of(event)} sent something that was not shown"
+        await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
+
+    async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
+        """A ledger does not parse, and was set aside; `agent_id`: who wanted to ask something in it."""
+        name = error.aside.name if error.aside else f"issue-{error.issue}.json"
+        title = f"The ledger of issue {error.issue} cannot be read"
+        await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
+
+    async def record_unreadable(self, odd: Oddity) -> None:
+        """A record that others wrote cannot be read: paged once, logged again when it changed and still is odd."""
+        file, fields = f"issue-{odd.issue}.json", ", ".join(odd.fields)[:_FIELDS]
+        key = f"ledger:{file}:{odd.name}"
+        if self._logged.get(key) == odd.digest:
+            return
+        _log.warning("a ledger record cannot be read", file=file, id=odd.name, fields=fields)
+        if not odd.is_over:
+            reason = f"Record {odd.name} of {file} cannot be read, so that its question waits unseen. At fault: {fields}"
+            title = f"A record of issue {odd.issue} cannot be read"
+            await self._page(key, reason, title, agent_id=odd.agent_id)
+        self._logged[key] = odd.digest
+
+    async def question_changed(self, record: Clarification) -> None:
+        """Another program changed what an agent asked: paged once a round."""
+        file = f"issue-{record.issue_number}.json"
+        _log.error("a question was changed by another program; it is closed", file=file, id=record.id)
+        key = f"ledger:{file}:{record.id}:changed:{record.round}"
+        reason = f"What {file} says is not what the agent asked. It is closed, and the agent gets no reply"
+        title = f"{record.id} was changed by another program"
+        await self._page(key, reason, title, agent_id=record.asked.agent_id or record.from_)
+
+    async def consent_refused(self, record: Clarification, by: str) -> None:
+        """Another program wrote into a ledger that an action was accepted: said in the thread, once a round."""
+        asked, message = record.asked, self._renderer.consent_notice(record, by)
+        await self._delivery.notify(
+            Fresh(
+                key=f"notice:consent:{record.id}:{record.round}",
+                kind="notice",
+                target=self._settings.route_for(asked.agent_id or record.from_).channel,
+                clarification=record.id,
+                producer=asked.producer,
+                session_id=asked.session_id,
+                body=content(message, opens_thread=False, broadcast=False, needed=True),
+                wanted="notice",
+            )
+        )
+
+    async def _page(self, key: str, reason: str, title: str, body: str = "", *, agent_id: str | None) -> None:
+        await self._incidents.raise_(NewIncident(key, reason, title, body, agent_id))
+
+    async def _handoff(self, item: Item) -> None:
+        """Its card, and the page that it follows: paged first, since the card's controls are the page's. How urgent it
+        is by the agent's own word is said, and changes nothing: critical events are never held back.
+        """
+        handoff = handoff_of(item.event)
+        title, body = handoff_title(handoff), handoff_body(handoff)
+        await self._page(
+            f"handoff:{_key(item)}", "Handoff requested", title, body, agent_id=item.event.agent_id
+        )
+        await self._show(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
+
+    async def _notice(self, item: Item, message: Message, *, critical: bool) -> None:
+        await self._show(item, "notice", content(message), critical=critical)
+
+    async def _show(self, item: Item, kind: str, words: Mapping[str, Any], *, critical: bool) -> None:
+        standing = {"opens_thread": critical, "broadcast": critical, "needed": critical}
+        await self._deliver(item, f"notice:{_key(item)}", kind, {**words, **standing}, kind)
+
+    async def _deliver(self, item: Item, key: str, kind: str, body: dict[str, Any], wanted: str) -> None:
+        await self._delivery.notify(
+            Fresh(
+                key=key,
+                kind=kind,
+                target=self._settings.route_for(item.event.agent_id).channel,
+                producer=item.producer,
+                session_id=item.event.session_id,
+                body=body,
+                wanted=wanted,
+            )
+        )
+
+    async def _page_error(self, item: Item) -> None:
+        event = item.event
+        category = event.text("error_category") or "unknown"
+        if not self._settings.monitor.pages_error(category):
+            return
+        title = f"{agent_of(event)}: session ended with an error"
+        body = event.summary() or event.text("error_message") or ""
+        if hint := event.text("remediation_hint"):
+            body = f"{body}\nWhat to do: {inert.plain(hint)}".strip()
+        await self._page(
+            f"errored:{_key(item)}", f"Error category {category}", title, body, agent_id=event.agent_id
+        )
+
+    async def _page_unanswerable(self, item: Item) -> None:
+        """Something is asked that nobody can answer from Slack: a human has to go to the agent."""
+        event = item.event
+        title = f"{agent_of(event)} asks something that cannot be answered here"
+        wrong = ", ".join(event.problems)
+        reason = (
+            f"Its question breaks the protocol: {wrong}"
+            if wrong
+            else "There is no way to answer it from Slack"
+        )
+        body = event.text("action") or event.summary() or ""
+        await self._page(f"event:{_key(item)}", reason, title, body, agent_id=event.agent_id)
+
+    async def _tool(self, item: Item) -> None:
+        """Into the session's thread: failures each as a notice, successes folded into one."""
+        event = item.event
+        duration = event.raw.get("duration_ms")
+        line = ToolLine(
+            tool=event.text("tool") or "unnamed",
+            status=event.text("status") or "unknown",
+            summary=_result(event),
+            duration_ms=duration if isinstance(duration, int) and not isinstance(duration, bool) else None,
+        )
+        if line.status == "success":
+            await self._fold(item, line)
+        else:
+            await self._notice(item, self._renderer.tools_notice([line]), critical=False)
+
+    async def _fold(self, item: Item, line: ToolLine) -> None:
+        key = f"tools:{item.producer}:{item.event.session_id}"
+        row = await self._messages.get(key)
+        past = (row.body or {}) if row is not None else {}
+        if item.event.event_id in past.get("events", []):
+            return
+        lines = [*past.get("lines", []), [line.tool, line.status, line.summary[:500], line.duration_ms]]
+        events = [*past.get("events", []), item.event.event_id][-_LINES_KEPT:]
+        message = self._renderer.tools_notice([ToolLine(*values) for values in lines[-_LINES_KEPT:]])
+        body = {
+            "text": message.text,
+            "blocks": message.blocks,
+            "lines": lines[-_LINES_KEPT:],
+            "events": events,
+        }
+        await self._deliver(item, key, "tools", body, json.dumps(events)[-200:])
+
+
+def _key(item: Item) -> str:
+    return f"{item.producer}:{item.event.event_id}"
+
+
+def _result(event: Event) -> str:
+    """What a tool's result says: the error first, where the summary leaves it out; a long summary is cut."""
+    summary, error = event.summary() or "", event.text("error_message") or ""
+    return summary if error in summary else f"{error} · {summary}" if summary else error
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An event that cannot be recorded. `seconds`: how long it has waited, as far as was counted."""
+
+    item: Item
+    reason: str
+    seconds: float = 0.0
+    is_shown: bool = False
+
+
+class LedgerOutage:
+    """While ledgers cannot be written: tells people what was asked meanwhile, and why nobody can answer it yet.
+
+    Once an outage, after seconds of it: a message in the fallback channel, with what was asked in its thread, and a page
+    to those on call for the agents. When all of it could be recorded, that is said too, and the page is over. `waits`
+    and `recorded` say how it goes with single events; `run` looks at the folder, counts, and tells.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        ledger: FileLedger,
+        store: Store,
+        delivery: Delivery,
+        messages: Messages,
+        incidents: Incidents,
+        renderer: Renderer,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._store = store
+        self._delivery = delivery
+        self._messages = messages
+        self._incidents = incidents
+        self._renderer = renderer
+        self._clock = clock
+        self._waiting: dict[int, _Waiting] = {}
+        self._folder: str | None = None  # what is wrong with all of them
+        self._folder_seconds = 0.0
+        self._paged: set[str] = set()
+        self._outage: int | None = None  # the one that people know of, also from an earlier process
+
+    def waits(self, items: Collection[Item], reason: str) -> None:
+        """These could not be recorded just now."""
+        for item in items:
+            self._waiting.setdefault(item.id, _Waiting(item, reason)).reason = reason
+
+    def recorded(self, items: Collection[Item]) -> None:
+        """These wait no longer."""
+        for item in items:
+            self._waiting.pop(item.id, None)
+
+    async def of_all(self) -> str | None:
+        """Why no ledger can be written now, None if they can."""
+        return await asyncio.to_thread(self._ledger.trouble, thorough=True)
+
+    def of_some(self) -> str | None:
+        """Why some ledger could not be written for so long that it counts; None: all could."""
+        late = self._late()
+        if not late:
+            return None
+        count = "1 event waits" if len(late) == 1 else f"{len(late)} events wait"
+        return f"{count} to be recorded: {late[0].reason}"
+
+    async def run(self, drained: Callable[[], Awaitable[None]]) -> None:
+        """Look, count and tell, until cancelled.
+
+        `drained` returns when what an earlier process left in the inbox is worked off: only then its outage is over.
+        """
+        self._outage = await until_stored(
+            self._known, self._clock, _log, "what people know of the ledgers has to wait"
+        )
+        backlog = asyncio.ensure_future(drained())
+        try:
+            while True:
+                await self._look()
+                try:
+                    await self._tell(is_drained=backlog.done())
+                except StorageUnavailable as error:
+                    _log.warning("trouble with the ledgers cannot be told yet", reason=str(error))
+                counted = list(self._waiting.values())
+                await self._clock.sleep(_EVERY)
+                for each in counted:
+                    each.seconds += _EVERY
+                self._folder_seconds += _EVERY
+        finally:
+            backlog.cancel()
+
+    def _late(self) -> list[_Waiting]:
+        return [each for each in self._waiting.values() if each.seconds >= _NOTIFY_AFTER]
+
+    async def _look(self) -> None:
+        before, self._folder = self._folder, await asyncio.to_thread(self._ledger.trouble)
+        if before is None:
+            self._folder_seconds = 0.0
+        if self._folder not in {None, before}:
+            _log.error("no ledger can be written", reason=self._folder)
+        if before is not None and self._folder is None:
+            _log.info("the ledgers can be written again")
+
+    async def _tell(self, *, is_drained: bool) -> None:
+        late = [each for each in self._late() if each.item.event.critical]
+        if late or (self._folder is not None and self._folder_seconds >= _NOTIFY_AFTER):
+            await self._begin(self._folder or late[0].reason, late)
+        elif self._outage is not None and is_drained and not self._waiting and self._folder is None:
+            await self._end(self._outage)
+
+    async def _begin(self, reason: str, late: Sequence[_Waiting]) -> None:
+        if self._outage is None:
+            outage = int(self._clock.now().timestamp())
+            await self._store.run(
+                "insert into counters (name, value) values (:name, :value)", name=_OUTAGE, value=outage
+            )
+            self._outage = outage
+            _log.error("people are told that ledgers cannot be written", reason=reason, waiting=len(late))
+        outage = self._outage
+        await self._say(outage, "began", self._renderer.ledgers_refuse(reason))
+        for each in late:
+            await self._page(outage, each.item.event, each.reason)
+        if not any(each.item.event.critical for each in self._waiting.values()):  # else their page says more
+            await self._page(outage, None, reason)
+        head = await self._messages.get(_notice_key(outage, "began"))
+        if head is None or (head.ts is None and head.failed is None):
+            return  # the thread is there soon, and everything in it
+        for each in late:
+            if not each.is_shown:
+                notice = self._renderer.unrecorded_notice(each.item.event, each.reason)
+                await self._say(outage, str(each.item.id), notice, head)
+                each.is_shown = True
+
+    async def _page(self, outage: int, event: Event | None, reason: str) -> None:
+        """Those on call for the agent; once for all agents that they are on call for, and once before anything was
+        asked.
+        """
+        agent = event.agent_id if event is not None else ""
+        policy = self._settings.route_for(agent).on_call or ""
+        key = f"{_pages_of(outage)}{policy if event is not None else '-'}"
+        if key in self._paged:
+            return
+        title, words = "Questions cannot be recorded", ""
+        if event is not None:
+            title = f"{agent_of(event)} sent something that cannot be recorded"
+            words = event.question.text if event.question is not None else event.summary() or event.type
+        await self._incidents.raise_(NewIncident(key, reason, title, words, agent or None))
+        self._paged.add(key)
+
+    async def _end(self, outage: int) -> None:
+        head = await self._messages.get(_notice_key(outage, "began"))
+        await self._say(outage, "over", self._renderer.ledgers_again(), head)
+        await self._incidents.close_all(_pages_of(outage))
+        await self._store.run("delete from counters where name = :name", name=_OUTAGE)
+        self._outage = None
+        self._paged.clear()
+        _log.info("people are told that ledgers can be written again")
+
+    async def _say(self, outage: int, name: str, message: Message, head: Row | None = None) -> None:
+        target = self._settings.slack.fallback_channel or self._settings.route_for("").channel
+        body = content(message, needed=True)
+        if head is not None and head.ts is not None:
+            target = head.channel or target
+            body["thread_ts"] = head.ts
+        key = _notice_key(outage, name)
+        await self._delivery.notify(Fresh(key=key, kind="notice", target=target, body=body, wanted="notice"))
+
+    async def _known(self) -> int | None:
+        row = await self._store.read_one("select value from counters where name = :name", name=_OUTAGE)
+        return int(row["value"]) if row is not None else None
+
+
+def _notice_key(outage: int, name: str) -> str:
+    return f"notice:ledgers:{outage}:{name}"
+
+
+def _pages_of(outage: int) -> str:
+    """How the keys of its pages begin."""
+    return f"ledger:outage:{outage}:"

@@ -1,0 +1,205 @@
+"""On start: takes up what an earlier storage, or an earlier release, left in the ledgers.
+
+With a storage that knows nothing, beside ledgers that do, whatever is open in them is taken up again. That is what an
+operator has who removed a broken storage: without it a producer that sends its events again would be shown its questions
+a second time, and could be answered twice. What the storage alone knew is gone: where messages stand, which replies may
+have arrived. So every card is a post of unknown outcome, which is looked up before it is repeated, and every reply on its
+way may have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import structlog
+
+from bot.delivery.delivery import Delivery, InDoubt
+from bot.delivery.messages import TAKEN_UP, Fresh, put
+from bot.intake.notices import content
+from bot.producers.inbox import Inbox
+from bot.settings.model import Settings
+from bot.storage.store import Store, Tx
+from bot.views.render import Renderer
+from core.clarification import Clarification
+from core.errors import ClarifyError, LedgersAway
+from core.files import reason, replacing
+from core.index import Index, Summary
+from core.ledger import FileLedger
+from core.records import parse
+from core.router import Router
+
+_log = structlog.get_logger("clarify")
+_KEY = "notice:storage-began"
+_ID = "installation"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSession:
+    """A producer's session, and the issue whose ledger has its questions."""
+
+    producer: str
+    session_id: str
+    agent_id: str
+    agent_name: str | None
+    issue: int
+
+
+async def recover(
+    *,
+    store: Store,
+    ledger: FileLedger,
+    index: Index,
+    delivery: Delivery,
+    renderer: Renderer,
+    settings: Settings,
+) -> None:
+    """Fill a storage that knows nothing from the ledgers. After the index was filled, before delivery is restored.
+
+    Raises:
+        StorageUnavailable: it was not kept.
+    """
+    try:
+        if await _is_empty(store):
+            sessions = await asyncio.to_thread(_sessions, ledger)
+            needed = [summary for summary in index if summary.needs_something]
+            notices = []
+            if sessions:
+                count = sum(summary.is_open for summary in needed)
+                _log.warning(
+                    "the storage is new, beside ledgers of earlier questions; what is open is taken up again",
+                    storage=str(settings.storage.path),
+                    sessions=len(sessions),
+                    open=count,
+                )
+                body = content(renderer.storage_began(str(settings.storage.path), count), needed=True)
+                target = settings.slack.fallback_channel or settings.route_for("").channel
+                notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
+            former = await asyncio.to_thread(_kept_id, ledger)
+            await _fill(store, sessions, delivery.in_doubt(needed), notices, former)
+        await asyncio.to_thread(_keep_id, ledger, store.installation)
+    except LedgersAway as error:
+        _log.warning("nothing is taken up from the ledgers", reason=str(error))
+
+
+async def _is_empty(store: Store) -> bool:
+    """Whether a storage has never heard nor shown anything."""
+    return not await store.read(
+        "select 1 from inbox union all select 1 from messages union all select 1 from sessions limit 1"
+    )
+
+
+async def _fill(
+    store: Store,
+    sessions: Sequence[KnownSession],
+    cards: Sequence[InDoubt],
+    notices: Sequence[Fresh],
+    former: str,
+) -> None:
+    """Keep all of it, or nothing. `former`: the installation that posted the cards, empty if that is not known.
+
+    Replies in the threads of the cards are owed since the oldest of their questions.
+    """
+    marks: dict[str, float] = {}
+    for each in cards:
+        marks[each.channel] = min(each.asked_at, marks.get(each.channel, each.asked_at))
+
+    def work(tx: Tx) -> None:
+        tx.many(
+            """insert into sessions (producer, session_id, agent_id, agent_name, issue)
+               values (:producer, :session_id, :agent_id, :agent_name, :issue)""",
+            [asdict(session) for session in sessions],
+        )
+        put(tx, [each.card for each in cards])
+        tx.many(
+            "update messages set intent_at = :at, channel = :channel, shown = :shown where key = :key",
+            [
+                {
+                    "at": each.asked_at,
+                    "channel": each.channel,
+                    "shown": f"{TAKEN_UP}{former}",
+                    "key": each.card.key,
+                }
+                for each in cards
+            ],
+        )
+        tx.many(
+            "insert into watermarks (channel, ts) values (:channel, :ts)",
+            [{"channel": channel, "ts": f"{at:.6f}"} for channel, at in marks.items()],
+        )
+        put(tx, notices)
+
+    await store.write(work)
+
+
+def _kept_id(ledger: FileLedger) -> str:
+    """The id under which cards about these ledgers were posted; empty if that is not known. Blocking."""
+    try:
+        return (ledger.private / _ID).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _keep_id(ledger: FileLedger, installation: str) -> None:
+    """Beside the ledgers, for the case that the storage is lost: the cards that it knew are found by it. Blocking."""
+    if _kept_id(ledger) == installation or not ledger.is_there():
+        return
+    try:
+        with replacing(ledger.private / _ID, installation.encode(), ledger.private):
+            pass
+    except OSError as error:
+        _log.warning("our id cannot be kept beside the ledgers", reason=reason(error))
+
+
+def _sessions(ledger: FileLedger) -> list[KnownSession]:
+    """Every session that asked something, live or archived. Blocking."""
+    found: dict[tuple[str, str], KnownSession] = {}
+    issues = {*ledger.issues(), *(issue for issue, _ in ledger.archive.files())}
+    for issue in sorted(issues):
+        try:
+            items = ledger.read_now(issue)
+        except ClarifyError as error:
+            _log.warning("a ledger is left out", issue=issue, reason=str(error))
+            continue
+        for item in items:
+            if (record := parse(item)) is not None and (session := _session(record)) is not None:
+                # The highest issue counts: one of the reserved range is found by its session only.
+                found[session.producer, session.session_id] = session
+    return list(found.values())
+
+
+def _session(record: Clarification) -> KnownSession | None:
+    asked = record.asked
+    if asked.producer is None or asked.session_id is None:
+        return None
+    agent = asked.agent_id or record.from_
+    return KnownSession(asked.producer, asked.session_id, agent, asked.agent_name, record.issue_number)
+
+
+async def trust_earlier_release(inbox: Inbox, router: Router, summaries: Iterable[Summary]) -> None:
+    """Questions and answers on their way that an earlier release wrote carry no seal: once, they count as they stand.
+
+    Raises:
+        StorageUnavailable: that they do was not noted.
+    """
+    known = list(summaries)
+    trusts_answers = not await inbox.marks("answers")
+    if not await inbox.marks("questions"):
+        for issue in sorted({summary.issue for summary in known}):
+            try:
+                await router.trust_questions(issue)
+            except ClarifyError as error:
+                _log.warning(
+                    "questions of an earlier release are not trusted", issue=issue, reason=str(error)
+                )
+        await inbox.note_marks("questions")
+    for summary in known if trusts_answers else ():
+        if not summary.is_open:
+            try:
+                await router.trust(summary.id)
+            except ClarifyError as error:
+                _log.warning(
+                    "an answer of an earlier release is not trusted", id=summary.id, reason=str(error)
+                )
+    await inbox.note_marks("answers")
