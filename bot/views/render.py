@@ -6,6 +6,7 @@ value in them is JSON-encoded; the result is parsed and checked before it leaves
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -56,6 +57,20 @@ class Message:
     more: tuple[str, ...] = ()
 
 
+@functools.cache
+def _templates() -> Environment:
+    """All message templates, compiled: once, for that takes longer than most messages."""
+    made = Environment(
+        loader=PackageLoader("templates", package_path=""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+    )
+    for name in made.list_templates(filter_func=lambda name: name.startswith("slack/")):
+        made.get_template(name)
+    return made
+
+
 class Renderer:
     """Builds every message and modal. Pure but for the templates, which are read once.
 
@@ -64,14 +79,7 @@ class Renderer:
 
     def __init__(self, installation: str = "") -> None:
         self._installation = installation
-        self._templates = Environment(
-            loader=PackageLoader("templates", package_path=""),
-            autoescape=True,
-            undefined=StrictUndefined,
-            auto_reload=False,
-        )
-        for name in self._templates.list_templates(filter_func=lambda name: name.startswith("slack/")):
-            self._templates.get_template(name)
+        self._templates = _templates()
 
     def card(
         self,

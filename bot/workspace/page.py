@@ -8,6 +8,7 @@ comes back over the feed.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -46,20 +47,26 @@ class Fields:
         return self.values.get(name, [""])[-1]
 
 
+@functools.cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("templates", "workspace"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals |= {"options_of": controls.options_of, "initial": controls.initial}
+    return made
+
+
 class Page:
     """Serves `/`, its parts, its feed and what is done on it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._context = workspace.context
-        self._templates = Environment(
-            loader=PackageLoader("templates", "workspace"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.globals |= {"options_of": controls.options_of, "initial": controls.initial}
+        self._templates = _templates()
 
     def add_routes(self, app: web.Application) -> None:
         app.router.add_get("/", self._whole)
