@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
@@ -27,8 +26,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot.delivery.peek import connections
-from bot.errors import AddressInUseError, ConfigurationError
+from bot.errors import AddressInUseError, ConfigurationError, StorageUnavailable
 from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
 from bot.people import MEMBERS, NO_GROUP, Installation, NobodyCouldAnswer, People, check_answerers
 from bot.producers.dialects import (
@@ -43,6 +41,7 @@ from bot.producers.dialects import (
 from bot.settings.environment import SLACK_API_URL, service_of
 from bot.settings.model import ProducerSettings, Settings
 from bot.settings.problems import Place, dotted, line_of
+from bot.storage import beside
 from bot.views import phrases
 from bot.web.server import bind
 from core.clarification import CHANGED, Clarification
@@ -201,17 +200,9 @@ def _ledgers(settings: Settings) -> Iterator[Finding]:
 
 def _knows_questions(path: Path) -> bool:
     """Whether a bot has shown questions with this storage: then its ledgers have to be there."""
-    return _first_row(path, "select 1 from messages where clarification is not null limit 1") is not None
-
-
-def _first_row(storage: Path, query: str) -> tuple[Any, ...] | None:
-    """What a query of the storage finds first; None: nothing, or it cannot be read (`_storage` says so)."""
-    try:
-        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            row: tuple[Any, ...] | None = database.execute(query).fetchone()
-            return row
-    except sqlite3.Error:
-        return None
+    with suppress(StorageUnavailable), beside.looking(path) as tx:
+        return tx.one("select 1 from messages where clarification is not null limit 1") is not None
+    return False
 
 
 def _folder(key: str, folder: Path) -> Finding:
@@ -244,7 +235,10 @@ def _ignored(settings: Settings) -> Iterator[Finding]:
 def _odd(settings: Settings) -> Iterator[Finding]:
     """Ledgers and records that cannot be read, and questions that somebody changed: nobody can answer them."""
     directory, subject = settings.ledger.directory, "ledger.directory"
-    seals, seals_questions = Seals(directory / PRIVATE), _has(settings.storage.path, "marks questions")
+    seals, seals_questions = (
+        Seals(directory / PRIVATE),
+        _counter(settings.storage.path, "marks questions") is not None,
+    )
     found: list[Finding] = []
     with suppress(OSError):  # the line about the folder says so
         for issue, path in sorted(Folder(directory, Numbers(directory / PRIVATE)).ledgers()):
@@ -277,13 +271,12 @@ def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Ite
         yield wrong("ledger.directory", told, mend)
 
 
-def _has(storage: Path, counter: str) -> bool:
-    try:
-        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            query = "select 1 from counters where name = ?"
-            return database.execute(query, (counter,)).fetchone() is not None
-    except sqlite3.Error:
-        return False
+def _counter(storage: Path, name: str) -> int | None:
+    """A counter of the storage; None: it has none, or cannot be read (`_storage` says so)."""
+    with suppress(StorageUnavailable), beside.looking(storage) as tx:
+        row = tx.one("select value from counters where name = :name", name=name)
+        return None if row is None else int(row["value"])
+    return None
 
 
 def _open_to_others(settings: Settings) -> Iterator[Finding]:
@@ -310,13 +303,13 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
 
 def _last_issue(storage: Path) -> int:
     """The reserved number that was given out last, as far as the storage tells; 0: none, or it does not."""
-    row = _first_row(storage, "select value from counters where name = 'issue'")
-    return int(row[0]) if row and row[0] <= HIGHEST else 0
+    last = _counter(storage, "issue") or 0
+    return last if last <= HIGHEST else 0
 
 
 def _slack_app(path: Path) -> Iterator[Finding]:
     """What the bot was told when it last connected: to look ourselves would take clicks away from it."""
-    told = connections(path)
+    told = beside.connections(path)
     if told is None:
         return
     subject, since = "slack app", f"when this bot last connected, at {told.at:%Y-%m-%d %H:%M} UTC"
@@ -358,12 +351,9 @@ def _storage(path: Path) -> Finding:
 def _database(path: Path) -> Finding:
     if not path.exists():
         return right("storage.path", f"{path} is free; it will be created")
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
-            database.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.Error as error:
+    if (why := beside.trouble(path)) is not None:
         return wrong(
-            "storage.path", f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
+            "storage.path", f"{path} cannot be opened: {why}", "restore it from a backup, or move it away"
         )
     return right("storage.path", f"{path} opens, and is free")
 
