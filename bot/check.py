@@ -29,7 +29,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot.delivery.peek import connections
 from bot.errors import AddressInUseError, ConfigurationError, SlackError, SlackRefusedError
 from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
-from bot.people import MEMBERS, Installation, NobodyCouldAnswer, People, check_answerers
+from bot.people import MEMBERS, Installation, People, check_answerers, lists_of_answerers
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -416,23 +416,12 @@ async def _places_and_people(
         if known[name].ok:
             yield known[name]._replace(subject=dotted(place))
     usable = {name for name, found in known.items() if found.ok}
-    for place, answerers, channel in _lists(settings):
+    for place, answerers, channel in lists_of_answerers(settings):
         if channel in usable and usable.isdisjoint(answerers) and MEMBERS in answerers:
-            try:
-                await check_answerers((MEMBERS,), channel, people, home)
-            except NobodyCouldAnswer as error:
+            somebody, problems = await check_answerers((MEMBERS,), channel, people, home)
+            if not somebody:
                 mend = "invite people to the channel, or name users (U…) or user groups (S…)"
-                finding = wrong(dotted(place), "; ".join(error.problems), mend)
-                yield _located(settings, finding, MEMBERS, [place])
-
-
-def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str | None]]:
-    """Who may answer where: the key, whom it names, the channel."""
-    for index, route in enumerate(settings.routes):
-        yield ("routes", index, "answerers"), route.answerers, route.channel
-    for role, responder in settings.responders.items():
-        if responder.kind == "people":
-            yield ("responders", role, "people"), responder.answerers, responder.channel
+                yield _located(settings, wrong(dotted(place), "; ".join(problems), mend), MEMBERS, [place])
 
 
 async def _ask_about(bot: AsyncWebClient, people: People, name: str) -> Mapping[str, Any]:
