@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -26,8 +25,13 @@ from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot.delivery.peek import connections
-from bot.errors import AddressInUseError, ConfigurationError, SlackError, SlackRefusedError
+from bot.errors import (
+    AddressInUseError,
+    ConfigurationError,
+    SlackError,
+    SlackRefusedError,
+    StorageUnavailable,
+)
 from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
 from bot.people import MEMBERS, Installation, People, check_answerers, lists_of_answerers
 from bot.producers.dialects import (
@@ -43,7 +47,8 @@ from bot.settings.environment import SLACK_API_URL, service_of
 from bot.settings.model import ProducerSettings, Settings
 from bot.settings.problems import Place, dotted, line_of
 from bot.slackapi import SlackBusyError, ask
-from bot.storage.store import is_in_use
+from bot.storage import beside
+from bot.storage.store import Row
 from bot.views import phrases
 from bot.web.server import bind
 from core.clarification import CHANGED, Clarification
@@ -206,21 +211,20 @@ def _ledgers(settings: Settings) -> Iterator[Finding]:
             yield wrong(_LEDGERS, f"{marker} is held by {holder}", mend)
 
 
-def _first_row(storage: Path, query: str, *values: object) -> tuple[Any, ...] | None:
+def _first_row(storage: Path, query: str) -> Row | None:
     """What a query of the storage finds first; None: nothing, or it cannot be read (`_storage` says so)."""
-    try:
-        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            row: tuple[Any, ...] | None = database.execute(query, values).fetchone()
-            return row
-    except sqlite3.Error:
-        return None
+    with suppress(StorageUnavailable), beside.looking(storage) as tx:
+        return tx.one(query)
+    return None
 
 
 def _ignored(settings: Settings) -> Iterator[Finding]:
     """What is named like a ledger and does not count: others write there, and a question may be in it."""
     directory = settings.ledger.directory
     row = _first_row(settings.storage.path, "select value from counters where name = 'issue'")
-    last = row[0] if row and row[0] <= HIGHEST else 0  # the reserved number that was given out last
+    last = (
+        row["value"] if row and row["value"] <= HIGHEST else 0
+    )  # the reserved number that was given out last
     numbers = Numbers(directory / PRIVATE)
     found: list[Ignored] = []
     for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
@@ -244,8 +248,8 @@ def _odd(settings: Settings) -> Iterator[Finding]:
     """Ledgers and records that cannot be read, and questions that somebody changed: nobody can answer them."""
     directory = settings.ledger.directory
     seals = Seals(directory / PRIVATE)
-    marked = "select 1 from counters where name = ?"
-    seals_questions = _first_row(settings.storage.path, marked, "marks questions") is not None
+    marked = "select 1 from counters where name = 'marks questions'"
+    seals_questions = _first_row(settings.storage.path, marked) is not None
     found: list[Finding] = []
     with suppress(OSError):  # the line about the folder says so
         for issue, path in sorted(Folder(directory, Numbers(directory / PRIVATE)).ledgers()):
@@ -298,7 +302,7 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
 
 def _slack_app(path: Path) -> Iterator[Finding]:
     """What the bot was told when it last connected: to look ourselves would take clicks away from it."""
-    told = connections(path)
+    told = beside.connections(path)
     if told is None:
         return
     subject, since = "slack app", f"when this bot last connected, at {told.at:%Y-%m-%d %H:%M} UTC"
@@ -314,22 +318,18 @@ def _storage(path: Path) -> Finding:
     subject = "storage.path"
     try:
         with FileLock(f"{path}.lock", timeout=0):
-            if not path.exists():
-                return right(subject, f"{path} is free; it will be created")
-            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
-                database.execute("PRAGMA schema_version").fetchone()
-            return right(subject, f"{path} opens, and is free")
+            why = beside.trouble(path) if path.exists() else None
     except Timeout:
-        return wrong(
-            subject, f"{path} is in use by another instance", "stop that one before you start another"
-        )
+        mend = "stop that one before you start another"
+        return wrong(subject, f"{path} is in use by another instance", mend)
     except OSError as error:
         mend = "give this user the right to write there"
         return wrong(subject, f"{path} cannot be locked: {error.strerror}", mend)
-    except sqlite3.Error as error:
-        return wrong(
-            subject, f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
-        )
+    if why is not None:
+        return wrong(subject, f"{path} cannot be opened: {why}", "restore it from a backup, or move it away")
+    return right(
+        subject, f"{path} {'opens, and is free' if path.exists() else 'is free; it will be created'}"
+    )
 
 
 async def check_address(settings: Settings) -> AsyncIterator[Finding]:
@@ -337,7 +337,7 @@ async def check_address(settings: Settings) -> AsyncIterator[Finding]:
 
     Nothing where a bot runs on this storage: it has the address itself, and that it runs is told already.
     """
-    if is_in_use(settings.storage.path):
+    if beside.is_in_use(settings.storage.path):
         return
     subject, http = "http.listen", settings.http
     try:

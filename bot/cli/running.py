@@ -196,7 +196,7 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
 
 
 def _has_bot(storage: Path) -> bool:
-    from bot.storage.store import is_in_use  # noqa: PLC0415 - the database, which most commands do without
+    from bot.storage.beside import is_in_use  # noqa: PLC0415 - the database, which most commands do without
 
     return is_in_use(storage)
 

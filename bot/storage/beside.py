@@ -5,6 +5,7 @@ What SQLite does differently from other databases stands here and in `store`, no
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -102,6 +103,21 @@ def connections(path: Path) -> Connections | None:
     except StorageUnavailable:
         return None  # `clarify check` says so on another line
     return None if row is None else Connections(row["others"], datetime.fromtimestamp(row["told_at"], UTC))
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a bot runs on this storage: it holds a lock for as long as it lives. Blocking; creates nothing.
+
+    Looked at through a shared lock, so that two that look do not take each other for a bot.
+    """
+    try:
+        with Path(f"{path}.lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # never started here, or not for us to see
+    return False
 
 
 @contextmanager

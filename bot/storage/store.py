@@ -11,7 +11,6 @@ is a list stands as `in :ids`.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -276,21 +275,6 @@ class Store:
                 done.set_result(result)
             else:
                 done.set_exception(problem)
-
-
-def is_in_use(path: Path) -> bool:
-    """Whether a bot runs on this storage: it holds a lock for as long as it lives. Blocking; creates nothing.
-
-    Looked at through a shared lock, so that two that look do not take each other for a bot.
-    """
-    try:
-        with Path(f"{path}.lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # never started here, or not for us to see
-    return False
 
 
 async def until_stored(
