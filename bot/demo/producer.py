@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 from uuid import uuid4
 
 from aiohttp import web
 
-from bot.demo.faults import Endpoint, Faults, Handler, problem
 from bot.demo.protocol import (
     CLARIFICATION_REPLY,
     CONFIRMATION_REPLY,
@@ -27,11 +27,11 @@ from bot.demo.protocol import (
     Asked,
     Refusal,
     Subscription,
+    frame,
     json_text,
     judge_reply,
     judge_subscription,
 )
-from bot.demo.streams import Streams
 
 CONTEXT = "https://aaep-protocol.org/context/v1"
 _AWAITING = {"aaep:agent.awaiting.clarification", "aaep:agent.awaiting.confirmation"}
@@ -40,12 +40,88 @@ _ACCEPT_STEPS = (
 )
 
 
+Endpoint = Literal["subscriptions", "events", "replies"]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# What happens to one request in place of what should; the handler does what should.
+Fault = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 # Is told what went over the wire: "agent→bot" or "bot→agent", the message, why it was refused ("" if it was not).
 Watch = Callable[[Literal["agent→bot", "bot→agent"], Mapping[str, Any], str], None]
 
 
-def _nobody_watches(direction: str, message: Mapping[str, Any], refused: str) -> None:
-    """For producers whose traffic is not shown."""
+class Logged(NamedTuple):
+    """One event as it was sent: its place in the log, its id and type, the SSE frame."""
+
+    place: int
+    event_id: str
+    type: str
+    frame: bytes
+
+
+class Streams:
+    """`keep`: events kept for resuming. `changed` is notified of everything that somebody may wait for."""
+
+    def __init__(self, *, keep: int, heartbeat: float) -> None:
+        self.changed = asyncio.Condition()
+        self.next_place = 0
+        self.readers: list[web.Request] = []
+        self._log: deque[Logged] = deque(maxlen=keep)
+        self._heartbeat = heartbeat
+
+    async def append(self, data: str, *, event_id: str, event_type: str) -> None:
+        async with self.changed:
+            self._log.append(Logged(self.next_place, event_id, event_type, frame(event_id, data)))
+            self.next_place += 1
+            self.changed.notify_all()
+
+    async def tell(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    def cut(self) -> None:
+        """Abort the connections of all readers."""
+        for request in [*self.readers]:
+            if request.transport is not None:
+                request.transport.abort()
+
+    async def serve(
+        self, request: web.Request, subscription: Subscription, *, is_open: Callable[[], bool]
+    ) -> web.StreamResponse:
+        """Stream to one reader until it leaves or the subscription is no longer open."""
+        place = self._place_after(request.headers.get("Last-Event-ID"), subscription)
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        await response.prepare(request)
+        self.readers.append(request)
+        await self.tell()
+        try:
+            while is_open() and request.transport is not None:
+                for logged in [entry for entry in self._log if entry.place >= place]:
+                    place = logged.place + 1
+                    if subscription.wants(logged.type):
+                        await response.write(logged.frame)
+                if not await self._something_after(place, lambda: not is_open() or request.transport is None):
+                    await response.write(b": heartbeat\n\n")
+        except ConnectionResetError:
+            return response  # the subscriber left; it comes back with Last-Event-ID
+        finally:
+            self.readers.remove(request)
+        return response
+
+    def _place_after(self, last_event_id: str | None, subscription: Subscription) -> int:
+        """Where to go on: after the last event seen; all that is kept when that one is not kept any more."""
+        if last_event_id is None:
+            return subscription.start
+        return next((logged.place + 1 for logged in self._log if logged.event_id == last_event_id), 0)
+
+    async def _something_after(self, place: int, is_over: Callable[[], bool]) -> bool:
+        """Wait for an event, or the end of the stream; False when it stayed quiet for a heartbeat."""
+        try:
+            async with asyncio.timeout(self._heartbeat), self.changed:
+                await self.changed.wait_for(lambda: self.next_place > place or is_over())
+        except TimeoutError:
+            return False
+        return True
 
 
 class DemoProducer:
@@ -64,7 +140,7 @@ class DemoProducer:
         new_id: Callable[[], str] = lambda: uuid4().hex,
         keep: int = 1000,
         heartbeat: float = 30.0,
-        watch: Watch = _nobody_watches,
+        watch: Watch = lambda _direction, _message, _refused: None,
     ) -> None:
         self._watch = watch
         self.replies: list[dict[str, Any]] = []  # accepted ones, in their order
@@ -76,7 +152,7 @@ class DemoProducer:
         self._new_id = new_id
         self._asked: dict[str, Asked] = {}
         self._streams = Streams(keep=keep, heartbeat=heartbeat)
-        self._faults = Faults()
+        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
         self._port = 0
         self._runner: web.AppRunner | None = None
 
@@ -164,12 +240,22 @@ class DemoProducer:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """Answer the next requests `to` an endpoint with `status`, and do nothing else with them."""
-        for _ in range(times):
-            self._faults.refuse(to, status, headers or {})
+
+        async def refused(_request: web.Request, _handler: Handler) -> web.StreamResponse:
+            return _problem(status, Refusal("fault", "asked for"), headers)
+
+        self._faults[to].extend([refused] * times)
 
     def lose_next_response(self) -> None:
         """Accept the next reply, and cut the connection before the response."""
-        self._faults.lose_response("replies")
+
+        async def lost(request: web.Request, handler: Handler) -> web.StreamResponse:
+            response = await handler(request)
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+
+        self._faults["replies"].append(lost)
 
     def drop_connections(self) -> None:
         """Cut the event streams; subscribers may come back at once."""
@@ -196,8 +282,9 @@ class DemoProducer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         known = self.token is None or request.headers.get("Authorization") == f"Bearer {self.token}"
         if not known and request.path != "/healthz":
-            return problem(401, Refusal("authentication_required", "expected a bearer token"))
-        return await self._faults.handle(request, handler)
+            return _problem(401, Refusal("authentication_required", "expected a bearer token"))
+        waiting = self._faults[request.path.rpartition("/")[2]]
+        return await (waiting.popleft()(request, handler) if waiting else handler(request))
 
     async def _subscribe(self, http: web.Request) -> web.Response:
         request = await _json(http)
@@ -227,7 +314,7 @@ class DemoProducer:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         subscription = self.subscriptions.get(request.query.get("subscription_id", ""))
         if subscription is None:
-            return problem(
+            return _problem(
                 404, Refusal("unknown_subscription", "expected the subscription_id of the handshake")
             )
         name = subscription.id
@@ -243,7 +330,7 @@ class DemoProducer:
         if refusal is None:
             return web.Response(status=204)
         self.refusals.append(refusal)
-        return problem(400, refusal)
+        return _problem(400, refusal)
 
     async def _take(self, reply: Any) -> Refusal | None:
         if not isinstance(reply, Mapping):
@@ -287,3 +374,8 @@ async def _json(request: web.Request) -> Any:
         return await request.json()
     except (json.JSONDecodeError, UnicodeDecodeError):
         return None
+
+
+def _problem(status: int, refusal: Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Build the protocol's error response."""
+    return web.json_response(refusal._asdict(), status=status, headers=headers)

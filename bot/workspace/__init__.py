@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .context import Options
 from .controls import ControlError
-from .people import Outcome
+from .interactions import Outcome
 from .server import Workspace, serve
 
 __all__ = ["ControlError", "Options", "Outcome", "Workspace", "serve"]

@@ -1,18 +1,19 @@
-"""Writing into conversations: post, change, delete, whisper, join. Every change is told to app and pages."""
+"""The one writer of conversations, modals and Home tabs. Every change is told to the app and to the pages."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from .context import Context
-from .events import Events
-from .payloads import group_json, message_json, user_json
-from .state import Channel, Ephemeral, Json, Message, User, UserGroup
+from . import controls
+from .context import TAB, Context
+from .delivery import Events
+from .payloads import message_json
+from .state import Channel, Ephemeral, Json, Message, Trigger, View
 
 
 class Board:
-    """The one writer of channels; whoever calls has checked that it may be done."""
+    """Whoever calls has checked that it may be done, and a view's payload."""
 
     def __init__(self, context: Context, events: Events) -> None:
         self._context = context
@@ -64,6 +65,10 @@ class Board:
         self._context.changes.notify(f"user:{stored.user}")
         return stored
 
+    def change_whisper(self, message: Ephemeral, text: str, blocks: list[Json]) -> None:
+        message.text, message.blocks = text, self.with_ids(blocks)
+        self._context.changes.notify(f"user:{message.user}")
+
     def unwhisper(self, message: Ephemeral) -> None:
         self._state.ephemerals.remove(message)
         self._context.changes.notify(f"user:{message.user}")
@@ -83,40 +88,6 @@ class Board:
             channel.members.remove(user)
             self._changed(channel)
 
-    def archive(self, channel: Channel, by: str, *, undo: bool = False) -> None:
-        channel.is_archived = not undo
-        self._events.about_channel(channel, "channel_unarchive" if undo else "channel_archive", by)
-        self._changed(channel)
-
-    def change_user(self, user: User, changes: dict[str, Any]) -> None:
-        """Apply `changes` to a person's fields and tell the app (`user_change`)."""
-        for name, value in changes.items():
-            setattr(user, name, value)
-        user.updated = int(self._context.now())
-        ts = self._state.next_ts()
-        body = user_json(self._state, user, email=True)
-        self._events.emit({"type": "user_change", "user": body, "cache_ts": user.updated, "event_ts": ts})
-        self._context.changes.notify("sidebar")
-
-    def disable_group(self, group: UserGroup, *, disabled: bool) -> None:
-        """Disable a user group, or enable it again, and tell the app (`subteam_updated`)."""
-        group.disabled = disabled
-        body = group_json(self._state, group, users=True)
-        self._events.emit({"type": "subteam_updated", "subteam": body, "event_ts": self._state.next_ts()})
-
-    def change_group(self, group: UserGroup, users: list[str]) -> None:
-        """Give a user group other members and tell the app (`subteam_members_changed`)."""
-        event: Json = {
-            "type": "subteam_members_changed",
-            "subteam_id": group.id,
-            "team_id": self._state.team["id"],
-            "added_users": [u for u in users if u not in group.users],
-            "removed_users": [u for u in group.users if u not in users],
-            "event_ts": self._state.next_ts(),
-        }
-        group.users = users
-        self._events.emit(event)
-
     def open_direct(self, user: str) -> Channel:
         """The direct conversation of the bot and `user`; made if there is none."""
         channel = self._state.direct_message(user)
@@ -126,14 +97,86 @@ class Board:
             created = int(self._context.now())
             channel = Channel(self._state.next_id("D"), name, members, is_im=True, created=created)
             self._state.channels[channel.id] = channel
-            self._events.emit(
-                {"type": "im_created", "user": user, "channel": {"id": channel.id, "created": created}}
-            )
+            opened = {"id": channel.id, "created": created}
+            self._events.emit({"type": "im_created", "user": user, "channel": opened})
             self._changed(channel)
         return channel
 
-    def emit(self, event: Json) -> None:
-        self._events.emit(event)
+    # Modals and Home tabs, as people have them open
+
+    def trigger(self, user: str) -> str:
+        """A new trigger_id for `user`: good once, for `Options.trigger_lifetime`."""
+        trigger_id = self._state.next_id("trigger.")
+        expires = self._context.now() + self._context.options.trigger_lifetime
+        self._state.triggers[trigger_id] = Trigger(user, expires, tab=TAB.get())
+        return trigger_id
+
+    def open_view(self, user: str, payload: Json, tab: str = "") -> View:
+        """A new modal in place of whatever the user had open; `tab`: the browser tab that it shows in."""
+        view = self._new_view(user, payload)
+        view.tab = tab
+        self._state.modals[user] = [view]
+        self._redrawn(user)
+        return view
+
+    def push_view(self, user: str, payload: Json) -> View:
+        """A new modal on top of the user's stack."""
+        stack = self._state.modals.setdefault(user, [])
+        view = self._new_view(user, payload)
+        if stack:
+            view.root_view_id, view.previous_view_id, view.tab = stack[0].id, stack[-1].id, stack[0].tab
+        stack.append(view)
+        self._redrawn(user)
+        return view
+
+    def update_view(self, view: View, payload: Json) -> None:
+        """Other content in the same view; it gets a new hash, and what was entered is kept by ids."""
+        view.payload = self._content(payload)
+        view.values = controls.still_there(view.payload["blocks"], view.values)
+        view.hash = self._state.next_id("h.")
+        view.errors = {}
+        self._redrawn(view.user, view)
+
+    def publish_home(self, user: str, payload: Json) -> View:
+        """The user's Home tab, new or updated."""
+        home = self._state.homes.get(user)
+        if home is None:
+            home = self._state.homes[user] = self._new_view(user, payload)
+            self._redrawn(user, home)
+        else:
+            self.update_view(home, payload)
+        return home
+
+    def close_view(self, view: View) -> None:
+        """Close a modal if it is on top; the one below shows again."""
+        stack = self._state.views_of(view.user)
+        if stack and stack[-1] is view:
+            stack.pop()
+            self._redrawn(view.user)
+
+    def close_views(self, user: str) -> list[View]:
+        """Close all of the user's modals; the ones that were open, the one on top last."""
+        closed = self._state.modals.pop(user, [])
+        self._redrawn(user)
+        return closed
+
+    def refuse_view(self, view: View, errors: dict[str, str]) -> None:
+        """Show errors at the view's inputs; the view stays open."""
+        view.errors = errors
+        self._redrawn(view.user)
+
+    def _new_view(self, user: str, payload: Json) -> View:
+        view_id = self._state.next_id("V")
+        return View(view_id, user, self._content(payload), self._state.next_id("h."), view_id)
+
+    def _content(self, payload: Json) -> Json:
+        return {**payload, "blocks": self.with_ids(payload["blocks"])}
+
+    def _redrawn(self, user: str, view: View | None = None) -> None:
+        kind = "home" if view is not None and view.payload["type"] == "home" else "modal"
+        self._context.changes.notify(f"{kind}:{user}")
+
+    # What both share
 
     def with_ids(self, blocks: list[Json]) -> list[Json]:
         """Blocks as Slack stores them: each has a block_id, each interactive element an action_id."""

@@ -1,23 +1,23 @@
-"""What the parts of the workspace share: options, state, records of what happened."""
+"""What the parts of the workspace share: options, state, records of what happened, and who waits for it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from .changes import Changes
-from .faults import Faults
-from .limits import Limiter, Tier
+from .faults import Faults, Limiter, Tier
 from .seed import SIGNING_SECRET
 from .state import Json, State
 from .traffic import Traffic
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 TAB: ContextVar[str] = ContextVar("tab", default="")
 """The browser tab that acts; "" for what tests and other processes do."""
@@ -115,6 +115,55 @@ class Shown:
     reason: str
 
 
+class Changes:
+    """A condition that anybody can wait on, and a feed of the topics that changed.
+
+    Topics: `channel:{id}`, `user:{id}` (ephemerals, errors), `modal:{user}`, `home:{user}`,
+    `sidebar`, `record`.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._listening: set[asyncio.Queue[str]] = set()
+        self.version = 0
+        self.seen = 0  # as `version`, without what no page shows
+
+    def notify(self, *topics: str) -> None:
+        """Wake all that wait, and put the topics on every feed."""
+        self.version += 1
+        self.seen += any(topic != "record" for topic in topics)
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+        for queue in self._listening:
+            for topic in topics:
+                queue.put_nowait(topic)
+
+    async def wait(self, predicate: Callable[[], T], timeout: float) -> T:
+        """The predicate's first truthy value; it is asked again at every change.
+
+        Raises:
+            TimeoutError: it was not truthy within `timeout` seconds.
+        """
+        async with asyncio.timeout(timeout):
+            while not (value := predicate()):
+                future = asyncio.get_running_loop().create_future()
+                self._waiting.add(future)
+                await future
+            return value
+
+    @contextmanager
+    def listen(self) -> Iterator[asyncio.Queue[str]]:
+        """A feed of topics, for as long as the block lasts."""
+        queue: asyncio.Queue[str] = asyncio.Queue()
+        self._listening.add(queue)
+        try:
+            yield queue
+        finally:
+            self._listening.discard(queue)
+
+
 class Context:
     """Shared by every part; made once per workspace."""
 
@@ -122,7 +171,7 @@ class Context:
         self.options = options
         self.state = state
         self.changes = Changes()
-        self.traffic = Traffic(state, self.changes)
+        self.traffic = Traffic(state, lambda: self.changes.notify("record"))
         self.faults = Faults()
         self.limiter = Limiter(dict(options.tiers))
         self.calls: list[Call] = []
@@ -137,9 +186,9 @@ class Context:
         self.calls.append(call)
         self.traffic.called(call)  # tells that there is something new
 
-    def record_ack(self, ack: Ack, payload: Json | None = None) -> None:
+    def record_ack(self, ack: Ack, payload: Json) -> None:
         self.acks.append(ack)
-        self.traffic.delivered(ack, payload)  # tells that there is something new
+        self.traffic.delivered(ack, payload)
 
     def show_error(self, user: str, text: str, reason: str) -> None:
         """Tell the acting person that it did not work."""

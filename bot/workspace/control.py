@@ -29,8 +29,8 @@
 | POST /control/faults | method, kind, times?, channel? | {pending} |
 | DELETE /control/faults | | {pending} |
 | POST /control/sockets | action: cut, half_open, reject_wss (times?), disconnect (reason?), refuse (seconds) | {} |
-| POST /control/request_url | url | {}: events, clicks and commands go there over HTTP, see requests.py |
-| POST /control/requests | kind, times?: the faults of requests.py | {} |
+| POST /control/request_url | url | {}: events, clicks and commands go there over HTTP, see delivery.py |
+| POST /control/requests | kind, times?: one of `REQUEST_FAULTS` in delivery.py | {} |
 | GET /control/messages?channel= | | {messages} |
 | GET /control/thread?channel=&ts= | | {messages} |
 | GET /control/direct?user= | | {messages} |
@@ -55,11 +55,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from .acting import Acting
 from .controls import ControlError
-from .faults import FaultError
 from .payloads import ephemeral_json, message_json, view_json
-from .state import Json
+from .state import Json, Message
 
 if TYPE_CHECKING:
     from .server import Workspace
@@ -70,89 +68,82 @@ _ACTIONS = {
     "choose_user", "shortcut", "press_home", "press_ephemeral", "set_presence", "disable_group",
     "join_enterprise",
 }  # fmt: skip
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Control:
-    """Adds the routes; each calls the method of `Workspace` that has its name."""
+    """Adds the routes; each action calls the method of `Workspace` that has its name."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
     def add_routes(self, app: web.Application) -> None:
-        app.router.add_post("/control/faults", self._add_fault)
-        app.router.add_delete("/control/faults", self._clear_faults)
-        app.router.add_post("/control/sockets", self._sockets)
-        app.router.add_post("/control/request_url", self._use_request_url)
-        app.router.add_post("/control/requests", self._spoil_requests)
-        app.router.add_post("/control/{action}", self._act)
+        for name, handler in {
+            "faults": self._add_fault,
+            "sockets": self._sockets,
+            "request_url": self._use_request_url,
+            "requests": self._spoil_requests,
+            "traffic": self._note,
+            "{action}": self._act,
+        }.items():
+            app.router.add_post(f"/control/{name}", _json_in_json_out(handler))
+        app.router.add_delete("/control/faults", _json_in_json_out(self._clear_faults))
         app.router.add_get("/control/wait", self._wait)
         app.router.add_get("/control/{what}", self._read)
 
-    async def _act(self, request: web.Request) -> web.Response:
+    async def _act(self, request: web.Request, body: Json) -> Json:
         action = request.match_info["action"]
         if action not in _ACTIONS:
             raise web.HTTPNotFound(text=f"no action {action}")
-        body = await _body(request)
-        try:
-            result = getattr(Acting, action)(self._workspace, **body)
-            if asyncio.iscoroutine(result):
-                result = await result
-        except (ControlError, TypeError, KeyError) as error:
-            return _trouble(error)
+        result = getattr(self._workspace, action)(**body)
+        if asyncio.iscoroutine(result):
+            result = await result
         if action == "post":
-            return web.json_response({"ts": result.ts})
-        return web.json_response(asdict(result) if result is not None else {})
+            return {"ts": result.ts}
+        return asdict(result) if result is not None else {}
 
-    async def _add_fault(self, request: web.Request) -> web.Response:
-        try:
-            self._workspace.faults.add(**await _body(request))
-        except (FaultError, TypeError) as error:
-            return _trouble(error)
-        return web.json_response({"pending": self._workspace.faults.pending()})
+    async def _add_fault(self, _request: web.Request, body: Json) -> Json:
+        self._workspace.faults.add(**body)
+        return {"pending": self._workspace.faults.pending()}
 
-    async def _clear_faults(self, request: web.Request) -> web.Response:  # noqa: ARG002 — aiohttp's signature
+    async def _clear_faults(self, _request: web.Request, _body: Json) -> Json:
         self._workspace.faults.clear()
-        return web.json_response({"pending": []})
+        return {"pending": []}
 
-    async def _sockets(self, request: web.Request) -> web.Response:
-        body = await _body(request)
-        workspace, action = self._workspace, body.get("action")
-        if action == "cut":
-            workspace.cut_sockets()
-        elif action == "half_open":
-            workspace.half_open()
-        elif action == "reject_wss":
-            workspace.reject_wss(int(body.get("times", 1)))
-        elif action == "disconnect":
-            await workspace.disconnect_sockets(str(body.get("reason", "refresh_requested")))
-        elif action == "refuse":
-            workspace.context.spawn(self._refuse(float(body.get("seconds", 1))), "refuse connections")
-        else:
-            return _trouble(
-                ValueError(f"action {action!r}: expected cut, half_open, reject_wss, disconnect or refuse")
-            )
-        return web.json_response({})
-
-    async def _use_request_url(self, request: web.Request) -> web.Response:
-        try:
-            await self._workspace.use_request_url(str((await _body(request))["url"]))
-        except (ControlError, KeyError) as error:
-            return _trouble(error)
-        return web.json_response({})
-
-    async def _spoil_requests(self, request: web.Request) -> web.Response:
-        body = await _body(request)
-        try:
-            self._workspace.link.requests.spoil(str(body.get("kind")), int(body.get("times", 1)))
-        except (ControlError, ValueError) as error:
-            return _trouble(error)
-        return web.json_response({})
+    async def _sockets(self, _request: web.Request, body: Json) -> Json:
+        link, action = self._workspace.link, body.get("action")
+        match action:
+            case "cut":
+                link.cut()
+            case "half_open":
+                link.half_open()
+            case "reject_wss":
+                link.reject(int(body.get("times", 1)))
+            case "disconnect":
+                await link.disconnect(str(body.get("reason", "refresh_requested")))
+            case "refuse":
+                refusing = self._refuse(float(body.get("seconds", 1)))
+                self._workspace.context.spawn(refusing, "refuse connections")
+            case _:
+                msg = f"action {action!r}: expected cut, half_open, reject_wss, disconnect or refuse"
+                raise ControlError(msg)
+        return {}
 
     async def _refuse(self, seconds: float) -> None:
         await self._workspace.refuse_connections()
         await asyncio.sleep(seconds)
         await self._workspace.accept_connections()
+
+    async def _use_request_url(self, _request: web.Request, body: Json) -> Json:
+        await self._workspace.use_request_url(str(body["url"]))
+        return {}
+
+    async def _spoil_requests(self, _request: web.Request, body: Json) -> Json:
+        self._workspace.link.requests.spoil(str(body.get("kind")), int(body.get("times", 1)))
+        return {}
+
+    async def _note(self, _request: web.Request, body: Json) -> Json:
+        self._workspace.traffic.posted(body)
+        return {}
 
     async def _wait(self, request: web.Request) -> web.Response:
         changes = self._workspace.context.changes
@@ -162,43 +153,45 @@ class Control:
         return web.json_response({"version": changes.version})
 
     async def _read(self, request: web.Request) -> web.Response:
-        workspace, query, what = self._workspace, request.query, request.match_info["what"]
+        ws, query, what = self._workspace, request.query, request.match_info["what"]
         readers: dict[str, Callable[[], list[Any]]] = {
-            "messages": lambda: self._messages(workspace.messages(query["channel"])),
-            "thread": lambda: self._messages(workspace.thread(query["channel"], query["ts"])),
-            "direct": lambda: self._messages(workspace.direct(query["user"])),
-            "ephemerals": lambda: [
-                ephemeral_json(workspace.state, e) for e in workspace.ephemerals(query["user"])
-            ],
-            "views": lambda: [view_json(workspace.state, v) for v in workspace.views(query["user"])],
-            "home": lambda: [
-                view_json(workspace.state, v) for v in [workspace.home(query["user"])] if v is not None
-            ],
-            "errors": lambda: [asdict(e) for e in workspace.errors(query["user"])],
-            "calls": lambda: [asdict(call) for call in workspace.calls],
-            "acks": lambda: [asdict(ack) for ack in workspace.acks],
+            "messages": lambda: self._messages(ws.messages(query["channel"])),
+            "thread": lambda: self._messages(ws.thread(query["channel"], query["ts"])),
+            "direct": lambda: self._messages(ws.direct(query["user"])),
+            "ephemerals": lambda: [ephemeral_json(ws.state, e) for e in ws.ephemerals(query["user"])],
+            "views": lambda: [view_json(ws.state, v) for v in ws.views(query["user"])],
+            "home": lambda: [view_json(ws.state, v) for v in [ws.home(query["user"])] if v is not None],
+            "errors": lambda: [asdict(e) for e in ws.errors(query["user"])],
+            "calls": lambda: [asdict(call) for call in ws.calls],
+            "acks": lambda: [asdict(ack) for ack in ws.acks],
         }
         if what not in readers:
             raise web.HTTPNotFound(text=f"nothing called {what}")
         try:
             rows = readers[what]()
         except (ControlError, KeyError) as error:
-            return _trouble(error)
+            return web.json_response({"error": str(error)}, status=400)
         return web.json_response({"messages" if what in {"thread", "direct", "ephemerals"} else what: rows})
 
-    def _messages(self, messages: list[Any]) -> list[Json]:
+    def _messages(self, messages: list[Message]) -> list[Json]:
         return [message_json(self._workspace.state, m, metadata=True) for m in messages]
 
 
-async def _body(request: web.Request) -> dict[str, Any]:
-    try:
-        body = json.loads(await request.text() or "{}")
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise web.HTTPBadRequest(text='{"error": "expected a JSON object"}', content_type="application/json")
-    return body
+def _json_in_json_out(
+    handler: Callable[[web.Request, Json], Awaitable[Json]],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Serves `handler`: its body is a JSON object, and what it raises is the body of a 400."""
 
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            body = json.loads(await request.text() or "{}")
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            return web.json_response({"error": "expected a JSON object"}, status=400)
+        try:
+            return web.json_response(await handler(request, body))
+        except (ControlError, ValueError, TypeError, KeyError) as error:
+            return web.json_response({"error": str(error)}, status=400)
 
-def _trouble(error: Exception) -> web.Response:
-    return web.json_response({"error": str(error)}, status=400)
+    return handle

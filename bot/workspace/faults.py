@@ -1,4 +1,6 @@
-"""Faults on demand for the Web API: what goes wrong, for which method, how many times.
+"""What keeps a Web API call from going well: faults on demand, and Slack's rate limits.
+
+A fault says what goes wrong, for which method, how many times:
 
 | kind | what happens |
 | --- | --- |
@@ -14,17 +16,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-_WITH_CODE = {"refuse", "accept_then_error"}
-_WITH_SECONDS = {"delay", "accept_then_delay"}
-_BARE = {"accept_then_drop", "drop"}
-
-
-class FaultError(ValueError):
-    """The kind of fault is not one that this module's table lists."""
+_S = r":\d+(\.\d+)?"
+_KINDS = {
+    "refuse": ":.+",
+    "delay": _S,
+    "accept_then_drop": "",
+    "accept_then_delay": _S,
+    "accept_then_error": ":.+",
+    "drop": "",
+    "429": f"({_S})?",
+    "5xx": r":5\d*",
+}
 
 
 @dataclass
@@ -37,19 +44,11 @@ class Fault:
     channel: str | None = None
 
     def __post_init__(self) -> None:
-        name, colon, detail = self.kind.partition(":")
-        right = (
-            (name in _WITH_CODE and detail)
-            or (name in _WITH_SECONDS and _seconds(detail))
-            or (name in _BARE and not colon)
-            or (name == "429" and (not colon or _seconds(detail)))
-            or (name == "5xx" and detail.isdigit() and detail.startswith("5"))
-        )
-        if not right:
+        if not re.fullmatch(_KINDS.get(self.name, "(?!)"), self.kind.removeprefix(self.name)):
             msg = (
                 f"fault {self.kind!r} for {self.method!r}: expected one of the kinds in bot.workspace.faults"
             )
-            raise FaultError(msg)
+            raise ValueError(msg)
 
     @property
     def name(self) -> str:
@@ -70,7 +69,7 @@ class Faults:
         """Let the next `times` calls of `method` (on `channel`, if given) go wrong.
 
         Raises:
-            FaultError: the kind is unknown.
+            ValueError: the kind is unknown.
         """
         self._pending.append(Fault(method, kind, times, channel))
 
@@ -92,8 +91,48 @@ class Faults:
         return [asdict(fault) for fault in self._pending]
 
 
-def _seconds(text: str) -> bool:
-    try:
-        return float(text) >= 0
-    except ValueError:
-        return False
+# Rate limits. Source: docs.slack.dev, "Rate limits".
+
+
+@dataclass(frozen=True)
+class Tier:
+    """`per_minute` calls on average, `burst` at once."""
+
+    per_minute: float
+    burst: int
+
+
+TIERS = {
+    "tier1": Tier(1, 3),
+    "tier2": Tier(20, 20),
+    "tier3": Tier(50, 50),
+    "tier4": Tier(100, 100),
+    "special": Tier(600, 100),
+    "post": Tier(60, 4),
+}
+
+
+@dataclass
+class _Bucket:
+    level: float
+    at: float
+
+
+class Limiter:
+    """Says how long a call has to wait; a refused call costs nothing."""
+
+    def __init__(self, tiers: dict[str, Tier] | None = None) -> None:
+        self._tiers = {**TIERS, **(tiers or {})}
+        self._buckets: dict[str, _Bucket] = {}
+
+    def wait(self, tier: str, key: str, now: float) -> float:
+        """Seconds until the call may be made: 0 where it may be made now (and is then counted)."""
+        limits = self._tiers[tier]
+        rate = limits.per_minute / 60
+        bucket = self._buckets.setdefault(key, _Bucket(float(limits.burst), now))
+        bucket.level = min(float(limits.burst), bucket.level + max(0.0, now - bucket.at) * rate)
+        bucket.at = now
+        if bucket.level >= 1:
+            bucket.level -= 1
+            return 0.0
+        return (1 - bucket.level) / rate

@@ -1,4 +1,7 @@
-"""Slack's mrkdwn as safe HTML. Pure; everything that is not one of the marks known here is shown as text."""
+"""Slack's mrkdwn as safe HTML, and what a person types as mrkdwn. Pure.
+
+What is not one of the marks known here is shown as text.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from datetime import datetime
 
 from markupsafe import Markup, escape
 
-from .writing import unescape
+from .state import State
 
 # Marks that are already HTML wait behind these two private characters until the rest is formatted.
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -162,10 +165,10 @@ def _date(stamp: str, form: str, fallback: str, now: datetime) -> Markup:
     )
 
 
-def _pretty(form: Callable[[datetime], str]) -> Callable[[datetime, datetime], str]:
+def _pretty(form: Callable[[datetime, datetime], str]) -> Callable[[datetime, datetime], str]:
     def show(at: datetime, now: datetime) -> str:
         days = (at.date() - now.date()).days
-        return {-1: "yesterday", 0: "today", 1: "tomorrow"}.get(days) or form(at)
+        return {-1: "yesterday", 0: "today", 1: "tomorrow"}.get(days) or form(at, now)
 
     return show
 
@@ -181,27 +184,69 @@ def _ago(at: datetime, now: datetime) -> str:
     return f"in {words}" if seconds > 0 else f"{words} ago"
 
 
-def _long(at: datetime) -> str:
-    return f"{at:%A}, {at:%B} {at.day}, {at.year}"
+def _form(strftime: str) -> Callable[[datetime, datetime], str]:
+    """As `strftime`, with `%-d` for a day without its zero."""
+    return lambda at, _now: at.strftime(strftime.replace("%-d", str(at.day)))
 
 
-def _middle(at: datetime) -> str:
-    return f"{at:%B} {at.day}, {at.year}"
-
-
-def _short(at: datetime) -> str:
-    return f"{at:%b} {at.day}, {at.year}"
-
-
+_DATES = {"date": "%B %-d, %Y", "date_short": "%b %-d, %Y", "date_long": "%A, %B %-d, %Y"}
 _PARTS: dict[str, Callable[[datetime, datetime], str]] = {
-    "date_num": lambda at, _: f"{at:%Y-%m-%d}",
-    "date": lambda at, _: _middle(at),
-    "date_short": lambda at, _: _short(at),
-    "date_long": lambda at, _: _long(at),
-    "date_pretty": _pretty(_middle),
-    "date_short_pretty": _pretty(_short),
-    "date_long_pretty": _pretty(_long),
-    "time": lambda at, _: f"{at:%H:%M}",
-    "time_secs": lambda at, _: f"{at:%H:%M:%S}",
+    "date_num": _form("%Y-%m-%d"),
+    **{name: _form(form) for name, form in _DATES.items()},
+    **{f"{name}_pretty": _pretty(_form(form)) for name, form in _DATES.items()},
+    "time": _form("%H:%M"),
+    "time_secs": _form("%H:%M:%S"),
     "ago": _ago,
 }
+
+
+# What a person types, as Slack stores it: escaped, with mentions, channels and links marked up
+
+
+# Marks as the composer makes them, and addresses.
+_TYPED = re.compile(
+    r"<(?:@[UW][A-Z0-9]+|#C[A-Z0-9]+(?:\|[^<>|]*)?|!subteam\^S[A-Z0-9]+(?:\|[^<>|]*)?|!(?:here|channel|everyone))>"
+    r"|https?://[^\s<>|]+[^\s<>|.,;:!?)\]'\"]"
+)
+_NAMED = re.compile(r"(?<![\w@])@([A-Za-z][\w.-]*)|(?<![\w#])#([a-z0-9][\w-]*)")
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def unescape(text: str) -> str:
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def compose(state: State, typed: str) -> str:
+    """Typed text as Slack stores it. Marks as the composer makes them (`<@U…>`) stay; `@name`, `#name`, URLs become marks."""
+    parts, end = [], 0
+    for found in _TYPED.finditer(typed):
+        said = found.group()
+        kept = said if said.startswith("<") else f"<{_escape(said)}>"
+        parts += [_with_names(state, typed[end : found.start()]), kept]
+        end = found.end()
+    return "".join([*parts, _with_names(state, typed[end:])])
+
+
+def _with_names(state: State, text: str) -> str:
+    people = {
+        name.lower(): u.id for u in state.users.values() for name in (u.name, u.real_name) if not u.deleted
+    }
+    groups = {g.handle: g.id for g in state.groups.values()}
+    rooms = {c.name: c.id for c in state.channels.values() if not c.is_im}
+
+    def mark(match: re.Match[str]) -> str:
+        person, room = match.groups()
+        if person and person in {"here", "channel", "everyone"}:
+            return f"<!{person}>"
+        if person and person.lower() in people:
+            return f"<@{people[person.lower()]}>"
+        if person and person in groups:
+            return f"<!subteam^{groups[person]}>"
+        if room and room in rooms:
+            return f"<#{rooms[room]}|{room}>"
+        return match.group()
+
+    return _NAMED.sub(mark, _escape(text))

@@ -150,8 +150,6 @@ class ResponseUrl:
     channel: str
     expires: float
     message_ts: str | None = None
-    thread_ts: str | None = None
-    is_ephemeral: bool = False
     uses: int = 0
 
 

@@ -12,9 +12,8 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from bot.demo.agent import Session, live, release, shown
+from bot.demo.agent import Question, Session, announcement, live, mailing, part_of_customers, release, shown
 from bot.demo.producer import DemoProducer
-from bot.demo.questions import Question, announcement, mailing, part_of_customers
 from bot.demo.reviewer import ROLE
 from core.aaep import parse_event
 from core.clock import SystemClock

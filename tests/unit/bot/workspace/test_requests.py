@@ -13,6 +13,7 @@ from slack_bolt.adapter.aiohttp import to_aiohttp_response, to_bolt_request
 from slack_bolt.async_app import AsyncApp
 
 from bot.workspace import ControlError, Options, Workspace
+from bot.workspace.delivery import Retry
 from bot.workspace.seed import ADE, AGENTS, SIGNING_SECRET, USE_AS_ANSWER
 from tests.unit.bot.workspace.kit import Json, actions, button, modal, text_input, web_client
 
@@ -235,10 +236,10 @@ async def test_nobody_listens_at_the_request_url() -> None:
 
 async def test_modal_that_is_answered_with_words_is_refused(ws: Workspace, bot: Bot) -> None:
     bot.before = says("fine")
-    answer = await ws.link.requests.post("interactive", {"type": "view_submission"})
+    answer = await ws.link.requests.post("interactive", {"type": "view_submission"}, Retry("env-1"))
     assert answer.failure == "http_error"
     bot.before = says("{", content_type="application/json")
-    assert (await ws.link.requests.post("interactive", {"type": "block_actions"})).failure == "http_error"
+    assert (await ws.link.requests.post("interactive", {"type": "block_actions"}, Retry("env-1"))).failure == "http_error"
 
 
 async def test_request_url_and_its_faults_from_another_process(ws: Workspace, bot: Bot) -> None:

@@ -9,7 +9,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
-from bot.workspace.limits import Limiter
+from bot.workspace.faults import Limiter
 from bot.workspace.seed import (
     ADE,
     AGENTS,

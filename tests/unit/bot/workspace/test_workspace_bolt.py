@@ -96,7 +96,7 @@ async def test_modal_opens_refuses_and_closes(ws: Workspace, start: StartBot) ->
 
 async def test_modal_with_an_empty_required_input_is_not_sent(ws: Workspace, start: StartBot) -> None:
     bot = await start(listening(ws))
-    ws.view_desk.open(ADE, modal(text_input()))
+    ws.board.open_view(ADE, modal(text_input()))
     outcome = await ws.submit_view(ADE, {})
     assert outcome.errors == {"answer": "Please complete this required field."}
     assert bot.bodies == []
@@ -104,7 +104,7 @@ async def test_modal_with_an_empty_required_input_is_not_sent(ws: Workspace, sta
 
 async def test_modal_closed_is_told_where_asked_for(ws: Workspace, start: StartBot) -> None:
     bot = await start(listening(ws))
-    ws.view_desk.open(ADE, modal(text_input(), notify_on_close=True))
+    ws.board.open_view(ADE, modal(text_input(), notify_on_close=True))
     await ws.close_view(ADE)
     assert bot.bodies[0]["type"] == "view_closed"
     assert ws.views(ADE) == []
@@ -129,7 +129,7 @@ async def test_modal_response_actions(
         await ack(**response, view=view)
 
     await start(bot)
-    ws.view_desk.open(ADE, modal(text_input()))
+    ws.board.open_view(ADE, modal(text_input()))
     await ws.submit_view(ADE, {"Answer": "x"})
     assert [v.payload["title"]["text"] for v in ws.views(ADE)] == titles
 

@@ -51,7 +51,7 @@ async def test_ephemeral_click_carries_no_message_and_is_replaced_by_its_url(
 
 
 async def test_view_update_checks_the_hash(ws: Workspace, client: AsyncWebClient) -> None:
-    view = ws.view_desk.open(ADE, modal(text_input()))
+    view = ws.board.open_view(ADE, modal(text_input()))
     old = view.hash
     await client.views_update(view_id=view.id, hash=old, view=modal(text_input(), title=plain("Filled")))
     assert ws.views(ADE)[0].payload["title"]["text"] == "Filled"
@@ -63,17 +63,17 @@ async def test_view_update_checks_the_hash(ws: Workspace, client: AsyncWebClient
 
 
 async def test_modal_without_a_submit_button_cannot_be_submitted(ws: Workspace) -> None:
-    ws.view_desk.open(ADE, {"type": "modal", "title": plain("Loading"), "blocks": []})
+    ws.board.open_view(ADE, {"type": "modal", "title": plain("Loading"), "blocks": []})
     with pytest.raises(ControlError, match="no submit button"):
         await ws.submit_view(ADE, {})
 
 
 async def test_view_stack_is_three_high(ws: Workspace, client: AsyncWebClient) -> None:
-    ws.view_desk.open(ADE, modal(text_input()))
+    ws.board.open_view(ADE, modal(text_input()))
     for _ in range(2):
-        await client.views_push(trigger_id=ws.view_desk.trigger(ADE), view=modal(text_input()))
+        await client.views_push(trigger_id=ws.board.trigger(ADE), view=modal(text_input()))
     with pytest.raises(SlackApiError, match="push_limit_reached"):
-        await client.views_push(trigger_id=ws.view_desk.trigger(ADE), view=modal(text_input()))
+        await client.views_push(trigger_id=ws.board.trigger(ADE), view=modal(text_input()))
     top, root = ws.views(ADE)[-1], ws.views(ADE)[0]
     assert (top.root_view_id, top.previous_view_id) == (root.id, ws.views(ADE)[1].id)
 
@@ -104,7 +104,7 @@ async def test_acknowledgement_with_a_wrong_view_is_an_error_on_screen(
         await ack(response_action="errors", errors={"nowhere": "x"})
 
     await start(bot)
-    ws.view_desk.open(ADE, modal(text_input()))
+    ws.board.open_view(ADE, modal(text_input()))
     outcome = await ws.submit_view(ADE, {"Answer": "x"})
     assert not outcome.ok
     assert "['answer']" in ws.errors(ADE)[0].reason
@@ -173,7 +173,7 @@ async def test_control_waits_for_changes(ws: Workspace) -> None:
 async def test_eleventh_connection_is_sent_away(ws: Workspace) -> None:
     async with aiohttp.ClientSession() as session:
         sockets = [
-            await session.ws_connect(f"{ws.link_url}?ticket={ws.link.new_ticket()}") for _ in range(11)
+            await session.ws_connect(ws.link.new_url()) for _ in range(11)
         ]
         first = [await socket.receive_json() for socket in sockets]
         for socket in sockets:

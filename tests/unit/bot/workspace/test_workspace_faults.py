@@ -8,7 +8,6 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
-from bot.workspace.faults import FaultError
 from bot.workspace.seed import ADE, AGENTS, FALLBACK
 
 
@@ -68,7 +67,7 @@ async def test_fault_meets_its_method_and_channel_only(ws: Workspace, client: As
 
 @pytest.mark.parametrize("kind", ["refuse", "delay:soon", "429:x", "5xx:404", "drop:1", "gremlins"])
 def test_fault_of_unknown_kind_is_refused(ws: Workspace, kind: str) -> None:
-    with pytest.raises(FaultError, match="expected one of"):
+    with pytest.raises(ValueError, match="expected one of"):
         ws.faults.add("chat.postMessage", kind)
 
 

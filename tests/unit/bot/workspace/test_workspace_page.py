@@ -179,7 +179,7 @@ async def test_page_fills_in_a_modal(ws: Workspace, browser: aiohttp.ClientSessi
         await ack()
 
     await start(bot)
-    ws.view_desk.open(ADE, modal(text_input(max_length=5)))
+    ws.board.open_view(ADE, modal(text_input(max_length=5)))
     assert "<form" in await seen(browser, "/part/modal", user=ADE)
     await do(browser, "submit", e__answer__value="too long")
     html = await seen(browser, "/part/modal", user=ADE)

@@ -84,7 +84,7 @@ async def test_page_presses_on_the_home_tab_below_a_modal(
     await bot.client.views_publish(user_id=ADE, view=HOME)
     shown = ws.home(ADE)
     assert shown is not None
-    ws.view_desk.open(ADE, modal(text_input()))
+    ws.board.open_view(ADE, modal(text_input()))
     await do(browser, "press-in-view", view=shown.id, pressed="e:b:yes")
     assert bot.of_type("block_actions")[0]["view"]["id"] == shown.id
     await do(browser, "press-in-view", user=GIO, view=shown.id, pressed="e:b:yes")
@@ -137,7 +137,7 @@ async def test_page_presses_and_dismisses_an_ephemeral(
 
 async def test_page_lists_people_to_choose(ws: Workspace, browser: aiohttp.ClientSession) -> None:
     block = {"type": "input", "block_id": "b", "label": plain("Hand to"), "element": PEOPLE}
-    view = ws.view_desk.open(ONCALL, modal(block))
+    view = ws.board.open_view(ONCALL, modal(block))
     await ws.choose_user(ONCALL, view, ADE)
     html = await seen(browser, "/part/modal", user=ONCALL)
     assert f'<option value="{ADE}" selected>Ade</option>' in html

@@ -63,11 +63,11 @@ async def test_click_without_acknowledgement_is_an_error_and_not_retried(
     assert len(bot.bodies) == 1
 
 
-@pytest.mark.parametrize("fault", ["cut_sockets", "disconnect_sockets"])
+@pytest.mark.parametrize("fault", ["cut", "disconnect"])
 async def test_bolt_reconnects(ws: Workspace, start: StartBot, fault: str) -> None:
     bot = await start(listening(ws))
     before = ws.link.connections[0]
-    result = getattr(ws, fault)()
+    result = getattr(ws.link, fault)()
     if asyncio.iscoroutine(result):
         await result
     await ws.wait_for(lambda: ws.link.connections and before not in ws.link.connections, timeout=60)
@@ -79,18 +79,18 @@ async def test_half_open_socket_swallows_clicks(ws: Workspace, start: StartBot) 
     bot = await start(listening(ws))
     ts = await card(bot, actions(button()))
     await ws.wait_for(lambda: ws.acks)
-    ws.half_open()
+    ws.link.half_open()
     assert not (await ws.click(ADE, AGENTS, ts, "yes")).ok
     assert not [ack for ack in ws.acks if ack.payload_type == "block_actions" and ack.failure is None]
 
 
 async def test_rejected_upgrades_and_used_tickets(ws: Workspace) -> None:
-    ws.reject_wss(1)
+    ws.link.reject(1)
     async with aiohttp.ClientSession() as session:
         for _ in range(2):
             with pytest.raises(aiohttp.WSServerHandshakeError):
-                await session.ws_connect(f"{ws.link_url}?ticket=made-up")
-        url = f"{ws.link_url}?ticket={ws.link.new_ticket()}"
+                await session.ws_connect(f"{ws.url}link/?ticket=made-up")
+        url = ws.link.new_url()
         async with session.ws_connect(url) as socket:
             hello = await socket.receive_json()
             await socket.ping(b"sdk-ping-pong:1")
@@ -101,7 +101,7 @@ async def test_rejected_upgrades_and_used_tickets(ws: Workspace) -> None:
 
 async def test_hello_counts_the_connections_that_there_are(ws: Workspace) -> None:
     async def hello(http: aiohttp.ClientSession) -> tuple[aiohttp.ClientWebSocketResponse, int]:
-        socket = await http.ws_connect(f"{ws.link_url}?ticket={ws.link.new_ticket()}")
+        socket = await http.ws_connect(ws.link.new_url())
         return socket, (await socket.receive_json())["num_connections"]
 
     async with aiohttp.ClientSession() as http:

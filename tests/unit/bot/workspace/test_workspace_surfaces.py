@@ -143,7 +143,7 @@ async def test_home_button_carries_the_view_and_no_channel(ws: Workspace, start:
     await bot.client.views_publish(
         user_id=ADE, view=home(actions(button(value="v")), private_metadata="page 2")
     )
-    ws.view_desk.open(ADE, modal(text_input()))
+    ws.board.open_view(ADE, modal(text_input()))
     assert (await ws.press_home(ADE, "Yes")).ok
     assert (await ws.press_home(ADE, "yes")).ok
     body = bot.of_type("block_actions")[0]
@@ -255,7 +255,7 @@ async def test_response_url_of_a_command_replaces_nothing(ws: Workspace, start: 
 
 async def test_choosing_a_person_in_an_input_waits_for_the_submission(ws: Workspace, start: StartBot) -> None:
     bot = await start(noting(ws))
-    view = ws.view_desk.open(ONCALL, modal(HAND))
+    view = ws.board.open_view(ONCALL, modal(HAND))
     assert (await ws.choose_user(ONCALL, view, ADE)).ok
     assert bot.bodies == []
     assert (await ws.submit_view(ONCALL)).ok
@@ -266,7 +266,7 @@ async def test_choosing_a_person_in_an_input_waits_for_the_submission(ws: Worksp
 async def test_choosing_a_person_in_a_section_is_sent_at_once(ws: Workspace, start: StartBot) -> None:
     bot = await start(noting(ws))
     section = {"type": "section", "block_id": "s", "text": plain("Hand to"), "accessory": PEOPLE}
-    view = ws.view_desk.open(ONCALL, modal(section, text_input()))
+    view = ws.board.open_view(ONCALL, modal(section, text_input()))
     assert (await ws.choose_user(ONCALL, view.id, FOLAKE)).ok
     body = bot.of_type("block_actions")[0]
     assert (body["actions"][0]["type"], body["actions"][0]["selected_user"]) == ("users_select", FOLAKE)
@@ -288,7 +288,7 @@ async def test_choosing_a_person_in_a_message(ws: Workspace, start: StartBot) ->
 
 @pytest.mark.parametrize("nobody", [GONE, "U0NOBODY", "Ade"])
 async def test_choosing_somebody_who_is_not_offered(ws: Workspace, nobody: str) -> None:
-    view = ws.view_desk.open(ONCALL, modal(HAND))
+    view = ws.board.open_view(ONCALL, modal(HAND))
     with pytest.raises(ControlError, match="no person"):
         await ws.choose_user(ONCALL, view, nobody)
     with pytest.raises(ControlError, match="no person"):
@@ -297,14 +297,14 @@ async def test_choosing_somebody_who_is_not_offered(ws: Workspace, nobody: str) 
 
 async def test_entries_are_gone_with_their_element(ws: Workspace, start: StartBot) -> None:
     bot = await start(noting(ws))
-    view = ws.view_desk.open(ONCALL, modal(HAND, text_input()))
+    view = ws.board.open_view(ONCALL, modal(HAND, text_input()))
     await ws.choose_user(ONCALL, view, ADE)
     await bot.client.views_update(view_id=view.id, view=modal(HAND, text_input("why", "Why")))
     await ws.submit_view(ONCALL, {"Why": "on a train"})
     values = bot.of_type("view_submission")[0]["view"]["state"]["values"]
     assert values["to"]["who"]["selected_user"] == ADE
     assert set(values) == {"to", "why"}
-    again = ws.view_desk.open(ONCALL, modal(HAND))
+    again = ws.board.open_view(ONCALL, modal(HAND))
     await ws.choose_user(ONCALL, again, ADE)
     await bot.client.views_update(view_id=again.id, view=modal(text_input()))
     assert again.values == {}
@@ -346,7 +346,7 @@ async def test_control_has_the_same_actions(ws: Workspace, start: StartBot) -> N
     message = await ws.post(ADE, AGENTS, "port 8080")
     await bot.client.views_publish(user_id=ADE, view=home(actions(button())))
     await bot.client.chat_postEphemeral(channel=AGENTS, user=ADE, text="x", blocks=[actions(button())])
-    view = ws.view_desk.open(ADE, modal(HAND))
+    view = ws.board.open_view(ADE, modal(HAND))
     bodies: dict[str, Json] = {
         "shortcut": {"callback_id": USE_AS_ANSWER, "message_ts": message.ts, "channel": AGENTS},
         "press_home": {"label_or_action_id": "Yes"},

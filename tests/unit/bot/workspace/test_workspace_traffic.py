@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import Any
 
 import aiohttp
@@ -10,18 +9,15 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
-from bot.workspace.changes import Changes
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, seeded
-from bot.workspace.summaries import about_aaep, about_call, about_payload
-from bot.workspace.traffic import DIRECTIONS, Line, Traffic, redacted
-from bot.workspace.wires import took, wires
+from bot.workspace.traffic import PLACES, Line, Traffic, about_aaep, about_call, about_payload, redacted
 from tests.unit.bot.workspace.kit import StartBot, actions, button, card, listening
 
 STATE = seeded(lambda: 1_795_000_000.0)
 
 
 def traffic(keep: int = 300) -> Traffic:
-    return Traffic(STATE, Changes(), keep=keep)
+    return Traffic(STATE, lambda: None, keep=keep)
 
 
 async def test_traffic_has_calls_with_outcome_and_duration(ws: Workspace, client: AsyncWebClient) -> None:
@@ -214,12 +210,12 @@ def test_about_call(args: Any, told: str) -> None:
     ("seconds", "words"), [(None, ""), (0.0002, "<1 ms"), (0.0123, "12 ms"), (2.34, "2.3 s")]
 )
 def test_took(seconds: float | None, words: str) -> None:
-    assert took(seconds) == words
+    assert Line(1, 0.0, "bot→slack", "x", seconds=seconds).took == words
 
 
 def test_wires_say_between_whom_and_which_way() -> None:
-    lines = [Line(number, 0.0, way, "x") for number, way in enumerate(DIRECTIONS)]
-    assert [(w.spoken, w.lane, w.heading) for w in wires(lines, UTC, "clarify")] == [
+    lines = [Line(number, 0.0, way, "x") for number, way in enumerate(PLACES)]
+    assert [(w.spoken("clarify"), w.lane, w.heading) for w in lines] == [
         ("agent to clarify", "agent", "right"),
         ("clarify to agent", "agent", "left"),
         ("clarify to Slack", "slack", "right"),

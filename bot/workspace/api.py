@@ -1,0 +1,182 @@
+"""One Web API call from its request to its answer: arguments, faults, token, scope, rate limit, method.
+
+Beside `GET` and `POST /api/{method}` the bytes of files: `POST /upload/{ticket}` takes them as Slack's upload address
+does, `GET /file/{id}` shows them. In memory only; what is uploaded is in no traffic panel, only the calls around it are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+
+from aiohttp import web
+
+from .board import Board
+from .context import Call, Context
+from .delivery import Link
+from .methods import METHODS, MOST_BYTES, ApiCall, ApiError, Method
+from .state import Json
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_FILE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'",
+    "Cache-Control": "no-store",
+}
+
+
+class WebApi:
+    """Serves the routes; the methods themselves are in `methods.py`."""
+
+    def __init__(self, context: Context, board: Board, link: Link) -> None:
+        self._context = context
+        self._state = context.state
+        self._board = board
+        self._link = link
+
+    def add_routes(self, app: web.Application) -> None:
+        for verb in ("GET", "POST"):
+            app.router.add_route(verb, "/api/{method}", self._handle)
+        app.router.add_post("/upload/{ticket}", self._take)
+        app.router.add_get("/file/{id}", self._show)
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        """Carry a call out, with the fault that it meets, and record it."""
+        name, clock = request.match_info["method"], asyncio.get_running_loop().time
+        started = clock()
+        try:
+            values, refusal = await _arguments(request), None
+        except ApiError as error:
+            values, refusal = {}, error
+        shown = {key: value for key, value in values.items() if value is not None and key != "token"}
+        fault = None
+        if refusal is None:
+            fault = self._context.faults.take(name, str(shown.get("channel", "")) or None)
+        kind, detail = (fault.name, fault.detail) if fault else ("", "")
+        if kind == "delay":
+            await asyncio.sleep(float(detail))
+        if refusal is not None:
+            response, outcome = web.json_response(refusal.body), refusal.code
+        elif kind in {"drop", "refuse", "429", "5xx"}:
+            response, outcome = _instead(kind, detail), detail or kind
+        else:
+            response, outcome = self._call(request, name, values)
+        met = fault.kind if fault else None
+        call = Call(name, shown, self._context.now(), outcome, response.status, met, clock() - started)
+        self._context.record_call(call)
+        if kind == "accept_then_delay":
+            await asyncio.sleep(float(detail))
+        if kind == "accept_then_error":
+            return web.json_response({"ok": False, "error": detail})
+        return _hang_up(request) if kind in {"drop", "accept_then_drop"} else response
+
+    def _call(self, request: web.Request, name: str, values: Json) -> tuple[web.Response, str]:
+        method = METHODS.get(name)
+        if method is None:
+            body = {"ok": False, "error": "unknown_method", "req_method": name}
+            return web.json_response(body), "unknown_method"
+        try:
+            scopes = self._scopes(request, method, values)
+            call = ApiCall(self._context, self._board, self._link, values, scopes)
+            if method.scope:
+                call.need(method.scope)
+            if wait := self._wait(name, method, call):
+                return _too_many(str(max(1, math.ceil(wait)))), "ratelimited"
+            answer = method.handler(call)
+        except ApiError as error:
+            return web.json_response(error.body), error.code
+        headers = {
+            "x-oauth-scopes": ",".join(sorted(scopes)),
+            "x-accepted-oauth-scopes": method.scope or "",
+        }
+        return web.json_response({"ok": True, **answer}, headers=headers), "ok"
+
+    def _scopes(self, request: web.Request, method: Method, values: Json) -> frozenset[str]:
+        """What the token may do: it stands in the `Authorization` header or in the `token` argument."""
+        if not method.auth:
+            return frozenset()
+        scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        token = bearer.strip() if scheme.lower() == "bearer" else str(values.get("token") or "")
+        if not token:
+            raise ApiError("not_authed")
+        scopes = self._state.tokens.get(token)
+        if scopes is None:
+            raise ApiError("invalid_auth")
+        if token.startswith("xapp-") != method.app_token:
+            raise ApiError("not_allowed_token_type")
+        return scopes
+
+    def _wait(self, name: str, method: Method, call: ApiCall) -> float:
+        if not self._context.options.rate_limits:
+            return 0.0
+        key = f"{name}:{call.text('channel', '')}" if method.tier == "post" else name
+        return self._context.limiter.wait(method.tier, key, self._context.now())
+
+    # The bytes of files
+
+    async def _take(self, request: web.Request) -> web.Response:
+        ticket = request.match_info["ticket"]
+        file = next((each for each in self._state.files.values() if each.ticket == ticket), None)
+        if file is None:
+            raise web.HTTPNotFound(text="no such upload")
+        content = bytearray()
+        async for chunk in request.content.iter_chunked(65_536):
+            content += chunk
+            if len(content) > min(file.size, MOST_BYTES):
+                raise web.HTTPRequestEntityTooLarge(max_size=file.size, actual_size=len(content))
+        if len(content) != file.size:
+            raise web.HTTPBadRequest(text=f"{file.size} bytes were announced, {len(content)} came")
+        file.content = bytes(content)
+        return web.Response(text=f"OK - {len(content)}")
+
+    async def _show(self, request: web.Request) -> web.Response:
+        """A PNG as it is; everything else only as something to keep, since it could be a page."""
+        file = self._state.files.get(request.match_info["id"])
+        if file is None or file.content is None or file.ticket is not None:
+            raise web.HTTPNotFound(text="no such file, or no longer kept")
+        if file.content.startswith(_PNG):
+            return web.Response(body=file.content, content_type="image/png", headers=_FILE_HEADERS)
+        kept = _FILE_HEADERS | {"Content-Disposition": "attachment"}
+        return web.Response(body=file.content, content_type="application/octet-stream", headers=kept)
+
+
+async def _arguments(request: web.Request) -> Json:
+    """Query and body together; the body wins."""
+    values: Json = dict(request.query)
+    if request.method != "POST":
+        return values
+    if request.content_type == "application/json":
+        try:
+            body = json.loads(await request.text() or "{}")
+        except ValueError:
+            raise ApiError("invalid_json") from None
+        if not isinstance(body, dict):
+            raise ApiError("json_not_object")
+        return values | body
+    if request.content_type in {"application/x-www-form-urlencoded", "multipart/form-data"}:
+        return values | dict(await request.post())
+    if request.can_read_body:
+        raise ApiError("invalid_post_type")
+    return values
+
+
+def _instead(kind: str, detail: str) -> web.Response:
+    if kind == "refuse":
+        return web.json_response({"ok": False, "error": detail})
+    if kind == "429":
+        return _too_many(detail or None)
+    status = int(detail) if kind == "5xx" else 500
+    return web.Response(status=status, text="<html>upstream trouble</html>", content_type="text/html")
+
+
+def _too_many(retry_after: str | None) -> web.Response:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+    return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers=headers)
+
+
+def _hang_up(request: web.Request) -> web.Response:
+    """Close the TCP connection; the response that the server wants is never sent."""
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response()

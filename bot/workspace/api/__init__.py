@@ -1,1 +1,0 @@
-"""The Web API: `/api/{method}`, strict as Slack."""
