@@ -7,7 +7,7 @@ import time
 
 from bot.workspace import Options
 from bot.workspace.context import Call
-from bot.workspace.limits import Tier
+from bot.workspace.faults import Tier
 from tests.bench.parties import Parties
 from tests.bench.stage import Stage
 from tests.bench.table import Row, median, quantile

@@ -254,7 +254,7 @@ def said(message: Message) -> str:
 def of_a_click(stage: Scene, user: str, card: Message) -> dict[str, Any]:
     """What Slack sends of a press on **Yes**."""
     control = find(card.blocks, "Yes", kinds={"button"})
-    make = stage.workspace.people._make
+    make = stage.workspace.interactions
     return make.block_action_in_message(user, card, control, {"type": "button"}, {})
 
 

@@ -98,7 +98,7 @@ async def test_failed_upload_is_told_where_it_was_asked_for(
 
 
 async def test_failed_bytes_are_told(stage: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.workspace.shelf.MOST_BYTES", 100)
+    monkeypatch.setattr("bot.workspace.api.MOST_BYTES", 100)
     async with stage.bot():
         await command(stage, "digest png")
         told = await stage.whisper(ADE, "The picture could not be sent: ")

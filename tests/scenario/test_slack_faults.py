@@ -146,7 +146,7 @@ async def test_p4_click_in_flight_when_the_socket_is_cut_counts_once(stage: Scen
         stage.workspace.faults.add("users.info", "delay:0.3")
         click = asyncio.create_task(stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes"))
         await stage.until(lambda: not stage.workspace.faults.pending())  # the bot is asking who it is
-        stage.workspace.cut_sockets()
+        stage.workspace.link.cut()
         assert (await click).ok  # acknowledged over the next connection
         assert (await stage.reply())["response"] is True
         await stage.now_says(card, f"<@{FOLAKE}>")
@@ -156,8 +156,8 @@ async def test_p4_click_in_flight_when_the_socket_is_cut_counts_once(stage: Scen
 async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_answer(stage: Scene) -> None:
     async with stage.bot():
         card = await stage.ask()
-        stage.workspace.reject_wss()
-        stage.workspace.cut_sockets()
+        stage.workspace.link.reject()
+        stage.workspace.link.cut()
         await stage.until(lambda: not stage.workspace.link.connections)
         assert not (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
         await stage.connected()
@@ -172,7 +172,7 @@ async def test_half_open_socket_is_found_out_and_replaced(
     monkeypatch.setattr("bot.slack.app.SlackSocket", partial(SlackSocket, timing=Timing(ping=0.3)))
     async with stage.bot():
         card = await stage.ask()
-        stage.workspace.half_open()
+        stage.workspace.link.half_open()
         await stage.until(
             lambda: (
                 stage.workspace.link.connections
@@ -187,7 +187,7 @@ async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is
     async with stage.bot() as bot:
         card = await stage.ask()
         stage.workspace.link.reject(2)
-        stage.workspace.cut_sockets()
+        stage.workspace.link.cut()
         await stage.until(lambda: not stage.workspace.link.connections)
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
         assert (await stage.reply())["response"] is True
@@ -196,7 +196,7 @@ async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is
 
 
 async def test_rejected_wss_url_is_asked_for_anew(stage: Scene) -> None:
-    stage.workspace.reject_wss(2)
+    stage.workspace.link.reject(2)
     async with stage.bot():
         card = await stage.ask()
         assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
@@ -206,7 +206,7 @@ async def test_rejected_wss_url_is_asked_for_anew(stage: Scene) -> None:
 async def test_refreshed_connection_loses_no_click(stage: Scene) -> None:
     async with stage.bot():
         card = await stage.ask()
-        await stage.workspace.disconnect_sockets("refresh_requested")
+        await stage.workspace.link.disconnect("refresh_requested")
         await stage.connected()
         assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
         await stage.reply()
@@ -299,7 +299,7 @@ async def test_card_comes_after_the_connection_when_slack_was_away_at_the_start(
 async def test_posts_do_not_wait_for_a_connection_that_cannot_be_had(tmp_path: Path) -> None:
     clock = HurriedClock(20)
     async with scene(tmp_path, clock=clock) as stage:
-        stage.workspace.reject_wss(1000)
+        stage.workspace.link.reject(1000)
         began = clock.seconds()
         starting = asyncio.create_task(start_and_answer(stage))
         await stage.producer.wait_for_subscriber(10)

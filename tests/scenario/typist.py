@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bot.workspace.controls import controls
-from bot.workspace.people import Outcome
+from bot.workspace.interactions import Outcome
 from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
 from bot.workspace.state import Ephemeral, Message, User, View
 from core.ledger import FileLedger

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bot.workspace.people import Outcome
 
 from bot.errors import StorageUnavailable
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -26,6 +25,7 @@ from bot.telemetry import Telemetry
 from bot.views.listcodec import ListPress
 from bot.views.phrases import BUSY
 from bot.workspace import Workspace
+from bot.workspace.interactions import Outcome
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
 from bot.workspace.state import View
 from core.agents import SessionFact

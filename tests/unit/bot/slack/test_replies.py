@@ -278,7 +278,7 @@ async def test_event_that_comes_again_is_handled_once(bot: Bot) -> None:
     message = bot.ws.message(AGENTS, sent)
 
     heard = messages_heard(bot)
-    bot.ws.board._events.posted(message)
+    bot.ws.events.posted(message)
     await bot.ws.wait_for(lambda: messages_heard(bot) > heard)
     await bot.conversation.idle()
 

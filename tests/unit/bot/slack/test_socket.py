@@ -101,7 +101,7 @@ async def test_socket_hears_and_acknowledges(ws: Workspace, desk: Desk) -> None:
 
 
 async def test_rejected_url_is_replaced_by_a_new_one(ws: Workspace, desk: Desk) -> None:
-    ws.reject_wss(3)
+    ws.link.reject(3)
     async with connected(ws, desk):
         assert ws.link.refused_upgrades == 3
         assert opened(ws) == 4
@@ -111,7 +111,7 @@ async def test_rejected_url_is_replaced_by_a_new_one(ws: Workspace, desk: Desk) 
 
 async def test_half_open_socket_is_replaced(ws: Workspace, desk: Desk) -> None:
     async with connected(ws, desk) as socket:
-        ws.half_open()
+        ws.link.half_open()
         await ws.wait_for(lambda: any(not c.half_open for c in ws.link.connections))
         await until(lambda: socket.connected and desk.returns == 1)
         await heard(ws, desk, "one")
@@ -120,7 +120,7 @@ async def test_half_open_socket_is_replaced(ws: Workspace, desk: Desk) -> None:
 async def test_cut_socket_is_replaced_and_what_was_missed_is_asked_for(ws: Workspace, desk: Desk) -> None:
     async with connected(ws, desk) as socket:
         before = socket.since
-        ws.cut_sockets()
+        ws.link.cut()
         await ws.wait_for(lambda: opened(ws) == 2 and ws.link.connections)
         await until(lambda: desk.returns == 1)
         assert socket.since > before
@@ -146,7 +146,7 @@ async def test_refresh_opens_the_next_before_the_old_one_ends(ws: Workspace, des
             open_at_once.append(len(ws.link.connections))
 
         waiting = asyncio.create_task(second())
-        await ws.disconnect_sockets("refresh_requested")
+        await ws.link.disconnect("refresh_requested")
         await waiting
         await ws.wait_for(lambda: old not in ws.link.connections)
         await heard(ws, desk, "one")
@@ -174,7 +174,7 @@ async def test_bad_app_token_ends_the_start(ws: Workspace, desk: Desk) -> None:
 async def test_token_that_is_refused_later_is_tried_again(ws: Workspace, desk: Desk) -> None:
     async with connected(ws, desk):
         ws.faults.add("apps.connections.open", "refuse:invalid_auth", times=2)
-        ws.cut_sockets()
+        ws.link.cut()
         await until(lambda: desk.returns == 1)
         await heard(ws, desk, "one")
 
@@ -223,7 +223,7 @@ async def test_socket_cut_with_work_in_flight_acknowledges_over_the_next(ws: Wor
     async with connected(ws, desk):
         await ws.post(ADE, AGENTS, "one")
         await until(lambda: desk.seen)
-        ws.cut_sockets()
+        ws.link.cut()
         desk.gate.set()
         await ws.wait_for(lambda: ws.acks)
     assert ws.acks[0].ok

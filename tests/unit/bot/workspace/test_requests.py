@@ -239,7 +239,9 @@ async def test_modal_that_is_answered_with_words_is_refused(ws: Workspace, bot: 
     answer = await ws.link.requests.post("interactive", {"type": "view_submission"}, Retry("env-1"))
     assert answer.failure == "http_error"
     bot.before = says("{", content_type="application/json")
-    assert (await ws.link.requests.post("interactive", {"type": "block_actions"}, Retry("env-1"))).failure == "http_error"
+    assert (
+        await ws.link.requests.post("interactive", {"type": "block_actions"}, Retry("env-1"))
+    ).failure == "http_error"
 
 
 async def test_request_url_and_its_faults_from_another_process(ws: Workspace, bot: Bot) -> None:

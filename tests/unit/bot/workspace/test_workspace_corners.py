@@ -172,9 +172,7 @@ async def test_control_waits_for_changes(ws: Workspace) -> None:
 
 async def test_eleventh_connection_is_sent_away(ws: Workspace) -> None:
     async with aiohttp.ClientSession() as session:
-        sockets = [
-            await session.ws_connect(ws.link.new_url()) for _ in range(11)
-        ]
+        sockets = [await session.ws_connect(ws.link.new_url()) for _ in range(11)]
         first = [await socket.receive_json() for socket in sockets]
         for socket in sockets:
             await socket.close()
