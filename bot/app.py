@@ -22,14 +22,19 @@ import httpx
 import structlog
 from pydantic import SecretStr
 
+from bot.commands.commands import Changes, Commands, Turns
+from bot.commands.digests import Digests
+from bot.commands.lists import Access, Lists
 from bot.counting import CountedGateway
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Messages
 from bot.delivery.nudges import Nudges
+from bot.delivery.pictures import Pictures
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.delivery.rollups import Rollups
+from bot.delivery.vitals import Vitals
 from bot.delivery.wishes import Wishes
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.intake import Intake, Sessions
@@ -53,9 +58,12 @@ from bot.protocol import AgentDesk
 from bot.retention.upkeep import Keeping
 from bot.routing import Audiences, Group
 from bot.settings.model import Settings
+from bot.slack import mrkdwn
+from bot.slack.answering import Answering, Later
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import PATIENCE, Unread
 from bot.slack.binding import Binding
+from bot.slack.threads import Threads
 from bot.slackapi import Gateway, Pulse, ask, permalink, web_client
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
@@ -282,6 +290,7 @@ class Bot:
         """The ledgers and the only one that changes them, Slack's Web API, the figures: what all others stand on."""
         settings, store, clock = self.settings, self.store, self.clock
         self.telemetry = Telemetry(clock)
+        self.vitals = Vitals(store, clock, seconds=time.monotonic)
         self.index = Index()
         self.ledger = FileLedger(
             settings.ledger.directory,
@@ -500,15 +509,30 @@ class Bot:
         )
 
     def _build_slack(self, rng: random.Random) -> None:
+        memory = SqliteSlackMemory(self.store, self.messages.in_flight)
+        later = Later()
         self.slack = SlackApp(
             Parts(
                 settings=self.settings,
                 web=self.web,
+                pulse=self.pulse,
                 people=self.people,
                 access=self.access,
-                router=self.router,
-                ledger=self.ledger,
-                memory=SqliteSlackMemory(self.store, self.messages.in_flight),
+                answering=Answering(
+                    router=self.router,
+                    ledger=self.ledger,
+                    memory=memory,
+                    access=self.access,
+                    people=self.people,
+                    renderer=self.renderer,
+                    index=self.index,
+                    audiences=self.audiences,
+                    clock=self.clock,
+                    refresh=self._refresh,
+                ),
+                commands=self._commands(later),
+                page_actions=self.page_actions,
+                home=self.home,
                 binding=Binding(
                     installation=self.store.installation,
                     messages=self.messages,
@@ -518,25 +542,65 @@ class Bot:
                     group_of=self._group_of,
                     foreign=self._foreign,
                 ),
-                renderer=self.renderer,
-                index=self.index,
+                threads=Threads(
+                    memory=memory,
+                    pages=self.pages,
+                    rollups=RollupPlaces(self.store, self.messages.in_flight, self.rollups),
+                    index=self.index,
+                    ledger=self.ledger,
+                    audiences=self.audiences,
+                    paged=self.incidents.paged,
+                ),
                 unread=self.unread,
-                pulse=self.pulse,
+                memory=memory,
                 delivery=self.delivery,
-                refresh=self._refresh,
-                clock=self.clock,
-                rng=rng,
-                roster=self.roster,
-                pages=self.pages,
-                page_actions=self.page_actions,
-                paged=self.incidents.paged,
-                rollup_threads=RollupPlaces(self.store, self.messages.in_flight, self.rollups),
-                permalinks=self.permalinks,
-                sessions=self.sessions.facts,
-                home=self.home,
+                later=later,
                 counted=self._counted,
                 passed=self.monitoring.trigger,
+                clock=self.clock,
+                rng=rng,
             )
+        )
+
+    def _commands(self, later: Later) -> Commands:
+        clock, people = self.clock, self.people
+        access = Access(self.access, self.roster, self.incidents.paged, self.settings)
+        lists = Lists(
+            index=self.index,
+            ledger=self.ledger,
+            access=access,
+            permalinks=self.permalinks,
+            sessions=self.sessions.facts,
+            clock=clock,
+        )
+        return Commands(
+            lists=lists,
+            changes=Changes(
+                router=self.router,
+                ledger=self.ledger,
+                lists=lists,
+                access=access,
+                clock=clock,
+                to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
+            ),
+            turns=Turns(
+                roster=self.roster,
+                access=access,
+                delivery=self.delivery,
+                settings=self.settings,
+                clock=clock,
+            ),
+            digests=Digests(
+                ledger=self.ledger,
+                access=access,
+                clock=clock,
+                pictures=Pictures(self.web),
+                delivery=self.delivery,
+                later=later.run,
+                name_of=people.known_name,
+            ),
+            renderer=self.renderer,
+            refresh=self._refresh,
         )
 
     async def _run_slack(self) -> None:
@@ -624,7 +688,7 @@ class Bot:
         sources = health.Sources(
             telemetry=self.telemetry,
             index=self.index,
-            backlog=lambda: self.inbox.backlog(self.clock.now()),
+            storage=self.vitals,
             producers=self.producers.status,
             slack_connected=lambda: self.slack.connected,
             queues={"delivery": lambda: self.delivery.lanes.length, "replies": lambda: self.replies.length},
@@ -662,7 +726,7 @@ class Bot:
 
     async def _storage_trouble(self) -> str | None:
         """What is wrong with where events are kept, or with where decisions are."""
-        return await self.store.trouble() or await self.ledger_outage.of_all()
+        return await self.vitals.trouble() or await self.ledger_outage.of_all()
 
     def _spawn_heartbeat(self) -> None:
         url = self.settings.heartbeat_url
@@ -765,7 +829,11 @@ class Bot:
 
     async def _counted(self, others: int) -> None:
         """For `clarify check`, which cannot look itself: Slack would hand its connection clicks."""
-        await self.store.note_connections(others, self.clock.now())
+        await self.store.run(
+            "update installation set others = :others, told_at = :now",
+            others=others,
+            now=self.clock.now().timestamp(),
+        )
 
     def _group_of(self, clarification: str) -> Group | None:
         summary = self._summary_of(clarification)

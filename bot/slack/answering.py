@@ -8,9 +8,11 @@ Replies in threads are answered through `Answering`, too.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,13 +23,16 @@ from bot.commands.commands import Commands
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import BadPress, SlackError, StorageUnavailable
-from bot.people import AccessControl, Person, Reaction, explained, without_budget
+from bot.people import AccessControl, People, Person, Reaction, explained, without_budget
 from bot.routing import Audience, Audiences, audience_of
+from bot.slack import mrkdwn
 from bot.slack.binding import AnyPress, Binding
-from bot.slack.payloads import Click, HandedOver, Order, Spot, Submission, Touch, opened_from
+from bot.slack.payloads import Click, Order, Spot, Submission, opened_from
+from bot.slack.socket import Unacknowledged
+from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slackapi import NETWORK_ERRORS, Place, ask
 from bot.views import phrases
-from bot.views.codec import LIST_CALLBACK, VIEW_CALLBACK, Press
+from bot.views.codec import Press
 from bot.views.listcodec import ListPress
 from bot.views.render import Renderer
 from bot.views.rollup import PAGE_SIZE
@@ -81,7 +86,7 @@ class Later:
 
 
 class Answering:
-    """`memory` keeps replies that wait for their question; `to_plain` takes a phrase's live parts out, for modals."""
+    """`memory` keeps replies that wait for their question; `refresh` shows a clarification's cards and pages again."""
 
     def __init__(
         self,
@@ -90,22 +95,22 @@ class Answering:
         ledger: FileLedger,
         memory: SqliteSlackMemory,
         access: AccessControl,
+        people: People,
         renderer: Renderer,
         index: Index,
         audiences: Audiences,
         clock: Clock,
-        to_plain: Callable[[str], str],
         refresh: Callable[[str], None],
     ) -> None:
         self._router = router
         self._ledger = ledger
         self._memory = memory
         self._access = access
+        self._people = people
         self._renderer = renderer
         self._index = index
         self._audiences = audiences
         self._clock = clock
-        self._to_plain = to_plain
         self._refresh = refresh
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
@@ -151,7 +156,7 @@ class Answering:
             return reaction
         if not reaction.recorded and values:
             # The modal stays open with what was typed, so that it can be sent again.
-            return Reaction(errors=dict.fromkeys(values, self._to_plain(reaction.text)), recorded=False)
+            return Reaction(errors=dict.fromkeys(values, self.plain(reaction.text)), recorded=False)
         return Reaction(view=self.notice(reaction.text), recorded=reaction.recorded)
 
     async def answer(
@@ -176,6 +181,28 @@ class Answering:
         decider = Decider(await self._access.decided_by(person), "slack", person.team, person.user)
         return Reaction(record=await self._router.answer(clarification_id, read, decider, at, round))
 
+    async def answer_text(
+        self, clarification_id: str, text: str, person: Person, place: Place, *, at: datetime, **more: Any
+    ) -> Reaction:
+        """As `answer`, with what a person wrote at that moment."""
+        read = partial(_from_text, text)
+        now = self._clock.now()
+        return await self.answer(clarification_id, read, person, place, at=min(at, now), **more)
+
+    async def ask_which(
+        self, waiting: Sequence[Clarification], text: str, person: Person, name: str, at: datetime
+    ) -> tuple[Reaction, str]:
+        """Ask which of several questions a text is the answer to. It waits as `name`, whose digest is returned too.
+
+        Raises:
+            StorageUnavailable: it could not be kept.
+        """
+        text_id = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+        kept: dict[str, object] = {"text": text, "user": person.user, "at": at.isoformat()}
+        await self._memory.keep_text(text_id, kept)
+        asked = self._renderer.which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id)
+        return Reaction(asked.text, blocks=asked.blocks), text_id
+
     async def refusal(self, record: Clarification, person: Person, place: Place) -> Reaction | None:
         """What somebody is told who may not answer; None if they may.
 
@@ -190,7 +217,7 @@ class Answering:
 
     def plain(self, phrase: str) -> str:
         """A phrase without its live parts, for where Slack formats nothing."""
-        return self._to_plain(phrase)
+        return mrkdwn.plain(phrase, self._people.known_name)
 
     async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
         match press.verb:
@@ -227,12 +254,10 @@ class Answering:
             return Reaction(REPLY_FORGOTTEN)
         if kept.get("user") != person.user:
             return Reaction(NOT_YOUR_REPLY)
-        text, at = str(kept["text"]), datetime.fromisoformat(str(kept["at"]))
-
-        def read(record: Clarification) -> Answer:
-            return answers.from_text(record.asked, text)
-
-        return await self.answer(press.clarification, read, person, place, at=at, round=press.round)
+        at = datetime.fromisoformat(str(kept["at"]))
+        return await self.answer_text(
+            press.clarification, str(kept["text"]), person, place, at=at, round=press.round
+        )
 
     async def _open_answer(self, press: Press, person: Person, place: Place) -> Reaction:
         record = await self.find(press.clarification)
@@ -281,6 +306,10 @@ class Answering:
         return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
 
 
+def _from_text(text: str, record: Clarification) -> Answer:
+    return answers.from_text(record.asked, text)
+
+
 class Interactions:
     """Brings a reaction to the person: words where they acted, or a modal; and runs commands while Slack waits.
 
@@ -312,76 +341,62 @@ class Interactions:
             return explained(error, "this message")
         return None if why is None else Reaction(why)
 
-    def unbound_at_home(self, spot: Spot) -> Reaction | None:
-        """As `unbound`, for a control on a Home tab."""
-        why = self._binding.elsewhere(spot)
-        return None if why is None else Reaction(why)
+    def foreign(self, spot: Spot) -> str | None:
+        """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
+        return self._binding.elsewhere(spot)
 
-    def unbound_modal(self, sent: Submission | HandedOver) -> str | None:
+    def unbound_modal(self, sent: Submission) -> str | None:
         """Why a submitted modal counts for nothing; None: it counts."""
         why = self._binding.elsewhere(sent.spot)
         return phrases.NOT_YOUR_WINDOW if why is None and sent.opened_by != sent.person.user else why
+
+    async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
+        """Bring a reaction to the person. Where nothing was recorded, words are enough if Slack took them by now; of an
+        answer only if it was busy, and not behind a modal, where they could stay unseen.
+
+        Raises:
+            Unacknowledged: Slack has to show an error.
+        """
+        if reaction.recorded:
+            self.react(click, reaction)
+            return
+        if click.surface in {"message", "ephemeral"} and (reaction.busy or not is_answer):
+            if await self.told(click, reaction):
+                return
+        else:
+            self.react(click, reaction)
+        raise Unacknowledged("nothing was recorded of a press, or nobody could be told")
+
+    def react(self, click: Click, reaction: Reaction) -> None:
+        """Bring a reaction to a click to the person, after the acknowledgement."""
+        view = reaction.view
+        if reaction.text and click.surface in {"modal", "home"}:
+            # An ephemeral would stay unseen behind the modal, and there is no place for one beside a Home tab.
+            view = self._answering.notice(reaction.text)
+        elif reaction.text:
+            self._later.run(self._say(click, reaction), "answer a click")
+        elif reaction.record is not None and click.surface == "ephemeral":
+            self.respond(click, Reaction(phrases.accepted(reaction.record)), replace=True)
+        if view is not None:
+            remembers = opened_from(view, click.place, click.person)
+            self._later.run(self._show(click, remembers), "open a modal")
+
+    async def told(self, act: Click | Order, reaction: Reaction) -> bool:
+        """Say something where somebody acted, before the acknowledgement; whether Slack took it while there is time."""
+        saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
+        try:
+            async with asyncio.timeout(_TELLING):
+                return await saying
+        except TimeoutError:
+            return False
 
     def tell(self, person: Person, place: Place, text: str) -> None:
         """Say something to the person alone, after the acknowledgement."""
         self._later.run(self._delivery.tell(person.user, place, text), "tell a person")
 
-    def answer(self, click: Click | Touch, said: Reaction) -> None:
-        """Say something where the click was, after the acknowledgement."""
-        self._later.run(self._say(click, said), "answer a click")
-
-    async def told(self, click: Click | Touch, text: str) -> bool:
-        """Say something where the click was, before the acknowledgement; whether Slack took it while there is time."""
-        try:
-            async with asyncio.timeout(_TELLING):
-                return await self._say(click, Reaction(text))
-        except TimeoutError:
-            return False
-
-    async def _say(self, click: Click | Touch, said: Reaction) -> bool:
-        """Through the click's response_url; where that fails, beside it in its conversation."""
-        place = click.place
-        if await self._respond(click.response_url, said.text, said.blocks, thread_ts=place.thread_ts):
-            return True
-        if not place.channel:
-            return False
-        return await self._delivery.tell(click.person.user, place, said.text, said.blocks)
-
-    async def answered(self, url: str, said: Reaction) -> bool:
-        """Answer through a response_url before the acknowledgement; whether Slack took it while there is time."""
-        try:
-            async with asyncio.timeout(_TELLING):
-                return await self._respond(url, said.text, said.blocks)
-        except TimeoutError:
-            return False
-
-    def react(self, click: Click | Touch, reaction: Reaction) -> None:
-        """Bring a reaction to a click to the person, after the acknowledgement."""
-        view = reaction.view
-        if reaction.text and click.view_id is not None:
-            # An ephemeral would stay unseen behind the modal.
-            view = self._answering.notice(reaction.text)
-        elif reaction.text:
-            self.answer(click, Reaction(reaction.text))
-        elif reaction.record is not None and click.whispered:
-            self.respond(click.response_url, Reaction(phrases.accepted(reaction.record)), replace=True)
-        if view is not None:
-            self._open(click, view)
-
-    def react_in_modal(self, click: Click | Touch, reaction: Reaction) -> None:
-        """As `react`, where nothing can be said beside what is shown: words come in a modal."""
-        view = self._answering.notice(reaction.text) if reaction.text else reaction.view
-        if view is not None:
-            self._open(click, view)
-
-    def _open(self, click: Click | Touch, view: dict[str, Any]) -> None:
-        remembers = opened_from(view, click.place, click.person)
-        self._later.run(self._show(click, remembers), "open a modal")
-
-    def respond(self, url: str, said: Reaction, *, replace: bool = False) -> None:
+    def respond(self, act: Click | Order, reaction: Reaction, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
-        work = self._respond(url, said.text, said.blocks, replace=replace)
-        self._later.run(work, "answer through a response_url")
+        self._later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
 
     async def obey(self, order: Order) -> Reaction | None:
         """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
@@ -395,26 +410,31 @@ class Interactions:
         done, _ = await asyncio.wait({task}, timeout=_SOON)
         if done:
             return task.result()
-        self._later.run(self._follow(order.response_url, task), "answer a command")
+        self._later.run(self._follow(order, task), "answer a command")
         return None
 
-    def turn(self, touch: Touch, press: ListPress) -> None:
-        """Another page of a list, in its place. What is no list changes nothing here: it was acknowledged already."""
-        if self._commands.is_change(press.arg):
-            self.answer(touch, Reaction(phrases.UNREADABLE_PRESS))
-            return
-        work = self._commands.run(press.arg, touch.person, touch.place, press.number)
+    async def press_list(self, press: ListPress, click: Click) -> Reaction:
+        """A control of a list: Take, or another page, which follows in the list's place."""
+        if press.verb == "take":
+            return await self._commands.take(press.arg, click.person)
+        if self._commands.is_change(press.arg):  # that is no list: it would be acknowledged before it is done
+            return Reaction(phrases.UNREADABLE_PRESS)
+        work = self._commands.run(press.arg, click.person, click.place, press.number)
         task = asyncio.create_task(without_budget(work), name="turn a page")
-        self._later.run(self._follow(touch.response_url, task, replace=True), "show a page")
+        self._later.run(self._follow(click, task, replace=True), "show a page")
+        return Reaction()
+
+    async def _say(self, click: Click, reaction: Reaction) -> bool:
+        """Through the click's response_url; where that fails, beside it in its conversation."""
+        place = click.place
+        if await self._respond(click, reaction, thread_ts=place.thread_ts):
+            return True
+        if not place.channel:
+            return False
+        return await self._delivery.tell(click.person.user, place, reaction.text, reaction.blocks)
 
     async def _respond(
-        self,
-        url: str,
-        text: str,
-        blocks: Sequence[dict[str, Any]] | None = None,
-        *,
-        replace: bool = False,
-        thread_ts: str | None = None,
+        self, act: Click | Order, reaction: Reaction, *, replace: bool = False, thread_ts: str | None = None
     ) -> bool:
         """Say something to the person who acted through the `response_url` of what they did; `replace`: in place of the
         message that was acted on. Without `thread_ts` Slack says it in the channel, also of an act in a thread.
@@ -422,15 +442,19 @@ class Interactions:
         Good for five answers within thirty minutes, also where the bot is no member (docs.slack.dev, "Handling user
         interaction", message responses). Whether Slack took it; failures are logged, without the address.
         """
-        if urlsplit(url).scheme not in {"http", "https"}:
+        if urlsplit(act.response_url).scheme not in {"http", "https"}:
             return False
-        client = AsyncWebhookClient(url, timeout=_RESPONDING, retry_handlers=[])
+        client = AsyncWebhookClient(act.response_url, timeout=_RESPONDING, retry_handlers=[])
         client.proxy = self._web.proxy
-        body: dict[str, Any] = {"text": text, "response_type": "ephemeral", "replace_original": replace}
+        body: dict[str, Any] = {
+            "text": reaction.text,
+            "response_type": "ephemeral",
+            "replace_original": replace,
+        }
         if thread_ts:
             body["thread_ts"] = thread_ts
-        if blocks:
-            body["blocks"] = list(blocks)
+        if reaction.blocks:
+            body["blocks"] = reaction.blocks
         try:
             response = await client.send_dict(body)
         except NETWORK_ERRORS as error:
@@ -440,28 +464,25 @@ class Interactions:
             _log.warning("an answer was refused by Slack: status %d", response.status_code)
         return response.status_code == 200
 
-    async def _follow(self, url: str, task: asyncio.Task[Reaction], *, replace: bool = False) -> None:
+    async def _follow(
+        self, act: Click | Order, task: asyncio.Task[Reaction], *, replace: bool = False
+    ) -> None:
         try:
-            said = await task
+            reaction = await task
         except Exception:
-            await self._respond(url, COMMAND_FAILED)
+            await self._respond(act, Reaction(COMMAND_FAILED))
             raise
-        await self._respond(url, said.text, said.blocks, replace=replace)
+        await self._respond(act, reaction, replace=replace)
 
-    async def _show(self, click: Click | Touch, view: dict[str, Any]) -> None:
-        """From a message: open. In a modal: turning pages replaces it, anything else goes on top of it."""
+    async def _show(self, click: Click, view: dict[str, Any]) -> None:
+        """From a message: open. In a modal: another page of it replaces it, anything else goes on top of it."""
         try:
-            if click.view_id is None:
+            if click.surface != "modal":
                 await ask("views.open", lambda: self._web.views_open(trigger_id=click.trigger, view=view))
-            elif _turns(click):
+            elif click.callback and view.get("callback_id") == click.callback:
                 await ask("views.update", lambda: self._web.views_update(view_id=click.view_id, view=view))
             else:
                 await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
             _log.warning("a modal could not be shown: %s", error)
             await self._say(click, Reaction(MODAL_FAILED))
-
-
-def _turns(click: Click | Touch) -> bool:
-    verb = {VIEW_CALLBACK: "view", LIST_CALLBACK: "page"}.get(click.callback or "")
-    return isinstance(click, Click) and click.press.verb == verb

@@ -26,13 +26,9 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.commands.commands import Changes, Commands, Turns
-from bot.commands.digests import Digests
-from bot.commands.lists import Access, Lists
+from bot.commands.commands import Commands
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.pictures import Pictures
-from bot.delivery.rollupplaces import RollupPlaces
 from bot.errors import (
     ConfigurationError,
     SlackError,
@@ -42,30 +38,21 @@ from bot.errors import (
 )
 from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
-from bot.oncall.pages import Pages
-from bot.oncall.roster import Roster
 from bot.people import AccessControl, People, lookup_budget
-from bot.permalinks import Permalinks
-from bot.routing import Audiences
 from bot.settings.model import Settings
-from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions, Later
-from bot.slack.backfill import Backfill, HistoryAllowance, OpenThreads, Unread
+from bot.slack.backfill import Backfill, HistoryAllowance, Unread
 from bot.slack.binding import Binding
 from bot.slack.conversation import Conversation
 from bot.slack.http import Answer, RequestUrl, SlackRequest
 from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
-from bot.slack.replies import Mentions, ThreadReplies, UseAsAnswer
+from bot.slack.replies import Replies
 from bot.slack.socket import Envelope, Json, SlackSocket, Timing, Unacknowledged
+from bot.slack.threads import Threads
 from bot.slackapi import Pulse, SlackBusyError
 from bot.views import phrases
-from bot.views.render import Renderer
-from core.agents import SessionFact
 from core.clock import Clock
-from core.index import Index
-from core.ledger import FileLedger
-from core.router import Router
 
 _log = structlog.get_logger("clarify.slack")
 _bolt_log = logging.getLogger("clarify.slack")
@@ -78,33 +65,25 @@ class Parts:
     """What the Slack app is built from.
 
     `unread`: which questions wait for their threads to be read. `pulse`: whether Slack answers. `delivery` says words to
-    people; `refresh` shows a clarification's cards and pages again. `paged`: the users that the open pages of a
-    clarification were sent to. `passed` is called with whatever comes from Slack, `counted` with the number of other
-    bots' connections.
+    people, `later` runs what follows an acknowledgement. `passed` is called with whatever comes from Slack, `counted` with
+    the number of other bots' connections.
     """
 
     settings: Settings
     web: AsyncWebClient
+    pulse: Pulse
     people: People
     access: AccessControl
-    router: Router
-    ledger: FileLedger
-    index: Index
-    memory: SqliteSlackMemory
-    binding: Binding
-    renderer: Renderer
-    unread: Unread
-    pulse: Pulse
-    delivery: Delivery
-    refresh: Callable[[str], None]
-    roster: Roster
-    pages: Pages
+    answering: Answering
+    commands: Commands
     page_actions: PageActions
-    paged: Callable[[str], frozenset[str]]
-    rollup_threads: RollupPlaces
-    permalinks: Permalinks
-    sessions: Callable[[], Awaitable[Sequence[SessionFact]]]
     home: HomeTabs
+    binding: Binding
+    threads: Threads
+    unread: Unread
+    memory: SqliteSlackMemory
+    delivery: Delivery
+    later: Later
     counted: Callable[[int], Coroutine[Any, Any, None]]
     passed: Callable[[], None]
     clock: Clock
@@ -120,19 +99,53 @@ class SlackApp:
     def __init__(self, parts: Parts, timing: Timing | None = None) -> None:
         self._parts = parts
         self.ready = asyncio.Event()
-        self.later = Later()
-        self._audiences = Audiences(parts.settings)
-        self._threads = OpenThreads(
-            memory=parts.memory,
-            pages=parts.pages,
-            rollups=parts.rollup_threads,
-            index=parts.index,
-            audiences=self._audiences,
-        )
-        self._allowance = HistoryAllowance()
         self._looking: asyncio.Task[None] | None = None
         self._bolt: AsyncApp | None = None
         self._line: SlackSocket | RequestUrl = self._request_url() or self._socket(timing)
+        replies = Replies(
+            answering=parts.answering,
+            commands=parts.commands,
+            threads=parts.threads,
+            memory=parts.memory,
+            people=parts.people,
+            clock=parts.clock,
+        )
+        self.conversation = Conversation(
+            replies=replies,
+            memory=parts.memory,
+            delivery=parts.delivery,
+            clock=parts.clock,
+            later=parts.later,
+            owed=self._owe,
+        )
+        self._allowance = HistoryAllowance()
+        self.backfill = Backfill(
+            web=parts.web,
+            memory=parts.memory,
+            threads=parts.threads,
+            unread=parts.unread,
+            allowance=self._allowance,
+            pulse=parts.pulse,
+            conversation=self.conversation,
+            clock=parts.clock,
+        )
+        self.interactions = Interactions(
+            answering=parts.answering,
+            commands=parts.commands,
+            binding=parts.binding,
+            delivery=parts.delivery,
+            web=parts.web,
+            later=parts.later,
+        )
+        self._handlers = Handlers(
+            answering=parts.answering,
+            interactions=self.interactions,
+            replies=replies,
+            page_actions=parts.page_actions,
+            conversation=self.conversation,
+            people=parts.people,
+            home=parts.home,
+        )
 
     def _request_url(self) -> RequestUrl | None:
         secret = self._parts.settings.secrets.signing_secret
@@ -201,7 +214,7 @@ class SlackApp:
         Raises:
             StorageUnavailable: what is open in Slack is not known.
         """
-        self._parts.unread.expect(await self._threads.now())
+        self._parts.unread.expect(await self._parts.threads.open())
 
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
@@ -232,141 +245,9 @@ class SlackApp:
         self.build(me)
 
     def build(self, me: AuthorizeResult) -> None:
-        """Make what answers people, now that it is known who we are."""
-        parts, bot_user = self._parts, me.bot_user_id or ""
-        self.answering = Answering(
-            router=parts.router,
-            ledger=parts.ledger,
-            memory=parts.memory,
-            access=parts.access,
-            renderer=parts.renderer,
-            index=parts.index,
-            audiences=self._audiences,
-            clock=parts.clock,
-            to_plain=lambda text: mrkdwn.plain(text, parts.people.known_name),
-            refresh=parts.refresh,
-        )
-        commands = self._commands(bot_user)
-        shortcut = UseAsAnswer(
-            answering=self.answering,
-            ledger=parts.ledger,
-            memory=parts.memory,
-            renderer=parts.renderer,
-            audiences=self._audiences,
-            clock=parts.clock,
-        )
-        self.conversation = self._conversation(commands, shortcut, bot_user, me.team_id or "")
-        self.interactions = Interactions(
-            answering=self.answering,
-            commands=commands,
-            binding=parts.binding,
-            delivery=parts.delivery,
-            web=parts.web,
-            later=self.later,
-        )
-        self.backfill = Backfill(
-            web=parts.web,
-            memory=parts.memory,
-            threads=self._threads,
-            unread=parts.unread,
-            allowance=self._allowance,
-            pulse=parts.pulse,
-            conversation=self.conversation,
-            clock=parts.clock,
-        )
-        self._bolt = bolt_app(parts.web, me)
-        register(
-            self._bolt,
-            Handlers(
-                answering=self.answering,
-                interactions=self.interactions,
-                commands=commands,
-                shortcut=shortcut,
-                page_actions=parts.page_actions,
-                conversation=self.conversation,
-                people=parts.people,
-                home=parts.home,
-            ),
-        )
-
-    def _commands(self, bot_user: str) -> Commands:
-        parts, clock = self._parts, self._parts.clock
-        access = Access(parts.access, parts.roster, parts.paged, parts.settings)
-        lists = Lists(
-            index=parts.index,
-            ledger=parts.ledger,
-            access=access,
-            permalinks=parts.permalinks,
-            sessions=parts.sessions,
-            clock=clock,
-        )
-        return Commands(
-            lists=lists,
-            changes=Changes(
-                router=parts.router,
-                ledger=parts.ledger,
-                lists=lists,
-                access=access,
-                clock=clock,
-                to_plain=lambda text: mrkdwn.plain(text, parts.people.known_name, drop=bot_user),
-            ),
-            turns=Turns(
-                roster=parts.roster,
-                access=access,
-                delivery=parts.delivery,
-                settings=parts.settings,
-                clock=clock,
-            ),
-            digests=Digests(
-                ledger=parts.ledger,
-                access=access,
-                clock=clock,
-                pictures=Pictures(parts.web),
-                delivery=parts.delivery,
-                later=self.later.run,
-                name_of=parts.people.known_name,
-            ),
-            renderer=parts.renderer,
-            refresh=parts.refresh,
-        )
-
-    def _conversation(
-        self, commands: Commands, shortcut: UseAsAnswer, bot_user: str, home_team: str
-    ) -> Conversation:
-        parts = self._parts
-        replies = ThreadReplies(
-            answering=self.answering,
-            ledger=parts.ledger,
-            memory=parts.memory,
-            pages=parts.pages,
-            rollup_threads=parts.rollup_threads,
-            renderer=parts.renderer,
-            audiences=self._audiences,
-            clock=parts.clock,
-        )
-        mentions = Mentions(
-            commands=commands,
-            shortcut=shortcut,
-            ledger=parts.ledger,
-            memory=parts.memory,
-            index=parts.index,
-            paged=parts.paged,
-            pages=parts.pages,
-            bot_user=bot_user,
-            name_of=parts.people.known_name,
-        )
-        return Conversation(
-            replies=replies,
-            mentions=mentions,
-            memory=parts.memory,
-            delivery=parts.delivery,
-            clock=parts.clock,
-            later=self.later,
-            bot_user=bot_user,
-            home_team=home_team,
-            name_of=parts.people.known_name,
-            owed=self._owe,
-        )
+        """Listen, now that it is known who we are."""
+        self._bolt = bolt_app(self._parts.web, me)
+        register(self._bolt, self._handlers)
 
     def look_back(self) -> None:
         """Read what people wrote while nobody listened, if that was not begun: in the background, until it is read."""
@@ -399,7 +280,7 @@ class SlackApp:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-        await self.later.drain()
+        await self._parts.later.drain()
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
         """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""

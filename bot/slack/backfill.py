@@ -15,86 +15,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from math import inf
 from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.rollupplaces import RollupPlaces
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
-from bot.oncall.pages import Pages
-from bot.routing import Audiences
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import missed_event
+from bot.slack.threads import Asked, Root, Threads
 from bot.slackapi import Call, Pulse, SlackBusyError, ask
 from core.clock import Clock, backoff
-from core.index import Index, Summary, urgency
 
 PATIENCE = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Root:
-    """The first message of a thread that is to be read."""
-
-    channel: str
-    ts: str
-
-
-Asked = Mapping[Root, frozenset[str]]
-
-
-class OpenThreads:
-    """The threads in which somebody may have answered: of sessions, of open pages and of roll-up cards."""
-
-    def __init__(
-        self,
-        *,
-        memory: SqliteSlackMemory,
-        pages: Pages,
-        rollups: RollupPlaces,
-        index: Index,
-        audiences: Audiences,
-    ) -> None:
-        self._memory = memory
-        self._pages = pages
-        self._rollups = rollups
-        self._index = index
-        self._audiences = audiences
-
-    async def now(self) -> Asked:
-        """Each with the open questions that it is about; those whose time runs out first come first, none last.
-
-        Raises:
-            StorageUnavailable: they are not known now.
-        """
-        waiting: dict[tuple[str, str], set[str]] = {}
-        for summary in self._open():
-            waiting.setdefault(self._audiences.thread(summary), set()).add(summary.id)
-        asked: dict[Root, set[str]] = {}
-        for thread in await self._memory.open_threads():
-            about = waiting.get((thread.producer, thread.session_id), set())
-            asked.setdefault(Root(thread.channel, thread.ts), set()).update(about)
-        ends = {summary.id: urgency(summary) for summary in self._open()}
-        for page in await self._pages.open_pages():
-            about = {page.clarification} & ends.keys()
-            asked.setdefault(Root(page.channel, page.ts), set()).update(about)
-        for rollup in await self._rollups.open_rollups():
-            asked.setdefault(Root(rollup.channel, rollup.ts), set()).update(rollup.holds)
-
-        def first(root: Root) -> tuple[bool, tuple[float, float], Root]:
-            about = asked[root]
-            return not about, min((ends[each] for each in about if each in ends), default=(inf, inf)), root
-
-        return {root: frozenset(asked[root]) for root in sorted(asked, key=first)}
-
-    def _open(self) -> Iterator[Summary]:
-        return (each for each in self._index if each.is_open)
 
 
 class Unread:
@@ -205,7 +142,7 @@ class Backfill:
         *,
         web: AsyncWebClient,
         memory: SqliteSlackMemory,
-        threads: OpenThreads,
+        threads: Threads,
         unread: Unread,
         allowance: HistoryAllowance,
         pulse: Pulse,
@@ -286,7 +223,7 @@ class Backfill:
 
     async def _begin(self) -> None:
         """All threads that are open now are to be read."""
-        asked = await self._threads.now()
+        asked = await self._threads.open()
         marks = {root.channel: await self._memory.watermark(root.channel) or "0" for root in asked}
         self._again = False
         self._unread.expect(asked)

@@ -1,4 +1,4 @@
-"""Replies from Slack: kept before they are acknowledged, handled once, in order within a thread."""
+"""Messages from Slack: kept before they are acknowledged, handled once, in order within a thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterable
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import StorageUnavailable
-from bot.people import Person
-from bot.slack import mrkdwn
 from bot.slack.answering import Later
 from bot.slack.payloads import KINDS, MessageEvent
-from bot.slack.replies import Mentions, Reply, ThreadReplies, Words, moment
-from bot.slackapi import Place
+from bot.slack.replies import Replies, Words
 from bot.views import phrases
 from core.clock import Clock
 from core.errors import ClarifyError
@@ -27,36 +24,26 @@ Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in n
 
 
 class Conversation:
-    """`home_team` stands in where a message does not name its author's team; `name_of` knows people's names. `owed` is
-    called when something has to be looked for later.
-    """
+    """`replies` decides what follows a message. `owed` is called when something has to be looked for later."""
 
     def __init__(
         self,
         *,
-        replies: ThreadReplies,
-        mentions: Mentions,
+        replies: Replies,
         memory: SqliteSlackMemory,
         delivery: Delivery,
         clock: Clock,
         later: Later,
-        bot_user: str,
-        home_team: str,
-        name_of: Callable[[str], str | None],
         owed: Callable[[], None],
     ) -> None:
         self._replies = replies
-        self._mentions = mentions
         self._memory = memory
         self._delivery = delivery
         self._clock = clock
         self._later = later
-        self.bot_user = bot_user
-        self._home_team = home_team
-        self._name_of = name_of
         self._owed = owed
         self._waiting: dict[Thread, deque[MessageEvent]] = defaultdict(deque)
-        self._busy: dict[Thread, asyncio.Event] = {}  # set when its replies are handled
+        self._busy: dict[Thread, asyncio.Event] = {}  # set when its messages are handled
         self._in_work: set[str] = set()
         self._resumed: set[str] = set()
         self._left: set[str] = set()
@@ -82,10 +69,6 @@ class Conversation:
             return False
         self._enqueue(heard)
         return True
-
-    def plain(self, text: str) -> str:
-        """What a person typed, as plain text."""
-        return mrkdwn.plain(text, self._name_of, drop=self.bot_user)
 
     async def channel_renamed(self, old: str, new: str) -> None:
         """Slack gave a channel another id.
@@ -160,30 +143,23 @@ class Conversation:
         if not words.recorded:
             # Once told that nothing was taken, nothing is taken after a restart either.
             await self._memory.keep_text(_given_up_key(heard), {"text": words.text})
-        place = Place(heard.channel, heard.thread_ts or None)
         if words.text is not None:
-            await self._delivery.tell(heard.user, place, words.text, words.blocks)
+            await self._delivery.tell(heard.user, heard.place, words.text, words.blocks)
         if words.aloud is not None:
-            await self._delivery.say(place, words.key, words.aloud, words.blocks)
+            await self._delivery.say(heard.place, words.key, words.aloud, words.blocks)
         await self._memory.slack_event_done(heard.key)
 
     async def _tell_not_kept(self, heard: MessageEvent) -> None:
         """A word to its author, if it was meant for us and that can be known now."""
-        if heard.kind in {"edited", "deleted"} or heard.user == self.bot_user:
-            return
-        place = Place(heard.channel, heard.thread_ts or None)
-        if heard.kind != "said":
-            await self._delivery.tell(heard.user, place, phrases.NOT_KEPT_HERE)
-            return
-        if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
+        if heard.kind in {"edited", "deleted"} or self._replies.is_own(heard):
             return
         try:
-            mine = await self._replies.may_answer(heard.channel, heard.thread_ts, self.plain(heard.text))
+            if heard.kind != "said":
+                await self._delivery.tell(heard.user, heard.place, phrases.NOT_KEPT_HERE)
+            elif await self._replies.may_answer(heard):
+                await self._delivery.tell(heard.user, heard.place, phrases.NOT_KEPT)
         except (StorageUnavailable, ClarifyError) as error:
             _log.warning("whether somebody has to be told is not known: %s", error)
-            return
-        if mine:
-            await self._delivery.tell(heard.user, place, phrases.NOT_KEPT)
 
     async def _given_up(self, heard: MessageEvent) -> Words | None:
         """What its author was, or was about to be, told when the process ended."""
@@ -197,53 +173,13 @@ class Conversation:
         """Handled, again for a while if the storage fails: it is still kept for the next start then."""
         for delay in (*_AGAIN_AFTER, None):
             try:
-                return await self._decide(heard)
+                return await self._replies.take(heard)
             except StorageUnavailable as error:
                 if delay is None:
                     raise
                 _log.warning("a reply in %s waits %.1f s: %s", heard.channel, delay, error)
                 await self._clock.sleep(delay)
         raise StorageUnavailable
-
-    async def _decide(self, heard: MessageEvent) -> Words:
-        if heard.kind in {"edited", "deleted"}:
-            return await self._changed(heard)
-        if heard.user == self.bot_user:
-            return Words()
-        person = Person(heard.team or self._home_team, heard.user)
-        if (words := await self._mentions.take(heard, person)) is not None:
-            return words
-        if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
-            return Words()
-        in_session = await self._memory.thread_at(heard.channel, heard.thread_ts) is not None
-        if not in_session and (words := await self._mentions.hint(heard, person)) is not None:
-            return words
-        return await self._replies.take(self._reply(heard, person))
-
-    async def _changed(self, heard: MessageEvent) -> Words:
-        """An edited reply that was no answer counts as a new one, made when it was edited. It gives no commands."""
-        if not heard.edited or await self._replies.was_answer(heard.channel, heard.ts):
-            return await self._replies.changed(heard.channel, heard.ts)
-        person = Person(heard.team or self._home_team, heard.user)
-        if heard.channel.startswith("D"):
-            return await self._mentions.edited(heard, person)
-        if mrkdwn.speaks_to_somebody(heard.text, self.bot_user):
-            return Words()
-        return await self._replies.take(self._reply(heard, person))
-
-    def _reply(self, heard: MessageEvent, person: Person) -> Reply:
-        return Reply(
-            person,
-            heard.channel,
-            heard.thread_ts,
-            heard.ts,
-            moment(heard.edited or heard.ts),
-            self.plain(heard.text),
-            missed=heard.missed,
-            to_app=heard.parent == self.bot_user,
-            files=heard.files,
-            edited=bool(heard.edited),
-        )
 
 
 def _given_up_key(heard: MessageEvent) -> str:

@@ -11,20 +11,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
-from bot.errors import BadPress
 from bot.people import Person
 from bot.slack import mrkdwn
 from bot.slackapi import Place
-from bot.views.codec import Press
-from bot.views.pagecodec import PagePress
 from bot.views.seal import unseal
 
 Json = Mapping[str, Any]
 Kind = Literal["said", "edited", "deleted", "aside", "dm"]
+Surface = Literal["message", "ephemeral", "modal", "home"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
 _SPOKEN = frozenset({None, "thread_broadcast", "file_share"})
+_NOWHERE = Place("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,186 +39,123 @@ class Spot:
     ts: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """One press of a control by a person. `view_id` and `callback` where it was pressed in a modal.
+    """One press of a control by a person. `value` is what the control carries, without its seal.
 
-    `response_url` answers it; `whispered`: it was pressed in a message that this person alone sees, so that is the
-    only way.
+    `response_url` answers it. `surface`: what the control stands on; in an ephemeral message, which this person alone
+    sees, the `response_url` is the only way. `view_id` and `callback` are a modal's.
     """
-
-    press: Press
-    person: Person
-    place: Place
-    spot: Spot
-    trigger: str
-    view_id: str | None = None
-    callback: str | None = None
-    response_url: str = ""
-    whispered: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """A press of a control whose `value` is not a `Press`; otherwise as `Click`."""
 
     value: str
     person: Person
     place: Place
     spot: Spot
-    trigger: str
-    view_id: str | None = None
-    callback: str | None = None
+    trigger: str = ""
     response_url: str = ""
-    whispered: bool = False
+    surface: Surface = "message"
+    view_id: str = ""
+    callback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A slash command, in Slack's markup."""
+    """A slash command, or a message shortcut: `text` is what was typed, or the message's, in Slack's markup.
+
+    Of a shortcut: `ts` of the message, `by_person` whether a person wrote it; the place is the thread that it is in, or
+    begins.
+    """
 
     text: str
     person: Person
     place: Place
     response_url: str
+    ts: str = ""
+    by_person: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A message shortcut: the message's text in Slack's markup, and who wrote it (empty where no person did)."""
-
-    text: str
-    author: str
-    ts: str
-    person: Person
-    place: Place
-    response_url: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A submitted modal. `values` as in view.state.values; `opened_by`: for whom it was opened, empty if not known."""
+    """A submitted modal. `value`: the press that opened it, without its seal, at `place`. `values` as in
+    view.state.values; `opened_by`: for whom it was opened, empty if not known.
+    """
 
-    press: Press
+    value: str
     person: Person
     place: Place
     spot: Spot
     values: Mapping[str, Any]
-    opened_by: str = ""
+    opened_by: str
 
-
-@dataclass(frozen=True, slots=True)
-class HandedOver:
-    """The submitted modal behind Hand to…: `user` was chosen (empty: nobody) by `person`; otherwise as `Submission`."""
-
-    press: PagePress
-    user: str
-    person: Person
-    place: Place
-    spot: Spot
-    opened_by: str = ""
+    def chosen_user(self) -> str:
+        """The one user that a select of it holds; empty where there is none."""
+        for block in self.values.values():
+            for element in _object(block).values():
+                if user := _object(element).get("selected_user"):
+                    return str(user)
+        return ""
 
 
 def click_of(body: Json) -> Click:
-    """A block_actions payload.
-
-    Raises:
-        BadPress: it is not one of our controls, or of another release.
-    """
-    touch = touch_of(body)
-    press = Press.unpack(touch.value)
-    view, place = _object(body.get("view")), touch.place
-    if view:
-        place = _origin(view).place
-    return Click(
-        press,
-        touch.person,
-        place,
-        touch.spot,
-        touch.trigger,
-        touch.view_id,
-        touch.callback,
-        touch.response_url,
-        touch.whispered,
-    )
-
-
-def touch_of(body: Json) -> Touch:
     """A block_actions payload, whatever its control carries."""
     action = _object((body.get("actions") or [{}])[0])
     chosen = _object(action.get("selected_option"))
     view, container = _object(body.get("view")), _object(body.get("container"))
     installation, value = unseal(str(action.get("value") or chosen.get("value") or ""))
-    whispered = bool(container.get("is_ephemeral"))
-    return Touch(
-        value,
-        _person(body),
-        _place(body),
-        Spot(installation) if view or whispered else _spot(body, installation),
-        _trigger(body),
-        str(view.get("id")) if view else None,
-        str(view.get("callback_id")) if view else None,
-        str(body.get("response_url") or ""),
-        whispered,
+    surface: Surface = "ephemeral" if container.get("is_ephemeral") else "message"
+    if view:
+        surface = "home" if view.get("type") == "home" else "modal"
+    in_modal = surface == "modal"
+    return Click(
+        value=value,
+        person=_person(body),
+        place=_origin(view).place if in_modal else _place(body),
+        spot=_spot(body, installation) if surface == "message" else Spot(installation),
+        trigger=str(body.get("trigger_id") or ""),
+        response_url=str(body.get("response_url") or ""),
+        surface=surface,
+        view_id=str(view.get("id")) if in_modal else "",
+        callback=str(view.get("callback_id")) if in_modal else "",
     )
 
 
-def order_of(body: Json) -> Order:
+def command_of(body: Json) -> Order:
     """A slash command."""
-    person = Person(str(body.get("team_id") or ""), str(body.get("user_id") or ""))
-    place = Place(str(body.get("channel_id") or ""))
-    return Order(str(body.get("text") or ""), person, place, str(body.get("response_url") or ""))
+    return Order(
+        text=str(body.get("text") or ""),
+        person=Person(str(body.get("team_id") or ""), str(body.get("user_id") or "")),
+        place=Place(str(body.get("channel_id") or "")),
+        response_url=str(body.get("response_url") or ""),
+    )
 
 
-def use_of(body: Json) -> Use:
-    """A message_action payload. The place is the thread that the message is in, or begins."""
+def shortcut_of(body: Json) -> Order:
+    """A message_action payload."""
     message = _object(body.get("message"))
     ts = str(message.get("ts") or body.get("message_ts") or "")
     channel = str(_object(body.get("channel")).get("id") or "")
-    author = "" if message.get("bot_id") else str(message.get("user") or "")
-    place = Place(channel, str(message.get("thread_ts") or ts))
-    url = str(body.get("response_url") or "")
-    return Use(str(message.get("text") or ""), author, ts, _person(body), place, url)
-
-
-def chosen_user(values: Mapping[str, Any]) -> str:
-    """The one user that a submitted modal's select holds; empty where there is none."""
-    for block in values.values():
-        for element in _object(block).values():
-            if user := _object(element).get("selected_user"):
-                return str(user)
-    return ""
-
-
-def submission_of(body: Json) -> Submission:
-    """A view_submission payload.
-
-    Raises:
-        BadPress: the modal is not one of ours, or of another release.
-    """
-    view = _object(body.get("view"))
-    origin = _origin(view)
-    return Submission(
-        Press.unpack(origin.packed),
-        _person(body),
-        origin.place,
-        Spot(origin.installation),
-        _object(_object(view.get("state")).get("values")),
-        origin.user,
+    return Order(
+        text=str(message.get("text") or ""),
+        person=_person(body),
+        place=Place(channel, str(message.get("thread_ts") or ts)),
+        response_url=str(body.get("response_url") or ""),
+        ts=ts,
+        by_person=bool(message.get("user")) and not message.get("bot_id"),
     )
 
 
-def handed_over(body: Json) -> HandedOver:
-    """The submitted modal behind Hand to….
-
-    Raises:
-        BadPress: the modal is not one of ours, or of another release.
-    """
+def submission_of(body: Json) -> Submission:
+    """A view_submission payload."""
     view = _object(body.get("view"))
     origin = _origin(view)
-    user = chosen_user(_object(_object(view.get("state")).get("values")))
-    press = PagePress.unpack(origin.packed)
-    return HandedOver(press, user, _person(body), origin.place, Spot(origin.installation), origin.user)
+    return Submission(
+        value=origin.packed,
+        person=_person(body),
+        place=origin.place,
+        spot=Spot(origin.installation),
+        values=_object(_object(view.get("state")).get("values")),
+        opened_by=origin.user,
+    )
 
 
 def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[str, Any]:
@@ -234,12 +171,12 @@ def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What `opened_from` noted, with the press unsealed."""
+    """What `opened_from` noted, with the press unsealed; empty where a modal is not ours, or of another release."""
 
-    installation: str
-    packed: str
-    place: Place
-    user: str
+    installation: str = ""
+    packed: str = ""
+    place: Place = _NOWHERE
+    user: str = ""
 
 
 def _origin(view: Json) -> _Origin:
@@ -248,9 +185,7 @@ def _origin(view: Json) -> _Origin:
         channel, thread, sealed = origin["channel"], origin.get("thread"), origin["press"]
         user = origin.get("user")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadPress(
-            "A modal does not say where it was opened: it is not ours, or of another release."
-        ) from None
+        return _Origin()
     installation, packed = unseal(str(sealed))
     place = Place(str(channel), None if thread is None else str(thread))
     return _Origin(installation, packed, place, str(user or ""))
@@ -298,10 +233,6 @@ def _channel(body: Json) -> str:
     )
 
 
-def _trigger(body: Json) -> str:
-    return str(body.get("trigger_id") or "")
-
-
 def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -311,8 +242,9 @@ class MessageEvent:
     """A reply in a thread, or its edit or deletion. `text` is in Slack's markup, after an edit as it is now.
 
     `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it; `thread_ts` is empty where
-    either is in no thread. `missed`: found in the history, not heard live. `parent`: who wrote the thread's first message,
-    where Slack says so. `files`: it comes with some. `edited`: the `ts` of an edit.
+    either is in no thread. `missed`: found in the history, not heard live, so it may be older than the question that is
+    open now. `parent`: who wrote the thread's first message, where Slack says so. `files`: it comes with some. `edited`:
+    the `ts` of an edit.
     """
 
     kind: Kind
@@ -339,6 +271,15 @@ class MessageEvent:
     def thread(self) -> tuple[str, str]:
         return self.channel, self.thread_ts
 
+    @property
+    def place(self) -> Place:
+        return Place(self.channel, self.thread_ts or None)
+
+    @property
+    def at(self) -> datetime:
+        """When it was said as it is now."""
+        return moment(self.edited or self.ts)
+
     def body(self) -> dict[str, object]:
         return asdict(self)
 
@@ -346,6 +287,17 @@ class MessageEvent:
     def of(cls, body: Mapping[str, Any]) -> MessageEvent:
         """What `body` gave."""
         return cls(**body)
+
+
+def moment(ts: str) -> datetime:
+    """Slack's `ts` (seconds since 1970, a point, six digits) as a time.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    seconds, _, micros = ts.partition(".")
+    since = timedelta(microseconds=int(micros.ljust(6, "0")[:6] or 0))
+    return datetime.fromtimestamp(int(seconds), UTC) + since
 
 
 def message_event(event: Mapping[str, Any], bot_user: str = "") -> MessageEvent | None:
@@ -358,28 +310,27 @@ def message_event(event: Mapping[str, Any], bot_user: str = "") -> MessageEvent 
     if subtype == "message_changed":
         return _changed(channel, _object(event.get("previous_message")), _object(event.get("message")))
     if subtype == "message_deleted":
-        return _about(channel, _object(event.get("previous_message")), "deleted")
-    if event.get("channel_type") == "im" or channel.startswith("D"):
-        return _to_us(channel, event, "dm")
-    return thread_reply(channel, event) or _mention(channel, event, bot_user)
-
-
-def _changed(channel: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> MessageEvent | None:
-    """An edit, if it changed what was said."""
-    # Unfurled links and new replies change a message too; its words stay.
-    if before.get("text") == now.get("text") and now.get("subtype") != "tombstone":
+        return _bare(_in_thread(_said(channel, _object(event.get("previous_message")), "deleted")))
+    if subtype not in _SPOKEN:
         return None
-    if channel.startswith("D") and (direct := _to_us(channel, now, "dm")) is not None:
-        return _as_now(replace(direct, kind="edited"), now)
-    found = _about(channel, now if now.get("thread_ts") else before, "edited")
-    return _as_now(found, now) if found is not None and now.get("subtype") in _SPOKEN else found
-
-
-def _mention(channel: str, event: Mapping[str, Any], bot_user: str) -> MessageEvent | None:
-    """A message that is no reply in a thread, and mentions the bot."""
+    if event.get("channel_type") == "im" or channel.startswith("D"):
+        return _said(channel, event, "dm")
     mentioned = bot_user in mrkdwn.people_in(str(event.get("text") or ""))
-    in_thread = event.get("thread_ts") not in {None, event.get("ts")}
-    return _to_us(channel, event, "aside") if mentioned and not in_thread else None
+    aside = _said(channel, event, "aside") if mentioned else None
+    return _in_thread(_said(channel, event, "said")) or aside
+
+
+def missed_event(channel: str, message: Mapping[str, Any]) -> MessageEvent | None:
+    """A message from the history, if it is a person's reply in a thread or a direct message to the bot.
+
+    What an edited one said at first, nobody can tell: it is heard as the edit.
+    """
+    if message.get("subtype") not in _SPOKEN:
+        return None
+    found = _in_thread(_said(channel, message, "edited" if message.get("edited") else "said"))
+    if channel.startswith("D") and (found is None or found.kind == "said"):
+        found = _said(channel, message, "dm")
+    return replace(found, missed=True) if found is not None else None
 
 
 def deleted_message(event: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -390,78 +341,42 @@ def deleted_message(event: Mapping[str, Any]) -> tuple[str, str] | None:
     return (channel, ts) if isinstance(channel, str) and isinstance(ts, str) else None
 
 
-def thread_reply(channel: str, message: Mapping[str, Any], *, missed: bool = False) -> MessageEvent | None:
-    """A message, live or from the history, if it is a person's reply in a thread."""
-    if message.get("subtype") not in _SPOKEN:
+def _changed(channel: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> MessageEvent | None:
+    """An edit, if it changed what was said."""
+    # Unfurled links and new replies change a message too; its words stay.
+    if before.get("text") == now.get("text") and now.get("subtype") != "tombstone":
         return None
-    found = _about(channel, message, "said")
-    if found is None:
+    if now.get("subtype") not in _SPOKEN:
+        return _bare(_in_thread(_said(channel, now if now.get("thread_ts") else before, "edited")))
+    if channel.startswith("D"):
+        return _said(channel, now, "edited")
+    return _in_thread(_said(channel, {"thread_ts": before.get("thread_ts"), **now}, "edited"))
+
+
+def _said(channel: str, message: Mapping[str, Any], kind: Kind) -> MessageEvent | None:
+    """A person's message; `thread_ts` is empty where it is no reply."""
+    user, ts, thread = message.get("user"), message.get("ts"), message.get("thread_ts")
+    if not (isinstance(user, str) and isinstance(ts, str)) or message.get("bot_id") or user == "USLACKBOT":
         return None
+    team = message.get("user_team") or message.get("source_team") or message.get("team")
     return MessageEvent(
-        "said",
+        kind,
         channel,
-        found.thread_ts,
-        found.ts,
-        found.user,
-        team=_team(message),
+        "" if thread == ts else str(thread or ""),
+        ts,
+        user,
+        team=str(team or ""),
         text=str(message.get("text") or ""),
-        missed=missed,
         parent=str(message.get("parent_user_id") or ""),
         files=bool(message.get("files")),
+        edited=str(_object(message.get("edited")).get("ts") or "") if kind == "edited" else "",
     )
 
 
-def missed_event(channel: str, message: Mapping[str, Any]) -> MessageEvent | None:
-    """A message from the history, if it is a person's reply in a thread or a direct message to the bot.
-
-    What an edited one said at first, nobody can tell: it is heard as the edit.
-    """
-    if message.get("edited") and message.get("subtype") in _SPOKEN:
-        edit = _about(channel, message, "edited")
-        if edit is not None:
-            return replace(_as_now(edit, message), missed=True)
-    if not channel.startswith("D"):
-        return thread_reply(channel, message, missed=True)
-    found = _to_us(channel, message, "dm")
-    return replace(found, missed=True) if found is not None else None
+def _in_thread(found: MessageEvent | None) -> MessageEvent | None:
+    return found if found is not None and found.thread_ts else None
 
 
-def _to_us(channel: str, message: Mapping[str, Any], kind: Literal["aside", "dm"]) -> MessageEvent | None:
-    """A person's message to the bot itself, in a thread or not."""
-    user, ts = message.get("user"), message.get("ts")
-    if message.get("subtype") not in _SPOKEN or not (isinstance(user, str) and isinstance(ts, str)):
-        return None
-    if message.get("bot_id") or user == "USLACKBOT":
-        return None
-    thread = str(message.get("thread_ts") or "")
-    text = str(message.get("text") or "")
-    where = "" if thread == ts else thread
-    return MessageEvent(
-        kind, channel, where, ts, user, _team(message), text, files=bool(message.get("files"))
-    )
-
-
-def _as_now(edit: MessageEvent, message: Mapping[str, Any]) -> MessageEvent:
-    """An edit with what the message says since."""
-    return replace(
-        edit,
-        team=_team(message),
-        text=str(message.get("text") or ""),
-        files=bool(message.get("files")),
-        edited=str(_object(message.get("edited")).get("ts") or ""),
-    )
-
-
-def _team(message: Mapping[str, Any]) -> str:
-    return str(message.get("user_team") or message.get("source_team") or message.get("team") or "")
-
-
-def _about(
-    channel: str, message: Mapping[str, Any], kind: Literal["said", "edited", "deleted"]
-) -> MessageEvent | None:
-    user, ts, thread_ts = message.get("user"), message.get("ts"), message.get("thread_ts")
-    if not (isinstance(user, str) and isinstance(ts, str) and isinstance(thread_ts, str)):
-        return None
-    if message.get("bot_id") or user == "USLACKBOT" or ts == thread_ts:
-        return None
-    return MessageEvent(kind, channel, thread_ts, ts, user)
+def _bare(found: MessageEvent | None) -> MessageEvent | None:
+    """That it was, without what it said."""
+    return found and MessageEvent(found.kind, found.channel, found.thread_ts, found.ts, found.user)

@@ -26,6 +26,7 @@ async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
         folder.mkdir(exist_ok=True)
         stores.append(await Store.open(tmp_path / "clarify.db"))
         bots.append(Bot(ws, folder, settings(tmp_path, answerers, more, mode), stores[-1], **parts))
+        await bots[-1].people.me()
         return bots[-1]
 
     yield build

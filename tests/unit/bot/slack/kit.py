@@ -6,6 +6,7 @@ import asyncio
 import random
 import sqlite3
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -14,21 +15,29 @@ from typing import Any
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.commands.commands import Changes, Commands, Turns
+from bot.commands.digests import Digests
+from bot.commands.lists import Access, Lists
 from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Fresh, Messages
+from bot.delivery.pictures import Pictures
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
 from bot.permalinks import Permalinks
+from bot.routing import Audiences
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
+from bot.slack import mrkdwn
+from bot.slack.answering import Answering, Later
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import Unread
 from bot.slack.binding import Binding
 from bot.slack.socket import Timing
+from bot.slack.threads import Threads
 from bot.slackapi import Place, Pulse, permalink
 from bot.storage.store import Store
 from bot.views.render import Message, Renderer
@@ -181,39 +190,43 @@ class Bot:
         self.access = AccessControl(self.people, configured, self._paged)
         self.incidents = Incidents(store, self.clock, lambda _: None)
         self.pages = Pages(store, self.incidents, self.messages.in_flight, self.clock)
-        roster = Roster(configured, self.people, store, self.clock)
+        self.later = Later()
+        roster: Any = more.pop("roster", None) or Roster(configured, self.people, store, self.clock)
+        self.paged: Callable[[str], frozenset[str]] = more.pop("paged", self.incidents.paged)
         nobody: Any = Nobody()
+        teller: Any = self.teller
         parts: dict[str, Any] = {
             "settings": configured,
             "web": self.web,
+            "pulse": self.pulse,
             "people": self.people,
             "access": self.access,
-            "router": self.router,
-            "ledger": self.ledger,
-            "index": self.index,
-            "memory": self.memory,
+            "answering": self._answering(),
+            "commands": self._commands(roster, teller),
+            "page_actions": self._page_actions(configured, roster),
+            "home": nobody,
             "binding": Binding(
                 installation=store.installation,
                 messages=self.messages,
                 incidents=self.incidents,
                 pages=self.pages,
-                adopt=lambda row, ts: self.app.later.run(self.messages.adopt(row, ts, ""), "adopt"),
+                adopt=lambda row, ts: self.later.run(self.messages.adopt(row, ts, ""), "adopt"),
                 group_of=lambda _: None,
                 foreign=lambda: None,
             ),
-            "renderer": self.renderer,
+            "threads": Threads(
+                memory=self.memory,
+                pages=more.pop("pages", self.pages),
+                rollups=nobody,
+                index=self.index,
+                ledger=self.ledger,
+                audiences=Audiences(configured),
+                paged=self.paged,
+            ),
             "unread": self.unread,
-            "pulse": self.pulse,
-            "delivery": self.teller,
-            "refresh": self.refreshed.append,
-            "roster": roster,
-            "pages": self.pages,
-            "page_actions": self._page_actions(configured, roster),
-            "paged": self.incidents.paged,
-            "rollup_threads": nobody,
-            "permalinks": Permalinks(self.messages, partial(permalink, self.web)),
-            "sessions": nobody.sessions,
-            "home": nobody,
+            "memory": self.memory,
+            "delivery": teller,
+            "later": self.later,
             "counted": nobody.counted,
             "passed": lambda: None,
             "clock": self.clock,
@@ -224,10 +237,58 @@ class Bot:
         self.parts = Parts(**parts | more)
         self.app = SlackApp(self.parts, QUICK)
         self.app.build(ME)
-        self.answering, self.conversation = self.app.answering, self.app.conversation
-        self.interactions = self.app.interactions
-        self.backfill, self.later = self.app.backfill, self.app.later
+        self.answering, self.conversation = self.parts.answering, self.app.conversation
+        self.interactions, self.backfill = self.app.interactions, self.app.backfill
         self._running: asyncio.Task[None] | None = None
+
+    def _answering(self) -> Answering:
+        return Answering(
+            router=self.router,
+            ledger=self.ledger,
+            memory=self.memory,
+            access=self.access,
+            people=self.people,
+            renderer=self.renderer,
+            index=self.index,
+            audiences=Audiences(self.settings),
+            clock=self.clock,
+            refresh=self.refreshed.append,
+        )
+
+    def _commands(self, roster: Roster, teller: Any) -> Commands:
+        people, clock = self.people, self.clock
+        access = Access(self.access, roster, self.paged, self.settings)
+        lists = Lists(
+            index=self.index,
+            ledger=self.ledger,
+            access=access,
+            permalinks=Permalinks(self.messages, partial(permalink, self.web)),
+            sessions=Nobody().sessions,
+            clock=clock,
+        )
+        return Commands(
+            lists=lists,
+            changes=Changes(
+                router=self.router,
+                ledger=self.ledger,
+                lists=lists,
+                access=access,
+                clock=clock,
+                to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
+            ),
+            turns=Turns(roster=roster, access=access, delivery=teller, settings=self.settings, clock=clock),
+            digests=Digests(
+                ledger=self.ledger,
+                access=access,
+                clock=clock,
+                pictures=Pictures(self.web),
+                delivery=teller,
+                later=self.later.run,
+                name_of=people.known_name,
+            ),
+            renderer=self.renderer,
+            refresh=self.refreshed.append,
+        )
 
     def _page_actions(self, configured: Settings, roster: Roster) -> PageActions:
         delivery: Any = self.teller
@@ -317,7 +378,7 @@ class Bot:
         return [each.text for each in self.ws.ephemerals(user)]
 
     def _paged(self, clarification: str) -> frozenset[str]:
-        return self.parts.paged(clarification)
+        return self.paged(clarification)
 
     def _released(self) -> None:
         self.released += 1

@@ -18,7 +18,7 @@ from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import PEOPLE_UNKNOWN, Person
 from bot.routing import Audiences
-from bot.slack.payloads import Spot, Touch
+from bot.slack.payloads import Click, Spot
 from bot.slackapi import Place
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
@@ -573,10 +573,8 @@ async def test_turning_a_page_changes_nothing(bot: Bot) -> None:
     record, _ = await bot.asked()
     person, place = Person(TEAM, ADE), Place(AGENTS)
 
-    bot.interactions.turn(
-        Touch("", person, place, Spot(bot.store.installation), ""),
-        ListPress("page", f"answer {record.id} yes", 2),
-    )
+    click = Click(value="", person=person, place=place, spot=Spot(bot.store.installation))
+    await bot.interactions.press_list(ListPress("page", f"answer {record.id} yes", 2), click)
     await bot.later.drain()
 
     assert (await bot.find(record)).is_open

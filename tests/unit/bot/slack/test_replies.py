@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from bot.oncall.pages import PagePlace
-from bot.slack.payloads import MessageEvent
-from bot.slack.replies import moment
+from bot.slack.payloads import MessageEvent, moment
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, TEAM
 from bot.workspace.state import Message

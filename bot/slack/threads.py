@@ -1,0 +1,143 @@
+"""Which questions a thread in Slack is about: a session's thread, a page's, or a roll-up card's.
+
+Every method raises StorageUnavailable, LedgerUnreadable or LockTimeout: it is not known now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.rollupplaces import RollupPlaces
+from bot.oncall.pages import Pages
+from bot.routing import Audiences, Thread
+from bot.slack.payloads import MessageEvent
+from core.clarification import Clarification, parse_id
+from core.errors import NotFound
+from core.index import Index, urgency
+from core.ledger import FileLedger
+from core.records import parse
+
+MOST_ASKED_ABOUT = 100
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Root:
+    """The first message of a thread."""
+
+    channel: str
+    ts: str
+
+
+Asked = Mapping[Root, frozenset[str]]
+
+
+class Threads:
+    """`paged`: the users that the open pages of a clarification were sent to."""
+
+    def __init__(
+        self,
+        *,
+        memory: SqliteSlackMemory,
+        pages: Pages,
+        rollups: RollupPlaces,
+        index: Index,
+        ledger: FileLedger,
+        audiences: Audiences,
+        paged: Callable[[str], frozenset[str]],
+    ) -> None:
+        self._memory = memory
+        self._pages = pages
+        self._rollups = rollups
+        self._index = index
+        self._ledger = ledger
+        self._audiences = audiences
+        self._paged = paged
+
+    async def open(self) -> Asked:
+        """The threads in which somebody may have answered, each with the open questions that it is about; those whose
+        time runs out first come first, none last.
+        """
+        known = [each for each in self._index if each.is_open]
+        ends = {each.id: urgency(each) for each in known}
+        waiting: dict[tuple[str, str], set[str]] = {}
+        for each in known:
+            waiting.setdefault(self._audiences.thread(each), set()).add(each.id)
+        asked: dict[Root, set[str]] = {}
+
+        def add(channel: str, ts: str, about: Collection[str]) -> None:
+            asked.setdefault(Root(channel, ts), set()).update(about)
+
+        for thread in await self._memory.open_threads():
+            add(thread.channel, thread.ts, waiting.get((thread.producer, thread.session_id), ()))
+        for page in await self._pages.open_pages():
+            add(page.channel, page.ts, {page.clarification} & ends.keys())
+        for rollup in await self._rollups.open_rollups():
+            add(rollup.channel, rollup.ts, rollup.holds)
+
+        def order(root: Root) -> tuple[bool, tuple[float, float], Root]:
+            about = asked[root]
+            return not about, min((ends[each] for each in about if each in ends), default=(inf, inf)), root
+
+        return {root: frozenset(asked[root]) for root in sorted(asked, key=order)}
+
+    async def asked_in(self, channel: str, ts: str) -> list[Clarification]:
+        """What was asked in the thread, or is what the page or the roll-up card that begins it is about.
+
+        Raises:
+            NotFound: one of them is gone.
+        """
+        if (asked := await self.asked_in_session(channel, ts)) is not None:
+            return asked
+        about = await self.about_page(channel, ts)
+        if not about:
+            about = (await self._rollups.held_at(channel, ts) or ())[:MOST_ASKED_ABOUT]
+        return [await self._find(each) for each in about]
+
+    async def asked_in_session(self, channel: str, ts: str) -> list[Clarification] | None:
+        """What was asked in a session's thread; None where it is none."""
+        thread: Thread | None = await self._memory.thread_at(channel, ts)
+        if thread is None:
+            return None
+        items = await self._ledger.read(thread.issue)
+        found = [record for item in items if (record := parse(item)) is not None]
+        return [record for record in found if self._audiences.is_asked_in(thread, record)]
+
+    async def is_session(self, channel: str, ts: str) -> bool:
+        return await self._memory.thread_at(channel, ts) is not None
+
+    async def is_rollup(self, channel: str, ts: str) -> bool:
+        return await self._rollups.held_at(channel, ts) is not None
+
+    async def is_ours(self, channel: str, ts: str) -> bool:
+        """Whether the first message is one that we posted."""
+        return await self._memory.posted(channel, ts)
+
+    async def about_page(self, channel: str, ts: str) -> tuple[str, ...]:
+        """The clarifications of the page that begins the thread; none where it is no page's."""
+        return await self._pages.clarifications_at(channel, ts)
+
+    async def paged_to(self, heard: MessageEvent) -> list[str]:
+        """The clarifications that a page is open about for the author of a message, as far as it can mean them."""
+        escalated = [each.id for each in self._index if each.status == "escalated"]
+        named = [each for each in escalated if heard.user in self._paged(each)]
+        if heard.missed or heard.edited:  # it cannot mean a page that came after it
+            pages = await self._pages.open_pages()
+            before = {page.clarification for page in pages if page.is_before(heard.channel, heard.ts)}
+            named = [each for each in named if each in before]
+        return named
+
+    async def found(self, clarifications: Iterable[str]) -> list[Clarification]:
+        """The records, without those that were archived in the meantime: nothing about them can be answered."""
+        found = []
+        for each in clarifications:
+            try:
+                found.append(await self._find(each))
+            except NotFound:
+                continue
+        return found
+
+    async def _find(self, clarification: str) -> Clarification:
+        return await self._ledger.find(clarification, parse_id(clarification)[0])
