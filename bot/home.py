@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import heapq
 import json
 from asyncio import to_thread
 from collections import OrderedDict, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
@@ -30,20 +38,11 @@ from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
 from bot.storage.store import Row, Store
 from bot.telemetry import Telemetry
-from bot.views.home import (
-    PAGE_SIZES,
-    AgentLine,
-    Answered,
-    Chosen,
-    DutyLine,
-    HomePress,
-    Page,
-    Section,
-    home,
-)
+from bot.views import home as views
+from bot.views.home import AgentLine, Answered, Chosen, DutyLine, HomePress, Page, Section
 from bot.views.render import Renderer
 from bot.views.rounds import round_of
-from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
+from core.agents import ReadyItem, SessionFact, ready_queue, tree, walk
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import ClarifyError, LedgersAway
@@ -53,6 +52,7 @@ from core.records import parse
 
 _log = structlog.get_logger("clarify.home")
 _T = TypeVar("_T")
+_Line = TypeVar("_Line", AgentLine, ReadyItem)
 View = dict[str, Any]
 
 _SLICE = 500  # items: well below a millisecond
@@ -64,7 +64,7 @@ _RESTORED_FILES = 100
 _ACCESS_KEPT, _ACCESS_AGAIN = (
     120.0,
     15.0,
-)  # seconds that a decision holds, and after which Slack is asked again
+)  # seconds that a decision holds; that one holds which Slack did not tell
 _MOST_DECISIONS = 20_000
 
 _PUBLISHES_PER_SECOND = 1.5  # in all: views.publish is tier 4, and the others of that tier want some of it
@@ -84,27 +84,20 @@ _REFUSED_PERSON = frozenset({"not_enabled", "user_not_visible", "user_is_bot", "
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """How the agents stand: each in a line below the one that it waits for, and their sessions."""
-
-    agents: tuple[AgentLine, ...] = ()
-    ready: tuple[ReadyItem, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All facts at one moment, the same for everybody.
 
-    `questions`: what people can answer, those with the least time left first. `paged`: whom the pages of
-    escalated ones were sent to. `answers`: the newest first. `number` grows with each snapshot of newer facts.
-    `audiences`: those of which it has to be known whether somebody is among them.
+    `number` grows with each snapshot of newer facts. `questions`: what people can answer, the most urgent first.
+    `audiences`: those of which it has to be known whether somebody is among them. `paged`: whom the pages of escalated
+    ones were sent to. `agents`: each below the one that it waits for; `ready`: their sessions. `answers`: newest first.
     """
 
     number: int
     questions: Sequence[Summary] = ()
     audiences: frozenset[Audience] = frozenset()
     paged: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    fleet: Fleet = field(default_factory=Fleet)
+    agents: tuple[AgentLine, ...] = ()
+    ready: tuple[ReadyItem, ...] = ()
     duties: tuple[DutyLine, ...] = ()
     answers: tuple[Answered, ...] = ()
 
@@ -112,14 +105,9 @@ class Snapshot:
 class Gathering:
     """Takes snapshots, in slices and partly in a thread, so that thousands of open questions hold nobody up.
 
-    Args:
-        index: what is open, in memory.
-        ledger: for the words of questions and answers.
-        sessions: the agents' sessions; may raise StorageUnavailable.
-        roster: who is on call.
-        policies: the names of the on-call policies, in the order of the configuration.
-        paged: whom the pages of a clarification were sent to: they may answer it while it is escalated.
-        shows: whether people are asked a question.
+    `sessions`: the agents' sessions; may raise StorageUnavailable. `policies`: the names of the on-call policies, in the
+    order of the configuration. `paged`: whom the pages of a clarification were sent to: they may answer it while it is
+    escalated. `shows`: whether people are asked a question.
     """
 
     def __init__(
@@ -140,7 +128,7 @@ class Gathering:
         self._policies = policies
         self._paged = paged
         self._shows = shows
-        self._last_fleet = Fleet()
+        self._fleet: tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]] = (), ()  # as known last
         self._answers: dict[tuple[str, int], Answered] = {}  # the newest
         self._questions: OrderedDict[tuple[str, str], str] = OrderedDict()
 
@@ -156,101 +144,77 @@ class Gathering:
     async def restore_answers(self) -> None:
         """Read what the hundred ledgers that were written last say. One that cannot be read is left out."""
         try:
-            issues = await to_thread(_written_last, self._ledger, _RESTORED_FILES)
+            for issue in await to_thread(self._ledger.latest, _RESTORED_FILES):
+                try:
+                    items = await self._ledger.read(issue)
+                except ClarifyError as error:
+                    _log.warning("answers of a ledger are left out", issue=issue, reason=str(error))
+                    continue
+                for record in map(parse, items):
+                    if record is not None:
+                        self.record_changed(record)
         except LedgersAway as error:
             _log.warning("answers are left out", reason=str(error))
-            return
-        for issue in issues:
-            try:
-                items = await self._ledger.read(issue)
-            except ClarifyError as error:
-                _log.warning("answers of a ledger are left out", issue=issue, reason=str(error))
-                continue
-            for item in items:
-                if (record := parse(item)) is not None:
-                    self.record_changed(record)
 
     async def words(self, summaries: Iterable[Summary]) -> dict[str, str]:
         """The question of each, looked up once for each change; one whose ledger cannot be read is left out."""
         found = {}
         for each in summaries:
-            if (words := await self._words(each)) is not None:
-                found[each.id] = words
-        return found
-
-    async def _words(self, summary: Summary) -> str | None:
-        key = (summary.id, summary.digest)
-        if (kept := self._questions.get(key)) is not None:
+            key = (each.id, each.digest)
+            if key not in self._questions:
+                try:
+                    question = (await self._ledger.find(each.id, each.issue)).question
+                except ClarifyError as error:
+                    _log.warning("a question cannot be read for a Home tab", id=each.id, reason=str(error))
+                    continue
+                self._questions[key] = question[:_KEPT_WORDS]
             self._questions.move_to_end(key)
-            return kept
-        try:
-            record = await self._ledger.find(summary.id, summary.issue)
-        except ClarifyError as error:
-            _log.warning("a question cannot be read for a Home tab", id=summary.id, reason=str(error))
-            return None
-        self._questions[key] = record.question[:_KEPT_WORDS]
-        if len(self._questions) > _MOST_WORDS:
-            self._questions.popitem(last=False)
-        return self._questions[key]
+            found[each.id] = self._questions[key]
+            if len(self._questions) > _MOST_WORDS:
+                self._questions.popitem(last=False)
+        return found
 
     async def snapshot(self, number: int) -> Snapshot:
         """All facts as they are now; `number` tells this snapshot from others."""
-        known = await self._known()
-        duties = await self._duties()
-        fleet = await self._fleet_of(known)
+        known = [each async for each in _in_slices(self._index)]
+        turns = await asyncio.gather(*(self._roster.who(policy) for policy in self._policies))
+        try:
+            self._fleet = await to_thread(_fleet, known, await self._sessions())
+        except StorageUnavailable as error:  # the questions do not wait for it
+            _log.warning("the agents' sessions cannot be read", reason=str(error))
+        agents, ready = self._fleet
         questions = await to_thread(self._for_people, known)
+        paged = {}
+        async for each in _in_slices(questions):
+            if each.status == "escalated" and (users := self._paged(each.id)):
+                paged[each.id] = users
         answers = sorted(self._answers.values(), key=lambda each: (each.at, each.clarification), reverse=True)
+        audiences = {*map(audience_of, known), *(each.audience for each in answers)}
+        audiences |= {Audience(each.agent) for each in agents} | {Audience(each.agent) for each in ready}
         return Snapshot(
             number=number,
             questions=questions,
-            audiences=frozenset(
-                {
-                    *map(audience_of, known),
-                    *(each.audience for each in answers),
-                    *(Audience(each.agent) for each in fleet.agents),
-                    *(Audience(each.agent) for each in fleet.ready),
-                }
+            audiences=frozenset(audiences),
+            paged=paged,
+            agents=agents,
+            ready=ready,
+            duties=tuple(
+                DutyLine(policy, turn.users, turn.source, turn.until)
+                for policy, turn in zip(self._policies, turns, strict=True)
             ),
-            paged=await self._paged_of(questions),
-            fleet=fleet,
-            duties=duties,
             answers=tuple(answers),
         )
-
-    async def _known(self) -> list[Summary]:
-        known = []
-        for count, each in enumerate(self._index):
-            if count % _SLICE == 0:
-                await asyncio.sleep(0)
-            known.append(each)
-        return known
-
-    async def _duties(self) -> tuple[DutyLine, ...]:
-        found = await asyncio.gather(*(self._roster.who(policy) for policy in self._policies))
-        return tuple(
-            DutyLine(policy, duty.users, duty.source, duty.until)
-            for policy, duty in zip(self._policies, found, strict=True)
-        )
-
-    async def _fleet_of(self, known: Sequence[Summary]) -> Fleet:
-        """How the agents stood last, where it cannot be known now: the questions do not wait for it."""
-        try:
-            self._last_fleet = await to_thread(_fleet, known, await self._sessions())
-        except StorageUnavailable as error:
-            _log.warning("the agents' sessions cannot be read", reason=str(error))
-        return self._last_fleet
 
     def _for_people(self, known: Sequence[Summary]) -> list[Summary]:
         return sorted((each for each in known if each.is_open and self._shows(each)), key=urgency)
 
-    async def _paged_of(self, questions: Sequence[Summary]) -> dict[str, frozenset[str]]:
-        found = {}
-        for count, each in enumerate(questions):
-            if count % _SLICE == 0:
-                await asyncio.sleep(0)
-            if each.status == "escalated" and (users := self._paged(each.id)):
-                found[each.id] = users
-        return found
+
+async def _in_slices(items: Iterable[Summary]) -> AsyncIterator[Summary]:
+    """All of them, with turns for others in between."""
+    for count, each in enumerate(items):
+        if count % _SLICE == 0:
+            await asyncio.sleep(0)
+        yield each
 
 
 def _answered(record: Clarification) -> Answered | None:
@@ -274,36 +238,18 @@ def _answered(record: Clarification) -> Answered | None:
     )
 
 
-def _written_last(ledger: FileLedger, most: int) -> list[int]:
-    """The issues whose files were written last. Blocking."""
-    written = []
-    for issue in ledger.issues():
-        try:
-            written.append((ledger.path(issue).stat().st_mtime_ns, issue))
-        except FileNotFoundError:
-            continue  # archived in the meantime
-    return [issue for _, issue in heapq.nlargest(most, written)]
-
-
-def _fleet(known: Sequence[Summary], sessions: Sequence[SessionFact]) -> Fleet:
+def _fleet(
+    known: Sequence[Summary], sessions: Sequence[SessionFact]
+) -> tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]]:
     # In the order that the views will ask for: sorting what is sorted takes no time, and sorting thousands of moments
     # would hold up the whole process, since nothing else runs meanwhile. Numbers sort many times faster.
-    asked = [each.asked_last.timestamp() for each in known]
-    known = [known[at] for at in sorted(range(len(known)), key=asked.__getitem__)]
-    return Fleet(tuple(_flat(tree(known, sessions))), ready_queue(known, sessions))
-
-
-def _flat(roots: Sequence[AgentNode]) -> list[AgentLine]:
-    """The tree in lines, each agent followed by those that wait for it."""
+    known = sorted(known, key=lambda each: each.asked_last.timestamp())
     lines = []
-    left = [(0, node) for node in reversed(roots)]
-    while left:
-        depth, node = left.pop()
-        on = dict.fromkeys(wait.on for wait in node.waits)
+    for depth, node in walk(tree(known, sessions)):
+        on = tuple(dict.fromkeys(wait.on for wait in node.waits))
         about = tuple(wait.clarification for wait in node.waits) or node.asked
-        lines.append(AgentLine(node.agent, node.name, node.status, depth, tuple(on), node.since, about))
-        left += [(depth + 1, waiter) for waiter in reversed(node.waiters)]
-    return lines
+        lines.append(AgentLine(node.agent, node.name, node.status, depth, on, node.since, about))
+    return tuple(lines), ready_queue(known, sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,14 +258,6 @@ class Admitted:
 
     audiences: frozenset[Audience]
     unsure: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """`may` None: not known."""
-
-    may: bool | None
-    until: float
 
 
 class KeptAccess:
@@ -334,7 +272,8 @@ class KeptAccess:
         self._access = access
         self._route_of = route_of
         self._clock = clock
-        self._kept: dict[tuple[str, str, Hashable], _Decision] = {}
+        # Until when a decision holds; None: Slack did not tell.
+        self._kept: dict[tuple[Person, Hashable], tuple[bool | None, float]] = {}
 
     async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
         """Of `audiences` those whose questions `person` may answer. Never raises."""
@@ -342,78 +281,64 @@ class KeptAccess:
         for audience in audiences:
             route = self._route_of(audience)
             by_route[route.channel, route.answerers].append(audience)
-        allowed: list[Audience] = []
-        unsure = False
-        for route_key, of_route in by_route.items():
-            may = await self._may(person, route_key, of_route[0])
-            unsure |= may is None
-            allowed += of_route if may else ()
-        return Admitted(frozenset(allowed), unsure)
+        decided = [(await self._may(person, route, each[0]), each) for route, each in by_route.items()]
+        allowed = frozenset(audience for may, of_route in decided for audience in of_route if may)
+        return Admitted(allowed, unsure=any(may is None for may, _ in decided))
 
     async def _may(self, person: Person, route: Hashable, audience: Audience) -> bool | None:
-        key = (person.team, person.user, route)
-        kept = self._kept.get(key)
-        if kept is None or kept.until <= self._clock.steady():
-            if len(self._kept) >= _MOST_DECISIONS:
-                self._kept.clear()
-            kept = self._kept[key] = await self._decided(person, audience, kept)
-        return kept.may
-
-    async def _decided(self, person: Person, audience: Audience, before: _Decision | None) -> _Decision:
+        may, until = self._kept.get((person, route), (None, -inf))
+        if self._clock.steady() < until:
+            return may
+        keep = _ACCESS_KEPT
         try:
-            refusal = await self._access.refusal(person, self._route_of(audience).channel, audience)
+            channel = self._route_of(audience).channel
+            may = await self._access.refusal(person, channel, audience) is None
         except SlackError as error:
             _log.warning("Slack does not tell what somebody may answer", user=person.user, reason=str(error))
-            return _Decision(before.may if before else None, self._clock.steady() + _ACCESS_AGAIN)
-        return _Decision(refusal is None, self._clock.steady() + _ACCESS_KEPT)
+            keep = _ACCESS_AGAIN
+        if len(self._kept) >= _MOST_DECISIONS:
+            self._kept.clear()
+        self._kept[person, route] = may, self._clock.steady() + keep
+        return may
 
 
 def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str, int]) -> Chosen:
     """What `user` sees of the facts, on the pages that they turned to; a page that is gone becomes the last one."""
     allowed = admitted.audiences
-    inbox = [each for each in snapshot.questions if _waits_for(user, each, snapshot, admitted)]
-    answers = [each for each in snapshot.answers if each.audience in allowed or each.user == user]
-    everything = _sees_everything(user, snapshot)
+    inbox = [
+        each
+        for each in snapshot.questions
+        if audience_of(each) in allowed
+        or user in (each.taken_by, each.handed_to)
+        or user in snapshot.paged.get(each.id, ())
+    ]
+    # Who is on call or paged has to know how all agents stand: to decide at night what blocks what.
+    on_call = [each.users for each in snapshot.duties]
+    everything = any(user in users for users in (*on_call, *snapshot.paged.values()))
     stranger = not (allowed or admitted.unsure or inbox or everything)
-    agents = [each for each in snapshot.fleet.agents if everything or Audience(each.agent) in allowed]
-    ready = [each for each in snapshot.fleet.ready if everything or Audience(each.agent) in allowed]
 
     def page(section: Section, items: Sequence[_T]) -> Page[_T]:
-        return _page(items, pages.get(section, 1), PAGE_SIZES[section])
+        size = views.PAGE_SIZES[section]
+        count = max(1, -(-len(items) // size))
+        number = min(max(1, pages.get(section, 1)), count)
+        return Page(tuple(items[(number - 1) * size : number * size]), number, count, len(items))
+
+    def known(lines: Sequence[_Line]) -> list[_Line]:
+        return [each for each in lines if everything or Audience(each.agent) in allowed]
 
     return Chosen(
         user=user,
         inbox=page("inbox", inbox),
         taken=page("taken", [each for each in inbox if each.taken_by == user]),
-        agents=page("agents", agents),
-        ready=page("ready", ready),
+        agents=page("agents", known(snapshot.agents)),
+        ready=page("ready", known(snapshot.ready)),
         duty=page("duty", snapshot.duties),
-        answers=page("answers", answers),
+        answers=page(
+            "answers", [each for each in snapshot.answers if each.audience in allowed or each.user == user]
+        ),
         unsure=admitted.unsure,
-        stranger=stranger and bool(snapshot.fleet.agents or snapshot.questions),
+        stranger=stranger and bool(snapshot.agents or snapshot.questions),
     )
-
-
-def _waits_for(user: str, question: Summary, snapshot: Snapshot, admitted: Admitted) -> bool:
-    """Whether they may answer it, or it is theirs by being on call."""
-    return (
-        audience_of(question) in admitted.audiences
-        or user in (question.taken_by, question.handed_to)
-        or user in snapshot.paged.get(question.id, ())
-    )
-
-
-def _sees_everything(user: str, snapshot: Snapshot) -> bool:
-    """Whether they have to know how all agents stand: to decide at night what blocks what."""
-    return any(user in each.users for each in snapshot.duties) or any(
-        user in users for users in snapshot.paged.values()
-    )
-
-
-def _page(items: Sequence[_T], number: int, size: int) -> Page[_T]:
-    pages = max(1, -(-len(items) // size))
-    number = min(max(1, number), pages)
-    return Page(tuple(items[(number - 1) * size : number * size]), number, pages, len(items))
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,8 +367,8 @@ class Viewers:
         """Everybody who is not forgotten."""
         return [_viewer(row) for row in await self._store.read("select * from homes order by user_id")]
 
-    async def seen(self, viewer: Viewer) -> None:
-        """Somebody opened their Home tab."""
+    async def keep(self, viewer: Viewer) -> None:
+        """Remember somebody as they are now."""
         await self._store.run(
             """insert into homes (user_id, team, channel, opened_at, pages, digest)
                values (:user, :team, :channel, :opened_at, :pages, :digest)
@@ -455,18 +380,6 @@ class Viewers:
             opened_at=viewer.opened_at,
             pages=json.dumps(dict(viewer.pages)),
             digest=viewer.digest,
-        )
-
-    async def shows(self, user: str, digest: str | None) -> None:
-        """What Slack shows somebody now; None: not known any more."""
-        await self._store.run(
-            "update homes set digest = :digest where user_id = :user", digest=digest, user=user
-        )
-
-    async def turned(self, user: str, pages: Mapping[str, int]) -> None:
-        """Somebody looks at other pages of their sections."""
-        await self._store.run(
-            "update homes set pages = :pages where user_id = :user", pages=json.dumps(dict(pages)), user=user
         )
 
     async def forget(self, users: Collection[str]) -> None:
@@ -501,8 +414,8 @@ class _Seat:
     """One viewer's place in the round.
 
     `seen`: the number of the snapshot that they were last looked at with. `urgent`: they wait for it in front of
-    the screen. `again_at`: to be looked at then, whatever happens. `refused`: the digest of a view that Slack
-    will not take. `busy`: a publish is on its way. `lost`: Slack had nothing to show them while it was.
+    the screen. `again_at`: to be looked at then, whatever happens. `busy`: a publish is on its way. `lost`: Slack had
+    nothing to show them while it was.
     """
 
     viewer: Viewer
@@ -514,14 +427,10 @@ class _Seat:
     failures: int = 0
     busy: bool = False
     lost: bool = False
-    refused: str | None = None
 
     def due_at(self, number: int, changed_at: float) -> float:
-        """When to look at it; `inf`: not before something happens.
-
-        Args:
-            number: of the newest facts.
-            changed_at: when the first of them changed that no snapshot holds.
+        """When to look at it; `inf`: not before something happens. `number`: of the newest facts; `changed_at`: when the
+        first of them changed that no snapshot holds.
         """
         if self.busy:
             return inf
@@ -531,18 +440,6 @@ class _Seat:
         elif self.seen < number:
             wanted = min(wanted, changed_at + _SETTLE)
         return max(wanted, self.not_before)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tab:
-    """What is to be published. `digest` tells whether it says something else than another one.
-
-    `unsure`: it is not known of all questions whether the person may answer them.
-    """
-
-    view: View
-    digest: str
-    unsure: bool
 
 
 class HomeTabs:
@@ -600,13 +497,7 @@ class HomeTabs:
         self.touch()
 
     async def opened(self, user: str, team: str = "", channel: str = "", *, shown: bool = True) -> None:
-        """Somebody opened their tab, and waits for it.
-
-        Args:
-            user: their id.
-            team: where they are at home.
-            channel: their direct messages with the bot.
-            shown: whether Slack has a view to show them.
+        """Somebody opened their tab, and waits for it. `shown`: whether Slack has a view to show them.
 
         Raises:
             StorageUnavailable: they are not remembered over a restart.
@@ -622,9 +513,9 @@ class HomeTabs:
             pages=before.pages if now - before.opened_at < _SAME_VISIT else {},
             digest=before.digest if shown else None,
         )
-        seat.urgent, seat.refused, seat.lost = True, None, not shown
+        seat.urgent, seat.lost = True, not shown
         self._wake.set()
-        await self._viewers.seen(seat.viewer)
+        await self._viewers.keep(seat.viewer)
 
     async def press(self, press: HomePress, person: Person) -> None:
         """A page of a section was turned.
@@ -638,7 +529,7 @@ class HomeTabs:
         seat.viewer = replace(seat.viewer, pages={**seat.viewer.pages, press.subject: press.number})
         seat.urgent = True
         self._wake.set()
-        await self._viewers.turned(person.user, seat.viewer.pages)
+        await self._viewers.keep(seat.viewer)
 
     def place_of(self, user: str) -> Place:
         """Where somebody who looks at their tab can be told something; the channel is empty if it is not known."""
@@ -688,28 +579,26 @@ class HomeTabs:
     async def _look(self, seat: _Seat) -> None:
         """Derive one tab; publish it if it says something new. One that cannot be made is tried again later."""
         try:
-            await self._show(seat)
+            snapshot = await self._facts()
+            # From here on, whatever is pressed or changed makes it due again.
+            seat.seen, seat.urgent, seat.again_at = snapshot.number, False, inf
+            seat.last = self._clock.steady()
+            view, digest, unsure = await self._tab(seat.viewer, snapshot)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
-            seat.not_before = self._clock.steady() + _APART
-            seat.seen = -1
+            seat.not_before, seat.seen = self._clock.steady() + _APART, -1
             _log.exception("a Home tab could not be made", user=seat.viewer.user, error=type(error).__name__)
-
-    async def _show(self, seat: _Seat) -> None:
-        snapshot = await self._facts()
-        # From here on, whatever is pressed or changed makes it due again.
-        seat.seen, seat.urgent, seat.again_at = snapshot.number, False, inf
-        seat.last = self._clock.steady()
-        tab = await self._tab(seat.viewer, snapshot)
-        if tab.unsure:
-            seat.again_at = self._clock.steady() + _UNSURE
+            return
         now = self._clock.steady()
+        if unsure:
+            seat.again_at = now + _UNSURE
         self._next_look = now + _LOOK
         seat.not_before = now + _EACH
-        if tab.digest in (seat.viewer.digest, seat.refused):
+        if digest == seat.viewer.digest:
             return
         seat.busy, seat.lost = True, False
         self._pace.posted(now)
-        task = asyncio.create_task(self._publish(seat, tab), name=f"home {seat.viewer.user}")
+        work = self._publish(seat, view, digest)
+        task = asyncio.create_task(work, name=f"home {seat.viewer.user}")
         self._publishing.add(task)
         task.add_done_callback(self._publishing.discard)
 
@@ -730,8 +619,9 @@ class HomeTabs:
         left = [(each.until - now).total_seconds() for each in self._snapshot.duties if each.until]
         return max(1.0, min((each for each in left if each > 0), default=_SWEEP))
 
-    async def _tab(self, viewer: Viewer, snapshot: Snapshot) -> _Tab:
-        """The tab of `viewer`, on the pages that they look at.
+    async def _tab(self, viewer: Viewer, snapshot: Snapshot) -> tuple[View, str, bool]:
+        """The tab of `viewer`, on the pages that they look at; a digest of it; whether Slack did not tell all that they may
+        answer.
 
         Raises:
             RenderError: it breaks a limit of Slack's: a fault of ours.
@@ -739,21 +629,22 @@ class HomeTabs:
         admitted = await self._access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
         shown = await to_thread(chosen, snapshot, viewer.user, admitted, viewer.pages)
         words = await self._gathering.words(shown.questions)
-        return await to_thread(self._rendered, shown, words)
 
-    def _rendered(self, shown: Chosen, words: dict[str, str]) -> _Tab:
-        view = self._renderer.home(home(shown, words))
-        said = json.dumps(view, sort_keys=True).encode()
-        return _Tab(view, hashlib.blake2b(said, digest_size=12).hexdigest(), shown.unsure)
+        def rendered() -> tuple[View, str, bool]:
+            view = self._renderer.home(views.home(shown, words))
+            said = json.dumps(view, sort_keys=True).encode()
+            return view, hashlib.blake2b(said, digest_size=12).hexdigest(), shown.unsure
 
-    async def _publish(self, seat: _Seat, tab: _Tab) -> None:
+        return await to_thread(rendered)
+
+    async def _publish(self, seat: _Seat, view: View, digest: str) -> None:
         user = seat.viewer.user
         try:
             await self._remember(seat, None)  # until it is known to be there
-            outcome = await self._send(user, tab.view)
+            outcome = await self._send(user, view)
             # Counted from here: Slack has it by now, however long the way was.
             seat.not_before = max(seat.not_before, self._clock.steady() + _EACH)
-            await self._settle(seat, outcome, tab.digest)
+            await self._settle(seat, outcome, digest)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
             seat.not_before, seat.seen = self._clock.steady() + _APART, -1
             _log.exception("a Home tab could not be published", user=user, error=type(error).__name__)
@@ -782,7 +673,7 @@ class HomeTabs:
                 await self._forget([user])
             case Never():
                 _log.error("Slack does not take a Home tab", user=user)
-                seat.refused = digest
+                seat.viewer = replace(seat.viewer, digest=digest)  # as if it was there: it is not tried again
 
     def _repeat(self, seat: _Seat, seconds: float | None, failures: int, *, everybody: bool) -> None:
         """Publish again after `seconds` (None: as the pace's backoff says); `everybody` waits so long."""
@@ -795,21 +686,20 @@ class HomeTabs:
             seat.not_before = max(seat.not_before, now + (seconds or 0.0))
 
     async def _remember(self, seat: _Seat, digest: str | None) -> None:
-        """Note what Slack shows. Not being able to costs at most a publish that says the same."""
-        if seat.viewer.digest == digest:
+        """Keep what Slack shows. Not being able to costs at most a publish that says the same."""
+        if seat.viewer.digest == digest or seat.viewer.user not in self._seats:
             return
         seat.viewer = replace(seat.viewer, digest=digest)
         try:
-            await self._viewers.shows(seat.viewer.user, digest)
+            await self._viewers.keep(seat.viewer)
         except StorageUnavailable as error:
-            _log.warning("what a Home tab shows is not noted", user=seat.viewer.user, reason=str(error))
+            _log.warning("what a Home tab shows is not kept", user=seat.viewer.user, reason=str(error))
 
     async def _forget(self, users: list[str]) -> None:
         for user in users:
             self._seats.pop(user, None)
-        if not users:
-            return
         try:
-            await self._viewers.forget(users)
+            if users:
+                await self._viewers.forget(users)
         except StorageUnavailable as error:
             _log.warning("viewers of Home tabs are not forgotten", count=len(users), reason=str(error))

@@ -108,6 +108,15 @@ class ReadyItem:
     last_event_at: datetime | None
 
 
+def walk(roots: Sequence[AgentNode]) -> Iterator[tuple[int, AgentNode]]:
+    """The agents of a tree, each followed by those that wait for it, with how deep it stands (from 0)."""
+    left = [(0, node) for node in reversed(roots)]
+    while left:
+        depth, node = left.pop()
+        yield depth, node
+        left += [(depth + 1, waiter) for waiter in reversed(node.waiters)]
+
+
 def tree(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
     """Every agent that is known of; at the top those that wait for no other agent.
 

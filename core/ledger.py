@@ -17,6 +17,7 @@ whatever became of the file.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import os
 import re
@@ -195,6 +196,16 @@ class FileLedger:
         self._require()
         for issue, _ in self.listing.ledgers():
             yield issue
+
+    def latest(self, most: int) -> list[int]:
+        """The issues whose live ledgers were written last, the latest first. Blocking; raises as `issues` does."""
+        written = []
+        for issue in self.issues():
+            try:
+                written.append((self.path(issue).stat().st_mtime_ns, issue))
+            except FileNotFoundError:
+                continue  # archived in the meantime
+        return [issue for _, issue in heapq.nlargest(most, written)]
 
     def claim(self, highest: int) -> None:
         """Take reserved numbers up to `highest` for given out by us. Blocking.

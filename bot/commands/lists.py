@@ -7,7 +7,7 @@ handed, or are paged for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -20,7 +20,7 @@ from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import Place
 from bot.views import inert, listing, phrases
 from bot.views.listing import PAGE_SIZE, Listing, Offer, Row
-from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
+from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree, walk
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound
@@ -289,12 +289,11 @@ class Lists:
 def board_lines(command: Board, summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[str]:
     """One line for each agent or session, in mrkdwn of ours (pure)."""
     if command.kind == "agents":
-        return [line for node in tree(summaries, sessions) for line in _of_agent(node, 0)]
+        return [_of_agent(node, depth) for depth, node in walk(tree(summaries, sessions))]
     return [_of_session(item) for item in ready_queue(summaries, sessions)]
 
 
-def _of_agent(node: AgentNode, depth: int) -> Iterator[str]:
-    """An agent, and below it those that wait for it."""
+def _of_agent(node: AgentNode, depth: int) -> str:
     on = list(dict.fromkeys(wait.on for wait in node.waits))
     parts = [f"{_INDENT * min(depth, _DEEPEST)}*{_clean(node.name or node.agent)}*:"]
     parts.append(phrases.waiting(node.status, on, _several))
@@ -302,9 +301,7 @@ def _of_agent(node: AgentNode, depth: int) -> Iterator[str]:
         parts.append(f"since {inert.date(node.since)}")
     if node.waits:
         parts.append(f"({_several([wait.clarification for wait in node.waits])})")
-    yield " ".join(parts)
-    for waiter in node.waiters:
-        yield from _of_agent(waiter, depth + 1)
+    return " ".join(parts)
 
 
 def _of_session(item: ReadyItem) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -19,7 +18,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.home import (
     Admitted,
-    Fleet,
     Gathering,
     HomeTabs,
     KeptAccess,
@@ -109,15 +107,8 @@ class ViewersInMemory(Viewers):
     async def all(self) -> list[Viewer]:
         return list(self.kept.values())
 
-    async def seen(self, viewer: Viewer) -> None:
+    async def keep(self, viewer: Viewer) -> None:
         self.kept[viewer.user] = viewer
-
-    async def shows(self, user: str, digest: str | None) -> None:
-        if user in self.kept:
-            self.kept[user] = replace(self.kept[user], digest=digest)
-
-    async def turned(self, user: str, pages: Mapping[str, int]) -> None:
-        self.kept[user] = replace(self.kept[user], pages=dict(pages))
 
     async def forget(self, users: Collection[str]) -> None:
         for user in users:
@@ -723,7 +714,7 @@ async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_wa
     assert [each.id[-1] for each in snapshot.questions] == ["4", "3"]
     assert snapshot.paged == {"CLR-42-004": {"U04"}}
     assert snapshot.audiences == {Audience("planner"), Audience("engineer")}
-    assert [each.agent for each in snapshot.fleet.agents] == ["engineer", "planner"]
+    assert [each.agent for each in snapshot.agents] == ["engineer", "planner"]
 
 
 async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for() -> None:
@@ -736,7 +727,7 @@ async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for(
         summary(3, from_="writer", agent_id="writer", session_id="s3", asked_last=START),
     ]
 
-    fleet = (await gathering(known, sessions=sessions).snapshot(1)).fleet
+    fleet = await gathering(known, sessions=sessions).snapshot(1)
 
     lines = {line.agent: line for line in fleet.agents}
     assert [(line.agent, line.depth) for line in fleet.agents if line.agent in {"architect", "engineer"}] == [
@@ -890,8 +881,8 @@ def test_answers_are_seen_by_who_may_answer_that_agent_or_gave_them() -> None:
 
 
 def test_stranger_sees_neither_agents_nor_answers() -> None:
-    fleet = Fleet(agents=(AgentLine("planner", None, "blocked"),))
-    shown = seen(admitted=NOBODYS, questions=[summary()], fleet=fleet, duties=(DutyLine("ops", (BEA,)),))
+    agents = (AgentLine("planner", None, "blocked"),)
+    shown = seen(admitted=NOBODYS, questions=[summary()], agents=agents, duties=(DutyLine("ops", (BEA,)),))
 
     assert shown.stranger
     assert (shown.inbox.total, shown.agents.total, shown.ready.total) == (0, 0, 0)
@@ -899,8 +890,10 @@ def test_stranger_sees_neither_agents_nor_answers() -> None:
 
 
 def test_who_is_paged_is_no_stranger() -> None:
-    fleet = Fleet(agents=(AgentLine("planner", None, "blocked"),))
-    shown = seen(admitted=NOBODYS, questions=[summary()], fleet=fleet, paged={"CLR-42-001": frozenset({ADE})})
+    agents = (AgentLine("planner", None, "blocked"),)
+    shown = seen(
+        admitted=NOBODYS, questions=[summary()], agents=agents, paged={"CLR-42-001": frozenset({ADE})}
+    )
 
     assert not shown.stranger
     assert shown.agents.total == 1
@@ -908,12 +901,10 @@ def test_who_is_paged_is_no_stranger() -> None:
 
 @pytest.mark.parametrize(("user", "whole"), [(ADE, False), (BEA, True)])
 def test_agents_of_others_are_shown_to_who_is_on_call_only(user: str, whole: bool) -> None:
-    fleet = Fleet(
-        agents=(AgentLine("planner", "Planning", "working"), AgentLine("secret", None, "working")),
-        ready=(ready("planner", "s1", name="Planning"), ready("secret", "s2")),
-    )
+    agents = (AgentLine("planner", "Planning", "working"), AgentLine("secret", None, "working"))
+    sessions = (ready("planner", "s1", name="Planning"), ready("secret", "s2"))
 
-    shown = seen(user, fleet=fleet, duties=(DutyLine("ops", (BEA,)),))
+    shown = seen(user, agents=agents, ready=sessions, duties=(DutyLine("ops", (BEA,)),))
 
     assert [each.agent for each in shown.agents.items] == ["planner", "secret"][: 1 + whole]
     assert [each.session_id for each in shown.ready.items] == ["s1", "s2"][: 1 + whole]
@@ -1031,19 +1022,16 @@ async def viewers(tmp_path: Path) -> AsyncIterator[Viewers]:
 
 async def test_viewers_remember_who_looked_when_at_what(viewers: Viewers) -> None:
     other = Viewer("U0BEA", "", "", 7.0)
-    await viewers.seen(VIEWER)
-    await viewers.seen(other)
+    await viewers.keep(VIEWER)
+    await viewers.keep(other)
     assert await viewers.all() == [VIEWER, other]
 
-    later = Viewer("U0ADE", "T2", "D1", 200.0, {}, None)
-    await viewers.seen(later)
-    await viewers.shows("U0BEA", "def")
-    await viewers.turned("U0BEA", {"agents": 3})
-    assert await viewers.all() == [later, Viewer("U0BEA", "", "", 7.0, {"agents": 3}, "def")]
+    later = Viewer("U0ADE", "T2", "D1", 200.0, {"agents": 3}, None)
+    await viewers.keep(later)
+    assert await viewers.all() == [later, other]
 
-    await viewers.shows("U0BEA", None)
     await viewers.forget(["U0ADE", "U0NOBODY"])
-    assert await viewers.all() == [Viewer("U0BEA", "", "", 7.0, {"agents": 3}, None)]
+    assert await viewers.all() == [other]
 
 
 async def test_home_finds_its_viewers_again_after_a_restart(

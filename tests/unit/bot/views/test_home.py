@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bot.errors import BadPress
-from bot.home import Admitted, Fleet, Snapshot, chosen
+from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
 from bot.views.codec import Press
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, HomePress, home
@@ -64,9 +64,8 @@ def full(text: str) -> Snapshot:
     return Snapshot(
         1,
         questions,
-        fleet=Fleet(
-            agents, tuple(ready("planner", text, ("CLR-42-001",) * (n % 9), name=text) for n in range(40))
-        ),
+        agents=agents,
+        ready=tuple(ready("planner", text, ("CLR-42-001",) * (n % 9), name=text) for n in range(40)),
         duties=tuple(DutyLine(text, (ADE, BEA) * 30, text, until) for _ in range(40)),
         answers=tuple(
             Answered(f"CLR-42-{n:03d}", 1, "planner", text, text, START, text, BEA if n % 2 else None)
@@ -174,17 +173,15 @@ def test_pages_are_turned_where_there_are_more(renderer: Renderer) -> None:
 def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
     snapshot = Snapshot(
         1,
-        fleet=Fleet(
-            (
-                AgentLine("architect", None, "clarifying", clarifications=("CLR-1-001",)),
-                AgentLine("engineer", None, "blocked", 1, ("architect",), START, ("CLR-1-001",)),
-            ),
-            (
-                ready("reviewer", "s2"),
-                ready("engineer", "s1", ("CLR-1-001",)),
-                ready("writer", "sess_0f3c9a77e1b24d5a"),
-                ready("writer", "sess_b81"),
-            ),
+        agents=(
+            AgentLine("architect", None, "clarifying", clarifications=("CLR-1-001",)),
+            AgentLine("engineer", None, "blocked", 1, ("architect",), START, ("CLR-1-001",)),
+        ),
+        ready=(
+            ready("reviewer", "s2"),
+            ready("engineer", "s1", ("CLR-1-001",)),
+            ready("writer", "sess_0f3c9a77e1b24d5a"),
+            ready("writer", "sess_b81"),
         ),
         duties=(DutyLine("platform", (BEA,), "rotation"), DutyLine("night", ())),
         answers=(Answered("CLR-1-002", 1, "planner", "Port?", "8080", START, "user:slack/T/U", BEA),),
