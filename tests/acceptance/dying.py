@@ -1,17 +1,14 @@
 """`clarify run` in a process that kills itself at its n-th step.
 
 A step is a moment before or after something that others can see later: a file synced, replaced, linked or removed, a
-transaction committed, a call to Slack or to a producer, an acknowledgement. Processes are forked from a server that
-has imported everything, so that a sweep over all steps takes seconds. The code that runs is `bot.cli.main`.
+transaction committed, a call to Slack or to a producer, an acknowledgement. The code that runs is `bot.cli.main`.
 """
 
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +19,8 @@ import aiohttp
 import aiosqlite
 import httpx
 from yarl import URL
+
+from tests.kit.processes import run_main
 
 _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
 
@@ -92,14 +91,8 @@ def live(plan: Plan) -> None:
     log = os.open(plan.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ.clear()
-    os.environ.update(plan.environment)
     _install(Countdown(plan))
-    sys.argv = ["clarify", "run", "--config", str(plan.config)]
-
-    from bot.cli import main
-
-    main()
+    run_main(("run", "--config", str(plan.config)), plan.environment)
 
 
 def _install(countdown: Countdown) -> None:
@@ -123,11 +116,3 @@ def _request(args: tuple[Any, ...]) -> str:
 
 def _transaction(args: tuple[Any, ...]) -> str | None:
     return "commit" if args[2:] and args[2] == "commit" else None
-
-
-@functools.cache
-def forks() -> Any:
-    """Where processes are forked from; it has imported the whole bot."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bot.cli", "bot.app", "bot.logs", "aiosqlite", "httpx"])
-    return context

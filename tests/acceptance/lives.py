@@ -6,15 +6,14 @@ import asyncio
 import os
 import resource
 import signal
-import subprocess
-import sys
-from asyncio.subprocess import Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from tests.acceptance.world import World
+from tests.kit.processes import Process, clarify
 
 
 def environment(world: World) -> dict[str, str]:
@@ -47,6 +46,7 @@ class Life:
         descriptors: int | None = None,
         stderr: int | None = None,
         first: Callable[[], object] | None = None,
+        fresh: bool = False,
     ) -> Life:
         """Start `clarify run`.
 
@@ -59,22 +59,18 @@ class Life:
             descriptors: how many it may have, and cannot have more.
             stderr: where it logs to instead.
             first: called in the process, before the program begins.
+            fresh: it is a new interpreter.
         """
         if before is not None:
             before()
         with world.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "bot.cli",
-                "run",
-                "--config",
-                str(world.config),
+            process = await clarify(
+                *("run", "--config", str(world.config)),
                 env=environment(world) | dict(instead or {}),
-                stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.PIPE if piped else log if stderr is None else stderr,
-                preexec_fn=first or partial(_limit, largest_file, descriptors),
+                stderr=PIPE if piped else log if stderr is None else stderr,
+                first=first or partial(_limit, largest_file, descriptors),
+                fresh=fresh,
             )
         world.tap("started")
         life = cls(world, process)

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from bot.workspace import Options, Workspace
-from tests.acceptance.dying import Plan, forks, live
+from tests.acceptance.dying import Plan, live
 from tests.acceptance.lives import environment
 from tests.acceptance.matters import Matter, check_all
 from tests.acceptance.world import MinimalAgent, StandardAgent, Tap, World
+from tests.kit.processes import forks
 
 AGENTS_BY_DIALECT: dict[str, Callable[[Tap], StandardAgent | MinimalAgent]] = {
     "standard": StandardAgent,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from pathlib import Path
 from bot.app import Bot
 from bot.retention.upkeep import Keeping
 from bot.workspace import Workspace
+from tests.kit.processes import clarify
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +25,7 @@ class Said:
 
 async def command(config: Path, *words: str) -> Said:
     """`clarify WORDS` in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bot.cli",
-        *words,
-        "--config",
-        str(config),
-        cwd=Path(__file__).parents[2],
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await clarify(*words, "--config", str(config), env=os.environ)
     out, err = await process.communicate()
     return Said(process.returncode or 0, out.decode(), err.decode())
 

@@ -7,12 +7,14 @@ import json
 import os
 import resource
 import sqlite3
-import sys
+from asyncio.subprocess import STDOUT
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.kit import processes
+from tests.kit.processes import clarify
 from tests.kit.world import Scene, config, environment
 
 Json = dict[str, Any]
@@ -89,7 +91,7 @@ def database_locked(stage: Scene) -> Iterator[None]:
 class Process:
     """The real bot in a process of its own; `lines` is what it logged."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: processes.Process) -> None:
         self.process = process
         self.lines: list[str] = []
         self._more = asyncio.Condition()
@@ -125,12 +127,10 @@ async def bot_process(stage: Scene, text: str | None = None, **variables: str) -
     file = stage.folder / "clarify.toml"
     file.write_text(text or config(stage.producer.url))
     process = Process(
-        await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "bot.cli", "run", "--config", str(file)),
+        await clarify(
+            *("run", "--config", str(file)),
             env=os.environ | environment(stage.workspace) | variables,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stderr=STDOUT,
         )
     )
     try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.kit.processes import Process, clarify
 
 WORKFLOW = '[[steps]]\nagent = "engineer"\ncan_clarify = ["architect", "product-manager"]\n'
 ASK = ("request", "--from", "engineer", "--to", "architect", "--issue", "42")
@@ -53,22 +54,17 @@ class Project:
     @asynccontextmanager
     async def started(self, *arguments: str, stdout: int = PIPE) -> AsyncIterator[Process]:
         """A command that runs; killed on leaving if it still does."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "bot.cli",
+        process = await clarify(
             *arguments,
             cwd=self.folder,
             env={"PATH": os.environ["PATH"], "TERM": "xterm-256color"},
-            stdin=asyncio.subprocess.DEVNULL,
             stdout=stdout,
-            stderr=PIPE,
         )
         try:
             yield process
         finally:
             if process.returncode is None:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
             await process.communicate()
 
     async def run(self, *arguments: str) -> Said:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
+from asyncio.subprocess import STDOUT
 
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
+from tests.kit.processes import clarify
 from tests.kit.world import Scene, config, controls, environment, question, said
 from tests.scenario.test_binding import elsewhere
 
@@ -146,13 +146,8 @@ async def test_message_on_a_broken_storage_says_what_to_do(stage: Scene) -> None
     database.write_bytes(content)
     file = stage.folder / "clarify.toml"
     file.write_text(config(stage.producer.url))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bot.cli", "run", "--config", str(file)),
-        env=os.environ | environment(stage.workspace),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    words = ("run", "--config", str(file))
+    process = await clarify(*words, env=os.environ | environment(stage.workspace), stderr=STDOUT)
     told = (await process.communicate())[0].decode()
     assert process.returncode == 1
     assert "malformed" in told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
+from tests.kit import processes
 from tests.kit.clocks import HurriedClock
 from tests.kit.until import until
 from tests.kit.world import Scene, config, controls, environment, question, said, scene
@@ -140,12 +140,9 @@ async def clarify(stage: Scene, *words: str) -> str:
     """What a command says, beside the bot."""
     file = stage.folder / "clarify.toml"
     file.write_text(config(stage.producer.url))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "bot.cli", *words, "--config", str(file)),
-        env=os.environ | environment(stage.workspace),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+    words = (*words, "--config", str(file))
+    process = await processes.clarify(
+        *words, env=os.environ | environment(stage.workspace), stderr=subprocess.STDOUT
     )
     return (await process.communicate())[0].decode()
 

@@ -49,6 +49,7 @@ from bot.workspace.seed import (
     SIGNING_SECRET,
     USE_AS_ANSWER,
 )
+from tests.kit.processes import clarify
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Configure = Callable[..., Settings]
@@ -534,10 +535,9 @@ async def test_check_tells_once_of_what_slack_does_not_know_with_id_and_lines(
 
 async def checked(workspace: Workspace, folder: Path) -> tuple[int, str]:
     """The exit code of `clarify check` in a process of its own, and what it says."""
-    check = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bot.cli", "check", "--config", str(folder / "clarify.toml")),
+    check = await clarify(
+        *("check", "--config", str(folder / "clarify.toml")),
         env={"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN},
-        stdout=asyncio.subprocess.PIPE,
     )
     said, _ = await check.communicate()
     return check.returncode or 0, said.decode()

@@ -1,0 +1,37 @@
+"""Imported by the server that processes are forked from: all that commands import late, with templates compiled."""
+
+# ruff: noqa: F401 - imported to be there
+
+from __future__ import annotations
+
+import gc
+
+import apprise
+import rich.cells
+import rich.table
+import rich.text
+
+import bot.app
+import bot.check
+import bot.cli.boards
+import bot.cli.changes
+import bot.cli.completion
+import bot.cli.copies
+import bot.cli.lists
+import bot.cli.reports
+import bot.cli.running
+import bot.cli.waiting
+import bot.demo.stage
+import bot.responders
+import bot.web.clarifications
+import bot.web.health
+import bot.web.push
+import bot.web.server
+import bot.web.slack
+import bot.workspace.server
+import core.hub
+import tests.kit.processes
+from bot.views.render import Renderer
+
+Renderer()
+gc.freeze()  # what stands here stays: the children need not look at it
