@@ -79,9 +79,9 @@ class Life:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, world: World, *, piped: bool = False) -> AsyncIterator[Life]:
+    async def of(cls, world: World, *, piped: bool = False, fresh: bool = False) -> AsyncIterator[Life]:
         """A process that takes clicks; killed at the end, where it still lives."""
-        life = await cls.begin(world, piped=piped)
+        life = await cls.begin(world, piped=piped, fresh=fresh)
         try:
             await life.ready()
             yield life

@@ -26,7 +26,7 @@ SMALL = 4096  # bytes: the least that a pipe holds
 async def logging_to(
     world: World, stderr: int | None, first: Callable[[], object] | None = None
 ) -> AsyncIterator[Life]:
-    life = await Life.begin(world, stderr=stderr, first=first)
+    life = await Life.begin(world, stderr=stderr, first=first, fresh=True)
     try:
         await life.ready()
         yield life
@@ -100,7 +100,7 @@ async def test_start_that_fails_ends_though_nobody_reads_why(world: World) -> No
     try:
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL)
         os.write(writing, b"?" * SMALL)
-        life = await Life.begin(world, stderr=writing, instead={"SLACK_BOT_TOKEN": ""})
+        life = await Life.begin(world, stderr=writing, instead={"SLACK_BOT_TOKEN": ""}, fresh=True)
         try:
             await world.until(lambda: life.ended, 30)
             assert life.process.returncode == 2
