@@ -22,11 +22,13 @@ import httpx
 import structlog
 from pydantic import SecretStr
 
+from bot import home
 from bot.commands.commands import Changes, Commands, Turns
 from bot.commands.digests import Digests
 from bot.commands.lists import Access, Lists
 from bot.counting import CountedGateway
 from bot.delivery.delivery import Delivery
+from bot.delivery.erasing import Erasing
 from bot.delivery.memory import SqliteSlackMemory
 from bot.delivery.messages import Messages
 from bot.delivery.nudges import Nudges
@@ -55,7 +57,7 @@ from bot.permalinks import Permalinks
 from bot.producers.inbox import Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
-from bot.retention.upkeep import Keeping
+from bot.retention.upkeep import Upkeep
 from bot.routing import Audiences, Group
 from bot.settings.model import Settings
 from bot.slack import mrkdwn
@@ -156,17 +158,22 @@ class Bot:
         self._build_home()
         self._build_intake()
         self._build_slack(rng)
-        self.keeping = Keeping(
+        self.upkeep = Upkeep(
             ledger=self.ledger,
             store=store,
-            storage=settings.storage.path,
             index=self.index,
-            client=self.web,
-            delivery=self.delivery,
-            forgotten=self.home.restore_answers,
             clock=clock,
             archive_after=settings.ledger.archive_after,
             keep=settings.storage.keep,
+            sweeps=[home.SWEEP],
+        )
+        self.erasing = Erasing(
+            store=store,
+            client=self.web,
+            clock=clock,
+            storage=settings.storage.path,
+            redraw=partial(self.delivery.send, post=False),
+            forgotten=self.home.restore_answers,
         )
         self.agents = AgentDesk(
             settings=settings,
@@ -224,7 +231,8 @@ class Bot:
         self._spawn(self.intake.run(), "intake")
         self._spawn(self.watch.run(), "ledger watch")
         self._spawn(self.ledger_outage.run(self.intake.drained), "ledger outage")
-        self._spawn(self.keeping.run(), "keeping")
+        self._spawn(self.upkeep.run(), "retention")
+        self._spawn(self.erasing.run(), "erasing")
         self._spawn(self.agents.run(), "agents")
         if self.webhooks is not None:
             self._spawn(self.webhooks.run(), "webhooks")

@@ -37,6 +37,7 @@ from bot.routing import Audience, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
 from bot.storage.store import Row, Store
+from bot.storage.sweeping import Sweep
 from bot.telemetry import Telemetry
 from bot.views import home as views
 from bot.views.home import AgentLine, Answered, Chosen, DutyLine, HomePress, Page, Section
@@ -387,6 +388,14 @@ class Viewers:
         await self._store.write(
             lambda tx: tx.many("delete from homes where user_id = :user", [{"user": each} for each in users])
         )
+
+
+SWEEP = Sweep(
+    "homes",
+    """select user_id as name from homes where user_id > :after and opened_at < :horizon
+       order by user_id limit :most""",
+    ("delete from homes where user_id in :names",),
+)
 
 
 def _viewer(row: Row) -> Viewer:

@@ -17,7 +17,7 @@ import hmac
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -31,7 +31,7 @@ from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, bounded_body, json_body, open_client, retry_after, words
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
-from bot.storage.store import Row, Store, Tx
+from bot.storage.store import Row, Store, Tx, batches
 from core.bus import LifecycleEvent, lifecycle
 from core.clarification import DONE
 from core.clock import Clock, backoff, event_or_time, iso
@@ -374,6 +374,12 @@ class _Outbox:
         for each in self._endpoints:
             found[each.label] = found.get(each.label, 0) + queued.get(each.id, 0)
         return found
+
+
+def forget(tx: Tx, clarifications: Iterable[str]) -> None:
+    """Forget the events about clarifications that are on their way."""
+    for some in batches(clarifications):
+        tx.run("delete from webhook_outbox where clarification in :ids", ids=some)
 
 
 def _forget_old(tx: Tx, now: datetime) -> None:

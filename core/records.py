@@ -46,6 +46,7 @@ _OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 
 SEAL_KEY = "seal.key"
 _LENGTH = 32
+_NAMED = re.compile(r"CLR-\d+-\d+")
 _QUESTION_SEAL = "questionSeal"
 # What people read to decide, and where the reply goes. A field that is not set is left out: so others may follow.
 _ASKED = frozenset(
@@ -511,6 +512,22 @@ def is_of_session(item: object, session: str, producer: str | None = None) -> bo
     if not isinstance(asked, dict) or asked.get("sessionId") != session:
         return False
     return producer is None or asked.get("producer") == producer
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be forgotten. Sessions, events and reply tokens as (producer, name); of one clarification alone no
+    session.
+    """
+
+    clarifications: frozenset[str]
+    sessions: frozenset[tuple[str, str]] = frozenset()
+    events: frozenset[tuple[str, str]] = frozenset()
+    tokens: frozenset[tuple[str, str]] = frozenset()
+
+    def is_in(self, text: str | None) -> bool:
+        """Whether one of the clarifications is named in a text."""
+        return any(each in self.clarifications for each in _NAMED.findall(text or ""))
 
 
 def is_unsettled(record: Clarification) -> bool:

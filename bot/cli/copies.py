@@ -11,12 +11,11 @@ from pathlib import Path
 import typer
 
 from bot.cli.running import Shell
-from bot.delivery.forgetting import Traces
-from bot.retention import forgetting
+from bot.retention import forget as forgetting
+from bot.retention.backup import Manifest
 from bot.retention.backup import backup as back_up
-from bot.retention.forgetting import Found
-from bot.retention.manifest import Manifest
-from bot.retention.restoring import restore as put_back
+from bot.retention.backup import restore as put_back
+from bot.retention.forget import Found, Traces
 from core.clock import iso
 from core.errors import BadInput
 

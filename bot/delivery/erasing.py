@@ -6,7 +6,7 @@ What is to be done is in the storage, so that it is done also after a kill. Dele
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -15,7 +15,8 @@ from watchfiles import awatch
 
 from bot.errors import StorageUnavailable
 from bot.slackapi import Later, Never, Sent, Unknown, failure
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx
+from bot.storage.sweeping import Sweep
 from core.clock import Clock
 from core.records import FORGOTTEN
 
@@ -79,7 +80,12 @@ class Erasing:
         """Until nothing is left."""
         while True:
             try:
-                await self._store.execute(_LATE)
+                await self._store.run(
+                    # What was being posted while it was forgotten, and arrived.
+                    """insert into erasures (channel, ts) select channel, ts from messages
+                       where failed = 'forgotten' and ts is not null and channel is not null
+                       on conflict (channel, ts) do nothing"""
+                )
                 await self._draw_again()
                 left = await self._store.read("select channel, ts from erasures where state = 'wanted'")
                 waits = [await self._erase(row["channel"], row["ts"]) for row in left]
@@ -92,7 +98,11 @@ class Erasing:
             await self._clock.sleep(max(again))
 
     async def _draw_again(self) -> None:
-        for row in await self._store.read(_REDRAWN):
+        rows = await self._store.read(
+            """select key, channel from messages where kind = 'page' and shown is null and final = 0
+               and failed is null and ts is not null and channel is not null"""
+        )
+        for row in rows:
             self._redraw(row["channel"], row["key"])
 
     async def _erase(self, channel: str, ts: str) -> float | None:
@@ -110,8 +120,12 @@ class Erasing:
         return outcome.after or _RETRY if isinstance(outcome, Later) else _RETRY
 
     async def _settled(self, channel: str, ts: str, state: str, note: str | None = None) -> None:
-        await self._store.execute(
-            "update erasures set state = ?, note = ? where channel = ? and ts = ?", state, note, channel, ts
+        await self._store.run(
+            "update erasures set state = :state, note = :note where channel = :channel and ts = :ts",
+            state=state,
+            note=note,
+            channel=channel,
+            ts=ts,
         )
         _log.info("a forgotten message was settled", channel=channel, state=state, reason=note)
 
@@ -131,10 +145,27 @@ class Erasing:
         return Sent(channel, ts)
 
 
-# What was being posted while it was forgotten, and arrived.
-_LATE = """
-  insert into erasures (channel, ts) select channel, ts from messages
-  where failed = 'forgotten' and ts is not null and channel is not null on conflict do nothing"""
-_REDRAWN = """
-  select key, channel from messages where kind = 'page' and shown is null and final = 0 and failed is null
-  and ts is not null and channel is not null"""
+SWEEP = Sweep(
+    "erasures",
+    """select channel || ' ' || ts as name from erasures where channel || ' ' || ts > :after and state <> 'wanted'
+       order by name limit :most""",
+    ("delete from erasures where channel || ' ' || ts in :names",),
+    timeless=True,
+)
+
+
+def want(tx: Tx, places: Iterable[tuple[str, str]]) -> None:
+    """Have the messages there, as (channel, ts), erased; also those that could not be before."""
+    tx.many(
+        """insert into erasures (channel, ts) values (:channel, :ts)
+           on conflict (channel, ts) do update set state = 'wanted', note = null where erasures.state = 'failed'""",
+        [{"channel": channel, "ts": ts} for channel, ts in places],
+    )
+
+
+def by_state(tx: Tx) -> dict[str, list[tuple[str, str]]]:
+    """Where messages are to be erased, were, or could not be: as (channel, ts)."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in tx.rows("select channel, ts, state from erasures order by channel, ts"):
+        found.setdefault(row["state"], []).append((row["channel"], row["ts"]))
+    return found

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Collection
 
 from bot.delivery.inflight import InFlight
 from bot.delivery.messages import thread
 from bot.routing import Thread
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx
+from bot.storage.sweeping import Sweep
+from core.records import Subject
 
 
 class SqliteSlackMemory:
@@ -129,3 +132,40 @@ class SqliteSlackMemory:
             if row is not None or change is None:
                 return row
             await change.wait()
+
+
+_WHICH = "word:which:"  # asks which question a kept text is for
+SWEEPS = (
+    Sweep(
+        "texts",
+        "select id as name, body as said from texts where id > :after order by id limit :most",
+        ("delete from texts where id in :names",),
+        timeless=True,
+    ),
+    Sweep(
+        "onces",
+        "select key as name, key as said from onces where key > :after order by key limit :most",
+        ("delete from onces where key in :names",),
+        timeless=True,
+    ),
+    Sweep(
+        "slack_events",
+        """select event_id as name from slack_events where event_id > :after and state = 'done'
+           order by event_id limit :most""",
+        ("delete from slack_events where event_id in :names and state = 'done'",),
+        timeless=True,
+    ),
+)
+
+
+def forget(tx: Tx, subject: Subject, messages: Collection[str]) -> None:
+    """Forget kept texts and one-time keys about it. `messages`: the keys of those that are forgotten."""
+    asked_which = {key.removeprefix(_WHICH) for key in messages if key.startswith(_WHICH)}
+    texts = [
+        {"id": row["id"]}
+        for row in tx.rows("select id, body from texts")
+        if row["id"] in asked_which or subject.is_in(row["body"])
+    ]
+    tx.many("delete from texts where id = :id", texts)
+    onces = [{"key": row["key"]} for row in tx.rows("select key from onces") if subject.is_in(row["key"])]
+    tx.many("delete from onces where key = :key", onces)

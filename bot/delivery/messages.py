@@ -10,9 +10,11 @@ from typing import Any
 
 from bot.delivery.inflight import InFlight
 from bot.routing import Thread
-from bot.storage.store import Store, Tx
+from bot.storage.store import Store, Tx, batches
+from bot.storage.sweeping import Sweep
 from core.clarification import parse_id
 from core.index import OWN_THREAD
+from core.records import Subject
 
 # What a card shows that an earlier storage may have known, before that one's id: it is yet to be looked up.
 TAKEN_UP = "taken up:"
@@ -319,3 +321,85 @@ def _row(row: sqlite3.Row) -> Row:
     values["body"] = json.loads(row["body"]) if row["body"] else None
     values["final"] = bool(row["final"])
     return Row(**values)
+
+
+# Pages go with their incidents (`bot.oncall.pages`).
+SWEEP_SHOWN = Sweep(
+    "messages",
+    """select key as name, clarification from messages where key > :after and kind <> 'page'
+       and ts is not null and cast(ts as double precision) < :horizon and intent_at is null
+       and (final = 1 or failed is not null or clarification is not null) order by key limit :most""",
+    ("delete from messages where key in :names and intent_at is null",),
+)
+SWEEP_NEVER_SHOWN = Sweep(
+    "messages",
+    """select key as name, clarification from messages where key > :after and kind <> 'page'
+       and ts is null and intent_at is null and (failed is not null or (kind = 'card' and clarification is not null)
+         or (kind <> 'rollup' and session_id is not null and (producer, session_id) not in (
+              select producer, session_id from sessions)))
+       order by key limit :most""",
+    ("delete from messages where key in :names and ts is null and intent_at is null",),
+    timeless=True,
+)
+
+
+def find_about(tx: Tx, subject: Subject) -> set[str]:
+    """The keys of the messages about what is to be forgotten; not pages and roll-up cards, which are about more."""
+    threads = {
+        (row["channel"], row["thread_ts"])
+        for producer, name in subject.sessions
+        for row in tx.rows(
+            """select channel, thread_ts from sessions
+               where producer = :producer and session_id = :name and thread_ts is not null""",
+            producer=producer,
+            name=name,
+        )
+    }
+    rows = tx.rows(
+        """select key, clarification, producer, session_id, channel, thread_ts,
+             case when clarification is null and kind in ('word', 'more') then body end as said
+           from messages where kind not in ('page', 'rollup')"""
+    )
+    return {
+        row["key"]
+        for row in rows
+        if row["clarification"] in subject.clarifications
+        or (row["producer"], row["session_id"]) in subject.sessions
+        or (row["channel"], row["thread_ts"]) in threads
+        or subject.is_in(row["key"])
+        or subject.is_in(row["said"])
+    }
+
+
+def in_flight_of(tx: Tx, keys: Iterable[str]) -> int:
+    """How many of these messages are being posted just now."""
+    found = 0
+    for some in batches(keys):
+        sql = "select key from messages where key in :keys and ts is null and intent_at is not null"
+        found += len(tx.rows(sql, keys=some))
+    return found
+
+
+def forget(tx: Tx, keys: Iterable[str]) -> list[tuple[str, str]]:
+    """Forget what messages said and where they are; their keys stay, so that nothing is posted again. Returns where they
+    stand, as (channel, ts).
+    """
+    places: list[tuple[str, str]] = []
+    for some in batches(keys):
+        rows = tx.rows(
+            "select channel, ts from messages where key in :keys and ts is not null and channel is not null",
+            keys=some,
+        )
+        places += [(row["channel"], row["ts"]) for row in rows]
+        tx.run(
+            """update messages set body = null, wanted = null, shown = null, channel = null, ts = null,
+                 thread_ts = null, intent_at = null, final = 1, failed = 'forgotten' where key in :keys""",
+            keys=some,
+        )
+    return places
+
+
+def draw_again(tx: Tx, keys: Iterable[str]) -> None:
+    """Have messages drawn again, from what is left."""
+    for some in batches(keys):
+        tx.run("update messages set shown = null, final = 0 where key in :keys and failed is null", keys=some)

@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -15,7 +15,8 @@ from bot.delivery.reply_policy import Settle, after_try
 from bot.errors import StorageUnavailable
 from bot.producers.client import Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
-from bot.storage.store import Store
+from bot.storage.store import Store, Tx, batches
+from bot.storage.sweeping import Sweep
 from core.clarification import Aaep, Clarification, parse_id
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
@@ -283,3 +284,18 @@ def _reply(asked: Aaep) -> Reply:
         confirms="confirmation" in asked.kinds,
         rationale=asked.rationale,
     )
+
+
+SWEEP = Sweep(
+    "replies",
+    """select clarification || ' ' || token as name, clarification from replies
+       where clarification || ' ' || token > :after order by name limit :most""",
+    ("delete from replies where clarification || ' ' || token in :names",),
+    timeless=True,
+)
+
+
+def forget(tx: Tx, clarifications: Iterable[str]) -> None:
+    """Forget what was tried."""
+    for some in batches(clarifications):
+        tx.run("delete from replies where clarification in :ids", ids=some)

@@ -32,7 +32,7 @@ from core.clock import Clock, event_or_time, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 from core.index import Summary
 from core.ledger import FIRST_RESERVED, FileLedger
-from core.records import Raw, parse
+from core.records import Raw, Subject, parse
 
 _log = structlog.get_logger("clarify.github")
 ACTIVE, STALE = "clarification:active", "clarification:stale"
@@ -623,3 +623,13 @@ class _Memory:
             issue=issue,
             labels=None if labels is None else json.dumps(sorted(labels)),
         )
+
+
+def comments_about(tx: Tx, subject: Subject) -> tuple[str, ...]:
+    """The issues, as `owner/name#42`, that have comments about what is to be forgotten."""
+    rows = tx.rows(
+        "select repo, issue, entry from github_comments where comment is not null order by repo, issue"
+    )
+    return tuple(
+        dict.fromkeys(f"{row['repo']}#{row['issue']}" for row in rows if subject.is_in(row["entry"]))
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, cast, get_args
@@ -17,6 +17,7 @@ import structlog
 
 from bot.delivery.pages import NewIncident
 from bot.storage.store import Row, Store, Tx, batches
+from bot.storage.sweeping import Sweep
 from core.aaep import whole_characters
 from core.clock import Clock
 from core.escalation import (
@@ -30,6 +31,7 @@ from core.escalation import (
     Snoozed,
     Taken,
 )
+from core.records import FORGOTTEN, Subject
 
 _log = structlog.get_logger("clarify.paging")
 Kind = Literal[
@@ -451,4 +453,65 @@ def _incident(row: Row) -> Incident:
         expires_at=moment(row["expires_at"]) if row["expires_at"] is not None else None,
         began_at=moment(row["began_at"]),
         closed_at=moment(row["closed_at"]) if row["closed_at"] is not None else None,
+    )
+
+
+SWEEP = Sweep(
+    "incidents",
+    """select id as name, clarification from incidents i where id > :after and id < (select max(id) from incidents)
+       and closed_at < :horizon and kind <> 'ledger' and not exists (
+         select 1 from page_items p join page_sendings s on s.page = p.page
+         where p.incident = i.id and s.state in ('wanted', 'late'))
+       order by id limit :most""",
+    (
+        "delete from incident_log where incident in :names",
+        "delete from page_items where incident in :names",
+        "delete from incidents where id in :names",
+    ),
+    first=0,
+)
+
+
+def find_about(tx: Tx, subject: Subject, messages: Collection[str]) -> set[int]:
+    """The incidents about what is to be forgotten, `messages` being the keys of the messages about it."""
+    return {
+        row["id"]
+        for row in tx.rows("select id, key, clarification from incidents")
+        if row["clarification"] in subject.clarifications
+        or subject.is_in(row["key"])
+        or f"notice:{row['key'].partition(':')[2]}" in messages
+    }
+
+
+def forget(tx: Tx, incidents: Iterable[int]) -> None:
+    """Forget the words of incidents and, of those that are closed, the people: an open one is still to be taken."""
+    for some in batches(incidents):
+        tx.run(
+            "update incidents set title = :gone, reason = :gone, body = '', link = null where id in :ids",
+            gone=FORGOTTEN,
+            ids=some,
+        )
+        tx.run(
+            """update incident_log set user_id = null, done_by = null where incident in (
+                 select id from incidents where id in :ids and closed_at is not null)""",
+            ids=some,
+        )
+
+
+def open_among(tx: Tx, incidents: Iterable[int]) -> int:
+    """How many of them nobody took yet."""
+    found = 0
+    for some in batches(incidents):
+        found += len(tx.rows("select id from incidents where id in :ids and closed_at is null", ids=some))
+    return found
+
+
+def leave_out(tx: Tx, count: int, key: str, now: datetime) -> None:
+    """Give out the next number so many later: a row that is over already takes the one before."""
+    tx.run(
+        """insert into incidents (id, key, kind, title, reason, body, began_at, closed_at)
+           select coalesce(max(id), 0) + :count, :key, 'restored', '', '', '', :now, :now from incidents""",
+        count=count,
+        key=key,
+        now=now.timestamp(),
     )

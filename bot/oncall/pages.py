@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal
@@ -22,6 +22,7 @@ from bot.delivery.pages import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
 from bot.storage.store import Row as StoredRow
 from bot.storage.store import Store, Tx, batches
+from bot.storage.sweeping import Sweep
 from core.clock import Clock
 from core.escalation import Failed, Sent
 
@@ -454,3 +455,59 @@ def _lane(row: StoredRow) -> Lane:
     if row["ts"] is None:
         return Lane(row["target"], row["key"], post=True)
     return Lane(row["channel"] or row["target"], row["key"], post=False)
+
+
+SWEEP = Sweep(  # after the incidents
+    "pages",
+    """select id as name from pages g where id > :after and id < (select max(id) from pages) and at < :horizon
+       and not exists (select 1 from page_items p where p.page = g.id) order by id limit :most""",
+    (
+        """delete from messages where key in (
+             select message from page_sendings where message is not null and page in :names)""",
+        "delete from page_sendings where page in :names",
+        "delete from pages where id in :names",
+    ),
+    first=0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PagesAbout:
+    """The keys of messages of pages that are about certain incidents alone, and about others too; how many pages went
+    outside Slack.
+    """
+
+    alone: set[str]
+    shared: set[str]
+    outside: int
+
+
+def find_about(tx: Tx, incidents: Collection[int]) -> PagesAbout:
+    """The pages about incidents."""
+    pages: set[int] = set()
+    for some in batches(incidents):
+        rows = tx.rows("select page from page_items where incident in :incidents", incidents=some)
+        pages |= {row["page"] for row in rows}
+    found, others = PagesAbout(set(), set(), 0), set()
+    for pages_ in batches(pages):
+        rows = tx.rows("select page, incident from page_items where page in :pages", pages=pages_)
+        others |= {row["page"] for row in rows if row["incident"] not in incidents}
+    outside = 0
+    for pages_ in batches(pages):
+        for row in tx.rows(
+            "select page, via, state, message from page_sendings where page in :pages", pages=pages_
+        ):
+            outside += row["via"] == "apprise" and row["state"] == "sent"
+            if row["message"] is not None:
+                (found.shared if row["page"] in others else found.alone).add(row["message"])
+    return replace(found, outside=outside)
+
+
+def leave_out(tx: Tx, count: int, now: datetime) -> None:
+    """Give out the next number so many later: a row that is over already takes the one before."""
+    tx.run(
+        """insert into pages (id, kind, step, at)
+           select coalesce(max(id), 0) + :count, 'restored', 0, :now from pages""",
+        count=count,
+        now=now.timestamp(),
+    )

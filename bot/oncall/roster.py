@@ -21,6 +21,7 @@ from bot.people import NO_GROUP, UNTOLD, People
 from bot.routing import Audiences
 from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings
 from bot.storage.store import Store, Tx
+from bot.storage.sweeping import Sweep
 from core.clock import Clock
 from core.escalation import (
     Happening,
@@ -309,3 +310,12 @@ def _policy(settings: OnCallSettings) -> Policy:
 
 def _direct(users: Iterable[str]) -> list[Destination]:
     return [Destination("slack", user) for user in users]
+
+
+SWEEP = Sweep(
+    "overrides",
+    """select id as name from overrides where id > :after and id < (select max(id) from overrides)
+       and until < :horizon order by id limit :most""",
+    ("delete from overrides where id in :names",),
+    first=0,
+)

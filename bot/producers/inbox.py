@@ -13,7 +13,7 @@ import math
 import random
 import traceback
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeVar, cast
@@ -24,9 +24,11 @@ from bot.errors import ClarifyBotError, StorageError
 from bot.producers.clocks import ClockOffset
 from bot.producers.sse import Frame, Oversize, head_field, may_be_critical
 from bot.storage.store import Row, Store, Tx
+from bot.storage.sweeping import Sweep
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock, backoff
 from core.ledger import FIRST_RESERVED, HIGHEST
+from core.records import Subject
 from core.workflow import Speaker
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
@@ -722,13 +724,15 @@ def _contents(event: Event) -> str:
         text = repr(
             sorted((key, value) for key, value in said.items() if isinstance(value, (str, int, float)))
         )
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+    return _digest(text)
 
 
 def _words(event: Event) -> str | None:
-    if event.question is None:
-        return None
-    return hashlib.blake2b(event.question.text.encode(), digest_size=12).hexdigest()
+    return None if event.question is None else _digest(event.question.text)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _item(row: Row) -> Item:
@@ -744,3 +748,120 @@ def _item(row: Row) -> Item:
         expires_at=datetime.fromtimestamp(row["expires_at"], UTC) if row["expires_at"] is not None else None,
         live=bool(row["live"]),
     )
+
+
+# Worked off long ago; its session is kept as long as something else is of it.
+SWEEP_EVENTS = Sweep(
+    "inbox",
+    """select id as name, producer, session_id from inbox where id > :after and id < (select max(id) from inbox)
+       and state <> 'new' and received_at < :horizon and coalesce(expires_at, 0) < :horizon
+       order by id limit :most""",
+    ("delete from inbox where id in :names and state <> 'new'",),
+    first=0,
+)
+SWEEP_SESSIONS = Sweep(
+    "sessions",
+    """select idle.producer || ' ' || idle.session_id as name, idle.producer, idle.session_id from (
+         select producer, session_id from sessions
+         except select producer, session_id from inbox
+         except select producer, session_id from messages where session_id is not null) as idle
+       where idle.producer || ' ' || idle.session_id > :after order by name limit :most""",
+    (
+        """delete from sessions where producer || ' ' || session_id in :names
+           and (producer, session_id) not in (select producer, session_id from inbox)""",
+    ),
+)
+
+
+def producers_of(tx: Tx, session: str, producer: str | None) -> set[str]:
+    """Whose sessions have this id; only `producer`'s, if one is named."""
+    rows = tx.rows("select producer from sessions where session_id = :session", session=session)
+    return {row["producer"] for row in rows if row["producer"] and producer in {None, row["producer"]}}
+
+
+def waiting_of(tx: Tx, subject: Subject) -> int:
+    """How many events of what is to be forgotten are not worked off yet."""
+    found: set[int] = set()
+    for producer, name in subject.sessions:
+        sql = "select id from inbox where state = 'new' and producer = :producer and session_id = :name"
+        found |= {row["id"] for row in tx.rows(sql, producer=producer, name=name)}
+    for producer, name in subject.events:
+        sql = "select id from inbox where state = 'new' and producer = :producer and event_id = :name"
+        found |= {row["id"] for row in tx.rows(sql, producer=producer, name=name)}
+    return len(found)
+
+
+def forget(tx: Tx, subject: Subject) -> None:
+    """Forget what events said, and what their sessions are called. Their ids stay: told again, they are known."""
+    sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
+    tx.many(
+        """update inbox set body = null, words = null, contents = null, state = 'done'
+           where producer = :producer and session_id = :name""",
+        sessions,
+    )
+    tx.many(
+        """update inbox set body = null, words = null, contents = null, state = 'done'
+           where producer = :producer and event_id = :name""",
+        [{"producer": producer, "name": name} for producer, name in subject.events],
+    )
+    tx.many(
+        """update sessions set agent_name = null, channel = null, thread_ts = null
+           where producer = :producer and session_id = :name""",
+        sessions,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event as its ledger knows it. `question`: what it asked, if that is known."""
+
+    producer: str
+    event_id: str
+    session_id: str
+    issue: int
+    token: str | None
+    question: str | None
+    at: datetime
+    agent_id: str
+    agent_name: str | None
+
+
+def note_told(tx: Tx, told: Iterable[Told], highest: int) -> None:
+    """Know events that a ledger knows, as worked off, and give out no number up to `highest`. In any version's storage."""
+    for each in told:
+        named = {"producer": each.producer, "session": each.session_id, "issue": each.issue}
+        tx.run(
+            """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
+               values (:producer, :event, :session, :issue, :token, :words, :at, :at, 0, 'done')
+               on conflict do nothing""",
+            **named,
+            event=each.event_id,
+            token=each.token,
+            words=None if each.question is None else _digest(each.question),
+            at=each.at.timestamp(),
+        )
+        tx.run(
+            """insert into sessions (producer, session_id, agent_id, agent_name, issue)
+               values (:producer, :session, :agent_id, :agent_name, :issue)
+               on conflict (producer, session_id) do update set issue = coalesce(sessions.issue, excluded.issue)""",
+            **named,
+            agent_id=each.agent_id,
+            agent_name=each.agent_name,
+        )
+    if highest >= FIRST_RESERVED_ISSUE:
+        tx.run(
+            """insert into counters (name, value) values ('issue', :highest)
+               on conflict (name) do update set value = excluded.value where counters.value < excluded.value""",
+            highest=highest,
+        )
+
+
+def last_issue(tx: Tx) -> int:
+    """The reserved number that was given out last; 0: none."""
+    row = tx.one("select value from counters where name = 'issue' and value <= :highest", highest=HIGHEST)
+    return int(row["value"]) if row else 0
+
+
+def leave_out_issues(tx: Tx, count: int) -> None:
+    """Give out the next reserved number so many later."""
+    tx.run("update counters set value = value + :count where name = 'issue'", count=count)

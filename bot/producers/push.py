@@ -24,8 +24,10 @@ from bot.producers.dialects import AAEP_VERSION
 from bot.producers.inbox import Arrival, Arrived, Receiver
 from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store, Tx
+from bot.storage.sweeping import Sweep
 from core.aaep import CLARIFICATION, CRITICAL_TYPES, IGNORED_TYPES, KNOWN_TYPES, Event, NotAnEvent
 from core.clock import Clock
+from core.records import Subject
 
 HEARD_LATELY = timedelta(minutes=5)
 MOST_READERS = 32
@@ -605,3 +607,38 @@ def _forget_old(tx: Tx, producer: str, now: datetime) -> None:
         now=now.timestamp(),
         horizon=(now - _KEEP).timestamp(),
     )
+
+
+SWEEP = Sweep(
+    "pushed_replies",
+    """select id as name, producer, session_id from pushed_replies where id > :after
+       and coalesce(written_at, expires_at) < :horizon and (state = 'confirmed' or expires_at < :horizon)
+       order by id limit :most""",
+    ("delete from pushed_replies where id in :names",),
+    first=0,
+)
+
+
+def forget(tx: Tx, subject: Subject) -> None:
+    """Forget the replies to sessions, and to questions."""
+    tx.many(
+        "delete from pushed_replies where producer = :producer and session_id = :name",
+        [{"producer": producer, "name": name} for producer, name in subject.sessions],
+    )
+    tx.many(
+        "delete from pushed_replies where producer = :producer and token = :name",
+        [{"producer": producer, "name": name} for producer, name in subject.tokens],
+    )
+
+
+def begin_anew(tx: Tx, seed: str) -> None:
+    """Begin every stream anew: numbers of replies are given out again, and who says which it had last must not be taken
+    to have had those.
+    """
+    for row in tx.rows("select producer, epoch from pushing"):
+        fresh = hashlib.blake2b(f"{row['epoch']} {seed}".encode(), digest_size=6).hexdigest()
+        tx.run(
+            "update pushing set epoch = :fresh where producer = :producer",
+            fresh=fresh,
+            producer=row["producer"],
+        )

@@ -1,32 +1,121 @@
-"""A copy of everything, taken while the bot runs, from which it goes on: no question lost, no answer sent twice.
+"""A copy of everything, taken while the bot runs, from which it goes on: no question lost, no answer sent twice. Blocking.
 
 The storage is copied first, as it is at one moment, then each ledger under its lock. So a ledger may know a question
 that the copy of the storage does not: it is noted there as taken in, or its producer's next telling would ask it again.
-The other way round, a question would be taken for worked off that no ledger has. Blocking.
+The other way round, a question would be taken for worked off that no ledger has.
+
+`manifest.json` says what a backup holds; it is written last, so that a folder without it is none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bot.errors import BackupError
-from bot.producers.inbox import FIRST_RESERVED_ISSUE
-from bot.retention.manifest import DATABASE, LEDGERS, NAME, Manifest, described
-from core.clarification import US, Clarification
-from core.files import is_odd, make_folder, make_private, read_regular, replacing, sync_folder
-from core.ledger import ARCHIVE, HIGHEST, FileLedger, issue_in
+from bot.oncall import incidents, pages
+from bot.producers import inbox, push
+from bot.storage import beside
+from bot.storage.store import newest_version
+from core.clarification import US, Clarification, Moment
+from core.files import is_odd, make_folder, read_regular, replacing, sync_folder
+from core.ledger import ARCHIVE, FileLedger, issue_in
 from core.records import FORGOTTEN, decode, parse
 from core.records import SEAL_KEY as KEY
 
-_BUSY_SECONDS = 10.0
+NAME = "manifest.json"
+DATABASE = "clarify.db"
+LEDGERS = "ledgers"
+_FORMAT = 1
+_PATH = re.compile(r"clarify\.db|seal\.key|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
+# Numbers given out since the backup stand on cards that are still in Slack: a click there must not answer another
+# question, nor take another page. So many are left out.
+_ISSUES_LEFT_OUT, _NUMBERS_LEFT_OUT, _PAGES_LEFT_OUT = 1000, 100, 1000
+
+
+def _known(path: str) -> str:
+    if not _PATH.fullmatch(path) or ".." in PurePosixPath(path).parts:
+        raise ValueError("no file of a backup")
+    return path
+
+
+class File(BaseModel):
+    """`path` is relative to the backup's folder."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: Annotated[str, AfterValidator(_known)]
+    size: int
+    sha256: str
+
+    @property
+    def issue(self) -> int | None:
+        """Of a ledger."""
+        match = _PATH.fullmatch(self.path)
+        return int(match[2]) if match and match[2] else None
+
+
+class Manifest(BaseModel):
+    """`storage_version`: None where there was no storage. `numbers`: the highest given out, by issue."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int = Field(default=_FORMAT, ge=1, le=_FORMAT)
+    made: Moment
+    release: str
+    storage_version: int | None = None
+    numbers: dict[int, int] = Field(default_factory=dict)
+    files: tuple[File, ...] = ()
+
+    @property
+    def ledgers(self) -> list[File]:
+        return [file for file in self.files if file.issue is not None]
+
+
+def described(folder: Path, path: Path) -> File:
+    """A file of the backup in `folder` as it is now. Blocking."""
+    content = path.read_bytes()
+    return File(
+        path=path.relative_to(folder).as_posix(),
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def verified(folder: Path) -> Manifest:
+    """The manifest of a backup all of whose files are as they were. Blocking.
+
+    Raises:
+        BackupError: it is none, of a newer release, or damaged; says which file.
+    """
+    try:
+        manifest = Manifest.model_validate_json((folder / NAME).read_bytes())
+    except FileNotFoundError:
+        raise BackupError(f"{folder} is no backup: it has no {NAME}.") from None
+    except OSError as error:
+        raise BackupError(f"{folder / NAME} cannot be read: {error.strerror}.") from error
+    except ValidationError as error:
+        fields = ", ".join(sorted({".".join(map(str, each["loc"])) or "JSON" for each in error.errors()}))
+        raise BackupError(
+            f"{folder / NAME} is not a manifest that this release knows (see {fields})."
+        ) from None
+    for file in manifest.files:
+        try:
+            found = described(folder, folder / file.path)
+        except OSError as error:
+            raise BackupError(f"{folder / file.path} cannot be read: {error.strerror}.") from error
+        if found != file:
+            raise BackupError(f"{folder / file.path} is damaged: it is not what was backed up.")
+    return manifest
 
 
 def backup(upkeep: FileLedger, database: Path, folder: Path, *, now: datetime, release: str) -> Manifest:
@@ -56,13 +145,16 @@ def backup(upkeep: FileLedger, database: Path, folder: Path, *, now: datetime, r
 def _copy(upkeep: FileLedger, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
     version = None
     if database.exists():
-        make_private(draft / DATABASE)
-        version = _copy_storage(database, draft / DATABASE)
-        upkeep.claim(_last_issue(draft / DATABASE))
+        version = beside.copy(database, draft / DATABASE)
+        with beside.looking(draft / DATABASE) as tx:
+            upkeep.claim(inbox.last_issue(tx))
     numbers = dict(_copy_ledgers(upkeep, draft / LEDGERS))
     _copy_key(upkeep, draft / KEY)
     if version is not None:
-        _reconcile(draft / DATABASE, _records(draft / LEDGERS))
+        records = list(_records(draft / LEDGERS))
+        told = (each for record in records for each in _told(record))
+        with beside.changing(draft / DATABASE, current=False) as tx:
+            inbox.note_told(tx, told, max((record.issue_number for record in records), default=0))
     files = sorted(path for path in draft.rglob("*") if path.is_file())
     for path in files:
         path.chmod(0o600)
@@ -81,38 +173,10 @@ def _copy(upkeep: FileLedger, database: Path, draft: Path, now: datetime, releas
     return manifest
 
 
-def _copy_storage(database: Path, to: Path) -> int:
-    """All of one moment, whoever writes meanwhile; one file, without a log beside it."""
-    try:
-        with (
-            closing(
-                sqlite3.connect(f"{database.resolve().as_uri()}?mode=rw", uri=True, timeout=_BUSY_SECONDS)
-            ) as source,
-            closing(sqlite3.connect(to, isolation_level=None)) as target,
-        ):
-            source.backup(target)
-            target.execute("pragma journal_mode = delete")
-            problem = target.execute("pragma quick_check").fetchone()[0]
-            if problem != "ok":
-                raise BackupError(f"{database} is damaged: {problem}.")
-            return int(target.execute("pragma user_version").fetchone()[0])
-    except sqlite3.Error as error:
-        raise BackupError(f"{database} could not be copied: {error}.") from error
-
-
 def _copy_key(upkeep: FileLedger, to: Path) -> None:
     """What our own answers are known by: without it, those on their way would be another writer's."""
     with suppress(FileNotFoundError), replacing(to, read_regular(upkeep.private / KEY), to.parent):
         pass
-
-
-def _last_issue(database: Path) -> int:
-    """The reserved number that was given out last, as far as the storage knows; 0: none."""
-    with closing(sqlite3.connect(database)) as db:
-        row = db.execute(
-            "select value from counters where name = 'issue' and value <= ?", (HIGHEST,)
-        ).fetchone()
-    return int(row[0]) if row else 0
 
 
 def _copy_ledgers(upkeep: FileLedger, to: Path) -> Iterator[tuple[int, int]]:
@@ -144,23 +208,8 @@ def _records(ledgers: Path) -> Iterator[Clarification]:
         yield from (record for item in items if (record := parse(item)) is not None)
 
 
-def _reconcile(database: Path, records: Iterator[Clarification]) -> None:
-    """Have the copied storage know what the ledgers hold."""
-    highest = 0
-    with closing(sqlite3.connect(database, isolation_level=None)) as db:
-        db.execute("begin")
-        for record in records:
-            highest = max(highest, record.issue_number)
-            for row in _taken_in(record):
-                db.execute(_INBOX, row)
-                db.execute(_SESSION, row)
-        if highest >= FIRST_RESERVED_ISSUE:
-            db.execute(_COUNTER, (highest,))
-        db.execute("commit")
-
-
-def _taken_in(record: Clarification) -> Iterator[dict[str, Any]]:
-    """The events that asked a record's rounds, as rows of the inbox."""
+def _told(record: Clarification) -> Iterator[inbox.Told]:
+    """The events that asked a record's rounds."""
     asked = record.asked.model_dump(mode="json", by_alias=True)
     words = [entry.body for entry in record.thread if entry.type == "question" and entry.from_ != US]
     rounds: list[Mapping[str, Any]] = [*asked.get("earlier", ()), asked]
@@ -168,22 +217,18 @@ def _taken_in(record: Clarification) -> Iterator[dict[str, Any]]:
         named = (each.get("producer"), each.get("eventId"), each.get("sessionId"))
         if not all(isinstance(name, str) for name in named):
             continue
-        yield {
-            "producer": named[0],
-            "event": named[1],
-            "session": named[2],
-            "issue": record.issue_number,
-            "token": each.get("replyToken"),
-            "words": _digest(words[number]) if len(words) == len(rounds) else None,
-            "at": record.created.timestamp(),
-            "agent": each.get("agentId") or record.from_,
-            "name": each.get("agentName"),
-        }
-
-
-def _digest(question: str) -> str | None:
-    """As the inbox has it."""
-    return None if question == FORGOTTEN else hashlib.blake2b(question.encode(), digest_size=12).hexdigest()
+        question = words[number] if len(words) == len(rounds) else FORGOTTEN
+        yield inbox.Told(
+            producer=each["producer"],
+            event_id=each["eventId"],
+            session_id=each["sessionId"],
+            issue=record.issue_number,
+            token=each.get("replyToken"),
+            question=None if question == FORGOTTEN else question,
+            at=record.created,
+            agent_id=each.get("agentId") or record.from_,
+            agent_name=each.get("agentName"),
+        )
 
 
 def _sync(path: Path) -> None:
@@ -194,12 +239,63 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-_INBOX = """
-  insert or ignore into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
-  values (:producer, :event, :session, :issue, :token, :words, :at, :at, 0, 'done')"""
-_SESSION = """
-  insert into sessions (producer, session_id, agent_id, agent_name, issue)
-  values (:producer, :session, :agent, :name, :issue)
-  on conflict do update set issue = coalesce(sessions.issue, excluded.issue)"""
-_COUNTER = """
-  insert into counters values ('issue', ?) on conflict (name) do update set value = max(value, excluded.value)"""
+def restore(
+    folder: Path, upkeep: FileLedger, database: Path, *, now: datetime, replace: bool, copy: bool = False
+) -> Manifest:
+    """Verify the backup in `folder`, then have the ledgers and the storage be as they were.
+
+    It stays the same installation: buttons in Slack go on working. With `copy` it becomes another one beside the first,
+    and buttons that the first posted decide nothing here.
+
+    The storage comes last: killed before, the same call (with `replace`) does it again.
+
+    Raises:
+        BackupError: it is none, is damaged, or of a newer release; or there is something and `replace` was not said.
+        StorageInUseError: a bot runs on the storage. LockTimeout, LedgerUnwritable: as they say.
+    """
+    manifest = verified(folder)
+    if (manifest.storage_version or 0) > newest_version():
+        raise BackupError(f"{folder} was made by a newer clarify-bot ({manifest.release}).")
+    with beside.alone(database):
+        there = [*(path for paths in upkeep.files().values() for path in paths), *beside.parts(database)]
+        if there and not replace:
+            raise BackupError(
+                f"{there[0]} is there already: with --replace it is moved aside, with all others."
+            )
+        try:
+            _move_aside(upkeep, f"before-restore-{now:%Y%m%dT%H%M%S}")
+            beside.move_aside(database, f"before-restore-{now:%Y%m%dT%H%M%S}")
+            _put_ledgers(folder, upkeep, manifest)
+            _put_key(folder / KEY, upkeep.private / KEY)
+            if manifest.storage_version is not None:
+                with beside.putting_back(folder / DATABASE, database, another=copy) as tx:
+                    inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
+                    incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
+                    pages.leave_out(tx, _PAGES_LEFT_OUT, now)
+                    push.begin_anew(tx, now.isoformat())
+        except OSError as error:
+            raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
+    return manifest
+
+
+def _move_aside(upkeep: FileLedger, name: str) -> None:
+    for issue, paths in upkeep.files().items():
+        for path in paths:
+            upkeep.move(issue, path, upkeep.directory / name / path.relative_to(upkeep.directory))
+
+
+def _put_ledgers(folder: Path, upkeep: FileLedger, manifest: Manifest) -> None:
+    for file in manifest.ledgers:
+        source = folder / file.path
+        target = upkeep.directory / Path(file.path).relative_to(LEDGERS)
+        upkeep.put(file.issue or 0, target, source.read_bytes())
+    for issue, number in manifest.numbers.items():
+        with upkeep.held(issue):
+            given_out = max(number, upkeep.numbers.highest(issue))
+            upkeep.numbers.note(issue, given_out + _NUMBERS_LEFT_OUT)
+
+
+def _put_key(source: Path, key: Path) -> None:
+    if source.exists():  # backups of earlier releases have none
+        with replacing(key, source.read_bytes(), key.parent):
+            pass

@@ -1,66 +1,146 @@
-"""What the bot does by itself about what it keeps: archives and sweeps daily, erases what was forgotten."""
+"""Once a day: ledgers that are over go to the archive, rows of the storage that nobody needs any more go."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from datetime import timedelta
-from pathlib import Path
-from typing import Protocol
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
 
-from slack_sdk.web.async_client import AsyncWebClient
+import structlog
 
-from bot.delivery.erasing import Erasing
-from bot.delivery.retained import Retained
-from bot.retention.keeping import Retention
-from bot.storage.store import Store
+from bot.delivery import erasing, memory, messages, replies
+from bot.errors import StorageUnavailable
+from bot.oncall import incidents, pages, roster
+from bot.producers import inbox, push
+from bot.storage.store import Row, Store
+from bot.storage.sweeping import Sweep, sweep
 from core.clock import Clock
-from core.index import Summary
+from core.errors import ClarifyError, LedgersAway
+from core.index import Summary, session_of
 from core.ledger import FileLedger
+from core.records import is_over
+
+_log = structlog.get_logger("clarify.retention")
+_DAY = timedelta(days=1)
+_NAMED = re.compile(r"CLR-\d+-\d+")
+# In this order: what is kept keeps what it belongs to.
+_SWEEPS = (
+    inbox.SWEEP_EVENTS,
+    messages.SWEEP_SHOWN,
+    messages.SWEEP_NEVER_SHOWN,
+    replies.SWEEP,
+    push.SWEEP,
+    *memory.SWEEPS,
+    incidents.SWEEP,
+    pages.SWEEP,
+    roster.SWEEP,
+    inbox.SWEEP_SESSIONS,
+    erasing.SWEEP,
+)
 
 
-class Sends(Protocol):
-    """`bot.delivery.delivery.Delivery`."""
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What something open, or not settled, still needs: ids of clarifications, sessions as (producer, session id)."""
 
-    def send(self, target: str, key: str, *, post: bool = True) -> None: ...
+    clarifications: Collection[str] = field(default_factory=frozenset)
+    sessions: Collection[tuple[str, str]] = field(default_factory=frozenset)
+
+    def is_needed(self, row: Row) -> bool:
+        """Whether it is about one of them, as a `Sweep` finds it."""
+        about = dict(row)
+        return (
+            about.get("clarification") in self.clarifications
+            or (about.get("producer"), about.get("session_id")) in self.sessions
+            or any(each in self.clarifications for each in _NAMED.findall(about.get("said") or ""))
+        )
 
 
-class Keeping:
-    """`index` is filled before `run`. `forgotten`: have what is kept in memory read again."""
+class Upkeep:
+    """`index`: what still needs something, filled before `run`. `keep`: how long the storage keeps what is over; None:
+    for ever. `sweeps`: of rooms that this one does not know.
+    """
 
     def __init__(
         self,
         *,
         ledger: FileLedger,
         store: Store,
-        storage: Path,
         index: Iterable[Summary],
-        client: AsyncWebClient,
-        delivery: Sends,
-        forgotten: Callable[[], Awaitable[None]],
         clock: Clock,
         archive_after: timedelta,
         keep: timedelta | None,
+        sweeps: Sequence[Sweep] = (),
     ) -> None:
-        self._retention = Retention(
-            ledger=ledger,
-            retained=Retained(store),
-            index=index,
-            clock=clock,
-            archive_after=archive_after,
-            keep=keep,
-        )
-        self._erasing = Erasing(
-            store=store,
-            client=client,
-            clock=clock,
-            storage=storage,
-            redraw=lambda target, key: delivery.send(target, key, post=False),
-            forgotten=forgotten,
-        )
+        self._ledger = ledger
+        self._store = store
+        self._index = index
+        self._clock = clock
+        self._archive_after = archive_after
+        self._keep = keep
+        self._sweeps = sweeps
 
     async def run(self) -> None:
-        """Both, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._retention.run(), name="retention")
-            group.create_task(self._erasing.run(), name="erasing")
+        """At once and then daily, until cancelled."""
+        while True:
+            await self.tidy()
+            await self._clock.sleep(_DAY.total_seconds())
+
+    async def tidy(self) -> None:
+        """All of it once. What does not succeed is logged, and tried again the next time."""
+        await self._archive()
+        if self._keep is not None:
+            await self._sweep(self._keep)
+
+    async def _archive(self) -> None:
+        now, moved = self._clock.now(), 0
+        try:
+            issues = await asyncio.to_thread(lambda: list(self._ledger.issues()))
+        except LedgersAway as error:
+            _log.warning("nothing is archived", reason=str(error))
+            return
+        for issue in issues:
+            try:
+                moved += await self._shelve(issue, now)
+            except ClarifyError as error:
+                _log.warning("a ledger stays where it is", issue=issue, reason=str(error))
+        if moved:
+            _log.info("archived", ledgers=moved)
+
+    async def _shelve(self, issue: int, now: datetime) -> bool:
+        """Looked at without the lock first: most are not over, and nobody waits for them."""
+        over = partial(is_over, now=now, after=self._archive_after)
+        return over(await self._ledger.read(issue)) and await self._ledger.shelve(issue, over)
+
+    async def _sweep(self, keep: timedelta) -> None:
+        now = self._clock.now()
+        needed = Needed(
+            frozenset(each.id for each in self._index), frozenset(session_of(each) for each in self._index)
+        )
+        horizon = (now - keep).timestamp()
+        try:
+            gone = await sweep_all(self._store, needed, horizon, now.timestamp(), self._sweeps)
+        except StorageUnavailable as error:
+            _log.warning("the storage keeps what is over", reason=str(error))
+            return
+        if gone:
+            _log.info("rows that nobody needs went", **gone)
+
+
+async def sweep_all(
+    store: Store, needed: Needed, horizon: float, now: float, more: Sequence[Sweep] = ()
+) -> Counter[str]:
+    """Delete what was over before `horizon` and is not needed; how many rows of each table went. Seconds since 1970.
+
+    Raises:
+        StorageUnavailable: what was deleted by then is gone.
+    """
+    gone: Counter[str] = Counter()
+    for rule in (*_SWEEPS, *more):
+        gone[rule.table] += await sweep(store, rule, needed.is_needed, horizon=horizon, now=now)
+    await store.give_back()
+    return +gone

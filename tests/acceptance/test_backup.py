@@ -22,8 +22,7 @@ from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Batch, Destination, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
-from bot.retention.backup import backup
-from bot.retention.restoring import restore
+from bot.retention.backup import backup, restore
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from bot.app import Bot
-from bot.delivery import forgetting as storage
 from bot.delivery.erasing import bell
-from bot.retention import forgetting
+from bot.retention import forget as forgetting
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
@@ -163,7 +162,7 @@ def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
             forgetting.look(upkeep, database, "s1", "nobody")
         found = forgetting.look(upkeep, database, "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
-        assert forgetting.forget(upkeep, database, found) == storage.Traces()
+        assert forgetting.forget(upkeep, database, found) == forgetting.Traces()
         kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]
         assert [SECRET in json.dumps(item) for item in kept] == [True, False]
         assert not bell(database).exists()

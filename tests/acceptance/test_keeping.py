@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.app import Bot
-from bot.delivery.retained import Retained
-from bot.retention.keeping import Retention
+from bot.retention.upkeep import Upkeep
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.until import until
 from tests.kit.world import Scene, config, question, said, scene
@@ -24,11 +23,11 @@ async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
         yield made
 
 
-def retention(bot: Bot) -> Retention:
+def retention(bot: Bot) -> Upkeep:
     """Keeps nothing that is over."""
-    return Retention(
+    return Upkeep(
         ledger=bot.ledger,
-        retained=Retained(bot.store),
+        store=bot.store,
         index=bot.index,
         clock=bot.clock,
         archive_after=timedelta(0),

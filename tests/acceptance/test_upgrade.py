@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.retained import Needed, Retained
 from bot.errors import StorageError
-from bot.retention import forgetting
+from bot.retention import forget as forgetting
+from bot.retention.upkeep import Needed, sweep_all
 from bot.storage.store import Store, newest_version
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
@@ -89,9 +89,8 @@ async def test_first_versions_rows_are_kept_only_so_long(tmp_path: Path) -> None
             frozenset({"CLR-42-002", "CLR-100001-001", "CLR-100002-001"}),
             frozenset({("planner", "sess_open"), ("planner", "sess_bare"), ("planner", "sess_sent")}),
         )
-        retained = Retained(store)
-        await retained.sweep(now - month, now, needed)
-        gone = await retained.sweep(now, now + month, needed)
+        await sweep_all(store, needed, now - month, now)
+        gone = await sweep_all(store, needed, now, now + month)
         left = await store.read("select event_id from inbox where session_id in ('sess_done', 'sess_err')")
         cards = await store.read("select clarification from messages where kind = 'card' order by 1")
     finally:

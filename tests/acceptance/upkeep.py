@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bot.app import Bot
-from bot.retention.upkeep import Keeping
 from bot.workspace import Workspace
 from tests.kit.processes import clarify
 
@@ -33,19 +32,7 @@ async def command(config: Path, *words: str) -> Said:
 @asynccontextmanager
 async def erasing(bot: Bot) -> AsyncIterator[None]:
     """What a running bot does about what was forgotten."""
-    part = Keeping(
-        ledger=bot.ledger,
-        store=bot.store,
-        storage=bot.settings.storage.path,
-        index=bot.index,
-        client=bot.web,
-        delivery=bot.delivery,
-        forgotten=bot.home.restore_answers,
-        clock=bot.clock,
-        archive_after=bot.settings.ledger.archive_after,
-        keep=bot.settings.storage.keep,
-    )
-    task = asyncio.create_task(part.run())
+    task = asyncio.create_task(bot.erasing.run())
     try:
         yield
     finally:

@@ -12,14 +12,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bot.delivery import forgetting as storage
-from bot.delivery.erasing import ring
+from bot import webhooks
+from bot.delivery import erasing, memory, messages, replies
 from bot.errors import StorageUnavailable
+from bot.github import sync as github
+from bot.oncall import incidents, pages
+from bot.producers import inbox, push
+from bot.storage import beside
+from bot.storage.store import Tx
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
 from core.files import read_regular
 from core.ledger import FileLedger
-from core.records import Raw, Stray, decode, forget_in, identity, is_of_session, is_unsettled, parse
+from core.records import (
+    Raw,
+    Stray,
+    Subject,
+    decode,
+    forget_in,
+    identity,
+    is_of_session,
+    is_unsettled,
+    parse,
+)
+
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +46,9 @@ class Found:
     `unsettled`: those that somebody still waits for; `unknown`: files of the ledgers that cannot be read.
     """
 
-    subject: storage.Subject
+    subject: Subject
     issues: frozenset[int]
-    session: storage.Pair | None = None
+    session: Pair | None = None
     unsettled: tuple[Clarification, ...] = ()
     unknown: tuple[Path, ...] = ()
 
@@ -40,12 +57,26 @@ class Found:
         return sorted(self.subject.clarifications)
 
 
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What the storage cannot reach itself. `in_flight`: messages being posted just now: nothing was changed, try again.
+    `waiting`: events that are not worked off yet. `pagers`: pages that went outside Slack. `untaken`: what somebody
+    still has to take, now without its words. `comments`: on GitHub.
+    """
+
+    in_flight: int = 0
+    waiting: int = 0
+    pagers: int = 0
+    untaken: int = 0
+    comments: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _Gathered:
     ids: set[str] = field(default_factory=set)
     issues: set[int] = field(default_factory=set)
-    events: set[storage.Pair] = field(default_factory=set)
-    tokens: set[storage.Pair] = field(default_factory=set)
+    events: set[Pair] = field(default_factory=set)
+    tokens: set[Pair] = field(default_factory=set)
     producers: set[str] = field(default_factory=set)
     unsettled: dict[str, Clarification] = field(default_factory=dict)
 
@@ -81,7 +112,7 @@ def look(upkeep: FileLedger, database: Path, name: str, producer: str | None = N
     return _found(gathered, frozenset({session}), session, tuple(unknown))
 
 
-def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> storage.Traces:
+def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> Traces:
     """Forget it. Call it again where the traces tell of messages in flight, or of events that wait.
 
     Args:
@@ -96,11 +127,11 @@ def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool 
     for issue in sorted(found.issues):
         upkeep.rewrite(issue, partial(_rewritten, found, abandoned))
     if not database.exists():
-        return storage.Traces()
-    with storage.opened(database) as db:
-        traces = storage.forget(db, found.subject, even_waiting=abandoned)
-        emptied = storage.emptied_log(db)
-    ring(database)
+        return Traces()
+    with beside.changing(database) as tx:
+        traces = forget_rows(tx, found.subject, even_waiting=abandoned)
+    emptied = beside.empty_log(database)
+    erasing.ring(database)
     if not emptied and not traces.in_flight and (abandoned or not traces.waiting):
         raise StorageUnavailable(
             f"It is forgotten, but {database}-wal still holds it while somebody reads: give the same command again."
@@ -108,12 +139,43 @@ def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool 
     return traces
 
 
-def erasures(database: Path) -> Mapping[str, list[storage.Pair]]:
+def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Traces:
+    """Forget what the storage holds; nothing is changed where messages are in flight, or events wait (unless
+    `even_waiting`).
+
+    Names that keep things from being done twice (ids of events, keys of messages) stay; words and people go. What stands
+    in Slack is to be erased. A page is erased where all that it is about goes; else it is drawn again.
+    """
+    about = messages.find_about(tx, subject)
+    raised = incidents.find_about(tx, subject, about)
+    paged = pages.find_about(tx, raised)
+    about |= paged.alone
+    traces = Traces(
+        in_flight=messages.in_flight_of(tx, about),
+        waiting=inbox.waiting_of(tx, subject),
+        pagers=paged.outside,
+        untaken=incidents.open_among(tx, raised),
+        comments=github.comments_about(tx, subject),
+    )
+    if traces.in_flight or (traces.waiting and not even_waiting):
+        return traces
+    erasing.want(tx, messages.forget(tx, about))
+    messages.draw_again(tx, paged.shared)
+    memory.forget(tx, subject, about)
+    incidents.forget(tx, raised)
+    inbox.forget(tx, subject)
+    push.forget(tx, subject)
+    replies.forget(tx, subject.clarifications)
+    webhooks.forget(tx, subject.clarifications)
+    return traces
+
+
+def erasures(database: Path) -> Mapping[str, list[Pair]]:
     """What is to be erased from Slack, what was, and what could not be, by state."""
     if not database.exists():
         return {}
-    with storage.opened(database) as db:
-        return storage.erasures(db)
+    with beside.looking(database, current=True) as tx:
+        return erasing.by_state(tx)
 
 
 def asides(upkeep: FileLedger, found: Found) -> list[Path]:
@@ -142,11 +204,11 @@ def _one(upkeep: FileLedger, name: str, issue: int) -> Found:
 
 def _found(
     gathered: _Gathered,
-    sessions: frozenset[storage.Pair],
-    session: storage.Pair | None,
+    sessions: frozenset[Pair],
+    session: Pair | None,
     unknown: tuple[Path, ...],
 ) -> Found:
-    subject = storage.Subject(
+    subject = Subject(
         frozenset(gathered.ids), sessions, frozenset(gathered.events), frozenset(gathered.tokens)
     )
     unsettled = tuple(gathered.unsettled.values())
@@ -176,7 +238,7 @@ def _rounds(item: Raw) -> Iterator[Mapping[str, Any]]:
         yield from (past for past in earlier if isinstance(past, dict)) if isinstance(earlier, list) else ()
 
 
-def _pair(producer: str, name: object) -> list[storage.Pair]:
+def _pair(producer: str, name: object) -> list[Pair]:
     return [(producer, name)] if isinstance(name, str) else []
 
 
@@ -211,5 +273,5 @@ def _known(database: Path, session: str, producer: str | None) -> set[str]:
     """The producers that the storage knows to have such a session: it may have asked nothing."""
     if not database.exists():
         return set()
-    with storage.opened(database) as db:
-        return storage.producers_of(db, session, producer)
+    with beside.looking(database, current=True) as tx:
+        return inbox.producers_of(tx, session, producer)

@@ -1,7 +1,10 @@
-"""What of a session is left in each table: names that keep things from being done twice, no words, nobody."""
+"""What of a session is left in each table: names that keep things from being done twice, no words, nobody; and the file
+by which another process tells the bot that something was forgotten.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
@@ -10,14 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery import forgetting
-from bot.delivery.forgetting import Subject, Traces
+from bot.delivery.erasing import Erasing, bell, ring
 from bot.errors import StorageUnavailable
-from bot.retention.forgetting import Found
-from bot.retention.forgetting import forget as forget_all
+from bot.retention.forget import Found, Traces, forget_rows
+from bot.retention.forget import forget as forget_all
+from bot.storage import beside
 from bot.storage.store import Store
 from core.ledger import FileLedger
+from core.records import Subject
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
+from tests.unit.bot.retention.rows import all_of, message, put
 
 SECRET = "tell-nobody-7f3a"
 GONE = Subject(
@@ -37,23 +45,8 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await opened.close()
 
 
-async def put(store: Store, table: str, **row: Any) -> None:
-    marks = ", ".join("?" * len(row))
-    await store.execute(
-        f"insert into {table} ({', '.join(row)}) values ({marks})",  # noqa: S608 - names in this file
-        *row.values(),
-    )
-
-
-async def message(store: Store, key: str, ts: str | None, **more: Any) -> None:
-    row = {
-        "key": key,
-        "kind": key.partition(":")[0],
-        "target": "C1",
-        "channel": "C1" if ts else None,
-        "ts": ts,
-    }
-    await put(store, "messages", **(row | {"final": 1, "body": json.dumps({"text": SECRET})} | more))
+async def said(store: Store, key: str, ts: str | None, **more: Any) -> None:
+    await message(store, key, ts, **({"body": json.dumps({"text": SECRET})} | more))
 
 
 async def fill(store: Store) -> None:
@@ -75,11 +68,11 @@ async def fill(store: Store) -> None:
             store, "inbox", producer="planner", event_id=f"e{name[1]}", session_id=name, **state, **times
         )
     session = {"producer": "planner", "session_id": "s1"}
-    await message(store, "card:CLR-7-001:1", "11.0", clarification="CLR-7-001", **session)
-    await message(store, "notice:planner:e1b", "11.1", **session)
-    await message(store, "word:which:t-1", "11.2", thread_ts="11.0")
-    await message(store, "word:aside", "20.0", body=json.dumps({"text": f"CLR-7-001 {SECRET}"}))
-    await message(
+    await said(store, "card:CLR-7-001:1", "11.0", clarification="CLR-7-001", **session)
+    await said(store, "notice:planner:e1b", "11.1", **session)
+    await said(store, "word:which:t-1", "11.2", thread_ts="11.0")
+    await said(store, "word:aside", "20.0", body=json.dumps({"text": f"CLR-7-001 {SECRET}"}))
+    await said(
         store, "card:CLR-7-0011:1", "12.0", clarification="CLR-7-0011", **(session | {"session_id": "s2"})
     )
     await put(store, "texts", id="t-1", body=json.dumps({"text": SECRET}))
@@ -110,7 +103,7 @@ async def fill(store: Store) -> None:
         to = {"target": "D1", "mentions": "[]", "state": "sent"}
         await put(store, "page_sendings", page=page, via="slack", message=key, **to)
         await put(store, "page_sendings", page=page, via="apprise", **(to | {"target": "PAGER"}))
-        await message(store, key, f"3{page}.0", channel="D1", body=None, shown="x")
+        await said(store, key, f"3{page}.0", channel="D1", body=None, shown="x")
     for number, about in enumerate(["CLR-7-001", "CLR-7-0011"]):
         await put(
             store,
@@ -144,36 +137,32 @@ async def fill(store: Store) -> None:
 
 
 def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> Traces:
-    with forgetting.opened(tmp_path / "clarify.db") as db:
-        return forgetting.forget(db, subject, even_waiting=even_waiting)
-
-
-async def rows(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in await store.read(sql)]
+    with beside.changing(tmp_path / "clarify.db") as tx:
+        return forget_rows(tx, subject, even_waiting=even_waiting)
 
 
 async def test_session_leaves_names_only(store: Store, tmp_path: Path) -> None:
     traces = forget(tmp_path, GONE)
 
     assert traces == Traces(pagers=2, comments=("o/r#7",))
-    assert await rows(store, "select event_id, body, words, state, token from inbox order by 1") == [
+    assert await all_of(store, "select event_id, body, words, state, token from inbox order by 1") == [
         ("e1", None, None, "done", "s1"),
         ("e2", SECRET, "w", "failed", "s2"),
     ]
-    assert await rows(
+    assert await all_of(
         store, "select session_id, agent_name, channel, thread_ts from sessions order by 1"
     ) == [
         ("s1", None, None, None),
         ("s2", SECRET, "C1", "12.0"),
     ]
-    assert await rows(store, "select channel, ts from erasures order by 1, 2") == [
+    assert await all_of(store, "select channel, ts from erasures order by 1, 2") == [
         ("C1", "11.0"),
         ("C1", "11.1"),
         ("C1", "11.2"),
         ("C1", "20.0"),
         ("D1", "31.0"),
     ]
-    left = await rows(
+    left = await all_of(
         store, "select key, body, ts, failed, final from messages where failed is not null order by key"
     )
     assert [row[0] for row in left] == [
@@ -184,20 +173,20 @@ async def test_session_leaves_names_only(store: Store, tmp_path: Path) -> None:
         "word:which:t-1",
     ]
     assert {row[1:] for row in left} == {(None, None, "forgotten", 1)}
-    assert await rows(store, "select id from texts") == [("t-3",)]
-    assert await rows(store, "select key from onces") == [("hint:CLR-7-0011:1:U1:k",)]
-    assert await rows(store, "select 1 from replies") == []
-    assert await rows(store, "select clarification from webhook_outbox") == [("CLR-7-0011",)]
-    assert await rows(store, "select token from pushed_replies") == [("t2",)]
+    assert await all_of(store, "select id from texts") == ["t-3"]
+    assert await all_of(store, "select key from onces") == ["hint:CLR-7-0011:1:U1:k"]
+    assert await all_of(store, "select 1 from replies") == []
+    assert await all_of(store, "select clarification from webhook_outbox") == ["CLR-7-0011"]
+    assert await all_of(store, "select token from pushed_replies") == ["t2"]
 
 
 async def test_page_about_others_too_is_drawn_again(store: Store, tmp_path: Path) -> None:
     forget(tmp_path, GONE)
-    found = await rows(store, "select key, ts, shown, final from messages where kind = 'page' order by key")
+    found = await all_of(store, "select key, ts, shown, final from messages where kind = 'page' order by key")
     assert found[1:] == [("page:2:D1", "32.0", None, 0), ("page:3:D1", "33.0", "x", 1)]
-    words = await rows(store, "select title, reason, body, link from incidents order by id")
+    words = await all_of(store, "select title, reason, body, link from incidents order by id")
     assert words == [*[("(forgotten)", "(forgotten)", "", None)] * 2, (SECRET,) * 4]
-    assert await rows(store, "select user_id, done_by from incident_log order by id") == [
+    assert await all_of(store, "select user_id, done_by from incident_log order by id") == [
         (None, None),
         (None, None),
         ("U1", "U1"),
@@ -205,26 +194,28 @@ async def test_page_about_others_too_is_drawn_again(store: Store, tmp_path: Path
 
 
 async def test_what_nobody_took_stays_to_be_taken_without_its_words(store: Store, tmp_path: Path) -> None:
-    await store.execute("update incidents set closed_at = null where id = 2")
+    await store.run("update incidents set closed_at = null where id = 2")
     assert forget(tmp_path, GONE).untaken == 1
-    assert await rows(store, "select closed_at, title from incidents where id = 2") == [(None, "(forgotten)")]
-    assert await rows(store, "select user_id from incident_log where incident = 2") == [("U1",)]
+    assert await all_of(store, "select closed_at, title from incidents where id = 2") == [
+        (None, "(forgotten)")
+    ]
+    assert await all_of(store, "select user_id from incident_log where incident = 2") == ["U1"]
 
 
 async def test_one_clarification_leaves_the_rest_of_its_session(store: Store, tmp_path: Path) -> None:
     forget(tmp_path, ONE)
-    assert await rows(store, "select ts from erasures order by 1") == [("11.0",), ("20.0",)]
-    assert await rows(store, "select agent_name, thread_ts from sessions where session_id = 's1'") == [
+    assert await all_of(store, "select ts from erasures order by 1") == ["11.0", "20.0"]
+    assert await all_of(store, "select agent_name, thread_ts from sessions where session_id = 's1'") == [
         (SECRET, "11.0")
     ]
-    assert await rows(store, "select words from inbox order by event_id") == [(None,), ("w",)]
-    assert await rows(store, "select token from pushed_replies") == [("t2",)]
+    assert await all_of(store, "select words from inbox order by event_id") == [None, "w"]
+    assert await all_of(store, "select token from pushed_replies") == ["t2"]
 
 
 async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_path: Path) -> None:
     forget(tmp_path, GONE)
-    await store.execute("update erasures set state = 'failed' where ts = '11.0'")
-    before = await rows(store, "select * from messages order by key")
+    await store.run("update erasures set state = 'failed' where ts = '11.0'")
+    before = await all_of(store, "select * from messages order by key")
     await put(
         store,
         "messages",
@@ -236,8 +227,8 @@ async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_pat
         ts="11.0",
     )
     forget(tmp_path, GONE)
-    assert (await rows(store, "select * from messages where key <> 'x' order by key")) == before
-    assert await rows(store, "select state from erasures where ts = '11.0'") == [("wanted",)]
+    assert (await all_of(store, "select * from messages where key <> 'x' order by key")) == before
+    assert await all_of(store, "select state from erasures where ts = '11.0'") == ["wanted"]
 
 
 @pytest.mark.parametrize(
@@ -253,24 +244,24 @@ async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_pat
 async def test_what_is_on_its_way_is_not_torn(
     store: Store, tmp_path: Path, statement: str, expected: Traces
 ) -> None:
-    await store.execute(statement)
+    await store.run(statement)
     traces = forget(tmp_path, GONE)
     assert (traces.in_flight, traces.waiting) == (expected.in_flight, expected.waiting)
-    assert await rows(store, "select 1 from erasures") == []
-    assert await rows(store, "select agent_name from sessions where session_id = 's1'") == [(SECRET,)]
+    assert await all_of(store, "select 1 from erasures") == []
+    assert await all_of(store, "select agent_name from sessions where session_id = 's1'") == [SECRET]
 
 
 async def test_what_waits_goes_with_what_is_abandoned(store: Store, tmp_path: Path) -> None:
-    await store.execute("update inbox set state = 'new' where event_id = 'e1'")
+    await store.run("update inbox set state = 'new' where event_id = 'e1'")
     assert forget(tmp_path, GONE, even_waiting=True).waiting == 1
-    assert await rows(store, "select state, body from inbox where event_id = 'e1'") == [("done", None)]
+    assert await all_of(store, "select state, body from inbox where event_id = 'e1'") == [("done", None)]
 
 
 async def test_log_that_still_holds_it_is_told_of(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody reads an older state of the storage: until they are through, it is not gone from the disk."""
-    monkeypatch.setattr(forgetting, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(beside, "_BUSY_SECONDS", 0.1)
     (tmp_path / "ledgers").mkdir()
     upkeep, found = FileLedger(tmp_path / "ledgers"), Found(GONE, frozenset())
     try:
@@ -283,3 +274,35 @@ async def test_log_that_still_holds_it_is_told_of(
     finally:
         upkeep.close()
     assert (tmp_path / "clarify.db-wal").stat().st_size == 0
+
+
+@pytest.mark.parametrize("folder", ["data", "node_modules", ".venv"])
+async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path, folder: str) -> None:
+    """Some names of folders are left out by who watches files, unless told otherwise."""
+    storage = tmp_path / folder / "clarify.db"
+    storage.parent.mkdir()
+    heard = asyncio.Event()
+
+    async def forgotten() -> None:
+        heard.set()
+
+    store = await Store.open(storage)
+    erasing = Erasing(
+        store=store,
+        client=AsyncWebClient(),
+        clock=ManualClock(),
+        storage=storage,
+        redraw=lambda _target, _key: None,
+        forgotten=forgotten,
+    )
+    task = asyncio.create_task(erasing.run())
+    try:
+        await until(lambda: bell(storage).exists())
+        async with asyncio.timeout(20):
+            while not heard.is_set():
+                await asyncio.to_thread(ring, storage)
+                await asyncio.wait([asyncio.ensure_future(heard.wait())], timeout=1)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await store.close()

@@ -1,37 +1,37 @@
-"""What the storage keeps: rows of what is over go after `keep`, rows that something open needs stay."""
+"""The daily round: which ledgers move, which rows go after `keep`, and that trouble with one holds up nothing."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.delivery.retained import Needed, Retained
+from bot import home
+from bot.retention.upkeep import Needed, Upkeep, sweep_all
+from bot.storage import sweeping
 from bot.storage.store import Store
+from core.clarification import Clarification, abandoned
+from core.index import Index, summarize
+from core.ledger import FileLedger
+from tests.kit.builders import NOW as START
+from tests.kit.builders import record
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
+from tests.unit.bot.retention.rows import all_of, message, put
 
+MONTH = timedelta(days=30)
 DAY = 86_400.0
 NOW = 1_800_000_000.0
 HORIZON = NOW - 30 * DAY
 OLD, NEW = HORIZON - DAY, HORIZON + DAY
 NOTHING = Needed()
 OPEN = Needed(frozenset({"CLR-1-001"}), frozenset({("planner", "s1")}))
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await Store.open(tmp_path / "clarify.db")
-    yield opened
-    await opened.close()
-
-
-async def put(store: Store, table: str, **row: Any) -> None:
-    columns = ", ".join(row)
-    marks = ", ".join("?" * len(row))
-    await store.execute(f"insert into {table} ({columns}) values ({marks})", *row.values())  # noqa: S608 - names in this file
 
 
 async def inbox(store: Store, number: int, received_at: float = OLD, **more: Any) -> None:
@@ -48,27 +48,20 @@ async def inbox(store: Store, number: int, received_at: float = OLD, **more: Any
     await put(store, "inbox", **(row | more))
 
 
-async def message(store: Store, key: str, ts: float | None = OLD, **more: Any) -> None:
-    row = {
-        "key": key,
-        "kind": key.partition(":")[0],
-        "target": "C1",
-        "channel": "C1" if ts else None,
-        "ts": f"{ts:.6f}" if ts else None,
-        "final": 1,
-    }
-    await put(store, "messages", **(row | more))
+def ts(at: float | None) -> str | None:
+    return None if at is None else f"{at:.6f}"
 
 
 async def names(store: Store, table: str, column: str) -> list[Any]:
-    return [row[0] for row in await store.read(f"select {column} from {table} order by 1")]  # noqa: S608 - as above
+    return await all_of(store, f"select {column} from {table} order by 1")  # noqa: S608 - names in this file
 
 
 async def sweep(store: Store, needed: Needed = NOTHING, now: float = NOW) -> dict[str, int]:
-    return dict(await Retained(store, batch=2).sweep(now - 30 * DAY, now, needed))
+    return dict(await sweep_all(store, needed, now - 30 * DAY, now, [home.SWEEP]))
 
 
-async def test_inbox_what_is_worked_off_and_old_goes(store: Store) -> None:
+async def test_inbox_what_is_worked_off_and_old_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "_BATCH", 2)
     for number in range(1, 8):
         await inbox(store, number)
     await inbox(store, 8, NEW)
@@ -92,9 +85,8 @@ async def test_inbox_numbers_are_never_given_out_again(store: Store) -> None:
     await inbox(store, 1)
     await inbox(store, 2)
     await sweep(store)
-    await store.execute(
-        """insert into inbox (producer, event_id, session_id, received_at, at, live)
-           values ('planner', 'next', 's', 1, 1, 1)"""
+    await put(
+        store, "inbox", producer="planner", event_id="next", session_id="s", received_at=1, at=1, live=1
     )
     assert await names(store, "inbox", "id") == [2, 3]
 
@@ -117,7 +109,7 @@ async def test_inbox_numbers_are_never_given_out_again(store: Store) -> None:
 )
 async def test_messages_that_were_shown(store: Store, name: str, more: dict[str, Any], goes: bool) -> None:
     more = dict(more)
-    await message(store, "card:x:1", more.pop("at", OLD), **more)
+    await message(store, "card:x:1", ts(more.pop("at", OLD)), **more)
     await sweep(store, OPEN)
     assert (await names(store, "messages", "key") == []) is goes, name
 
@@ -148,7 +140,7 @@ async def test_messages_that_were_never_shown_go_once_that_was_seen_long_enough(
     await inbox(store, 2, NOW + 30 * DAY, session_id="there")
     await sweep(store, OPEN, NOW + 31 * DAY)
     assert (await names(store, "messages", "key") == []) is goes
-    assert await store.read("select * from over where name = ?", key) == []
+    assert await store.read("select * from over where name = :key", key=key) == []
 
 
 async def test_timeless_rows_go_after_they_were_seen_for_that_long(store: Store) -> None:
@@ -198,7 +190,7 @@ async def incident(store: Store, number: int, page: int, closed: float | None = 
         message=key,
         state=state,
     )
-    await message(store, key, OLD + number)
+    await message(store, key, ts(OLD + number))
 
 
 async def test_incidents_go_with_their_pages(store: Store) -> None:
@@ -222,7 +214,7 @@ async def test_sessions_go_last(store: Store) -> None:
     for name in ("heard", "shown", "s1", "over"):
         await put(store, "sessions", producer="planner", session_id=name, agent_id="a")
     await inbox(store, 1, NEW, session_id="heard")
-    await message(store, "notice:1", NEW, producer="planner", session_id="shown")
+    await message(store, "notice:1", ts(NEW), producer="planner", session_id="shown")
 
     assert await sweep(store, OPEN) == {"sessions": 1}
     assert await names(store, "sessions", "session_id") == ["heard", "s1", "shown"]
@@ -231,8 +223,8 @@ async def test_sessions_go_last(store: Store) -> None:
 async def test_others_of_a_time_of_their_own(store: Store) -> None:
     await put(store, "homes", user_id="U1", team="T", channel="D", opened_at=OLD, pages="{}")
     await put(store, "homes", user_id="U2", team="T", channel="D", opened_at=NEW, pages="{}")
-    for until in (OLD, OLD, NEW):
-        await put(store, "overrides", policy="p", user_id="U", since=0, until=until, made_by="U")
+    for over in (OLD, OLD, NEW):
+        await put(store, "overrides", policy="p", user_id="U", since=0, until=over, made_by="U")
     assert await sweep(store) == {"homes": 1, "overrides": 2}
 
 
@@ -254,18 +246,73 @@ async def test_pushed_replies_go_once_nobody_reads_them_again(store: Store) -> N
     assert await names(store, "pushed_replies", "token") == ["t2"]
 
 
-async def test_file_gets_smaller_and_writers_have_their_turn(store: Store, tmp_path: Path) -> None:
-    def fill(db: sqlite3.Connection) -> None:
-        for number in range(3000):
-            db.execute(
-                "insert into messages (key, kind, target, body, ts, final) values (?, 'notice', 'C', ?, ?, 1)",
-                (f"notice:{number}", "x" * 1000, f"{OLD + number:.6f}"),
-            )
-
-    await store.write(fill)
+async def test_file_gets_smaller(store: Store) -> None:
+    rows = [{"key": f"notice:{n}", "body": "x" * 1000, "ts": ts(OLD + n)} for n in range(3000)]
+    sql = "insert into messages (key, kind, target, body, ts, final) values (:key, 'notice', 'C', :body, :ts, 1)"
+    await store.write(lambda tx: tx.many(sql, rows))
     before = (await store.read("pragma page_count"))[0][0]
 
     assert await sweep(store) == {"messages": 3000}
 
     assert (await store.read("pragma page_count"))[0][0] < before / 4
     assert (await store.read("pragma freelist_count"))[0][0] == 0
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[FileLedger]:
+    folder = tmp_path / "ledgers"
+    folder.mkdir()
+    made = FileLedger(folder)
+    yield made
+    made.close()
+
+
+def upkeep(
+    ledger: FileLedger, store: Store, clock: ManualClock, index: Index, keep: timedelta | None = MONTH
+) -> Upkeep:
+    return Upkeep(ledger=ledger, store=store, index=index, clock=clock, archive_after=MONTH, keep=keep)
+
+
+async def put_record(ledger: FileLedger, made: Clarification) -> None:
+    await ledger.transact(made.issue_number, lambda book: book.put(made))
+
+
+async def test_run_archives_at_the_start_and_a_day_later(ledger: FileLedger, store: Store) -> None:
+    clock = ManualClock(START + MONTH + timedelta(hours=12))
+    await put_record(ledger, abandoned(record(1), "expired", START))
+    await put_record(ledger, abandoned(record(2), "expired", START + timedelta(days=1)))
+    await put_record(ledger, record(3))
+    task = asyncio.create_task(upkeep(ledger, store, clock, Index()).run())
+    try:
+        await until(lambda: clock.sleeping)
+        assert sorted(ledger.issues()) == [2, 3]
+        await clock.advance(86_400)
+        await until(lambda: sorted(ledger.issues()) == [3])
+        await until(lambda: clock.sleeping)
+        assert clock.slept == [86_400.0, 86_400.0]
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_tidy_goes_on_after_a_ledger_that_cannot_be_read(ledger: FileLedger, store: Store) -> None:
+    clock = ManualClock(START + MONTH)
+    ledger.path(1).write_text("{ broken")
+    await put_record(ledger, abandoned(record(2), "expired", START))
+    await upkeep(ledger, store, clock, Index()).tidy()
+    assert list(ledger.issues()) == []  # the broken one was set aside, the other one archived
+    assert [issue for issue, _ in ledger.archive.files()] == [2]
+
+
+@pytest.mark.parametrize(("keep", "left"), [(None, 2), (MONTH, 1)])
+async def test_tidy_keeps_what_is_open_and_everything_without_keep(
+    ledger: FileLedger, store: Store, keep: timedelta | None, left: int
+) -> None:
+    index, waiting = Index(), record(1)
+    index.put(summarize(waiting))
+    for number, about in enumerate([waiting.id, "CLR-2-001"]):
+        await message(store, f"card:{about}:1", ts(START.timestamp() + number), clarification=about)
+    clock = ManualClock(START + MONTH + timedelta(days=1))
+    await upkeep(ledger, store, clock, index, keep).tidy()
+    assert len(await names(store, "messages", "key")) == left

@@ -1,0 +1,25 @@
+"""Rows that the bot left in its storage, put there as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bot.storage.store import Store
+
+
+async def put(store: Store, table: str, **row: Any) -> None:
+    """A row of `table`; columns that are left out have their default."""
+    values = ", ".join(f":{name}" for name in row)
+    await store.run(f"insert into {table} ({', '.join(row)}) values ({values})", **row)  # noqa: S608 - names of the tests
+
+
+async def message(store: Store, key: str, ts: str | None, **more: Any) -> None:
+    """A message in C1, `ts` None: not posted; of the kind that its key begins with."""
+    row = {"key": key, "kind": key.partition(":")[0], "target": "C1", "final": 1}
+    await put(store, "messages", **(row | {"channel": "C1" if ts else None, "ts": ts} | more))
+
+
+async def all_of(store: Store, sql: str) -> list[Any]:
+    """The rows of a query as tuples; of one column, its values."""
+    rows = [tuple(row) for row in await store.read(sql)]
+    return [row[0] for row in rows] if rows and len(rows[0]) == 1 else rows
