@@ -36,7 +36,6 @@ from bot.delivery.pictures import Pictures
 from bot.delivery.replies import ReplyDelivery
 from bot.delivery.rollupplaces import RollupPlaces
 from bot.delivery.rollups import Rollups
-from bot.delivery.vitals import Vitals
 from bot.delivery.wishes import Wishes
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.intake import Intake, Sessions
@@ -298,7 +297,6 @@ class Bot:
         """The ledgers and the only one that changes them, Slack's Web API, the figures: what all others stand on."""
         settings, store, clock = self.settings, self.store, self.clock
         self.telemetry = Telemetry(clock)
-        self.vitals = Vitals(store, clock, seconds=time.monotonic)
         self.index = Index()
         self.ledger = FileLedger(
             settings.ledger.directory,
@@ -696,7 +694,7 @@ class Bot:
         sources = health.Sources(
             telemetry=self.telemetry,
             index=self.index,
-            storage=self.vitals,
+            backlog=lambda: self.inbox.backlog(self.clock.now()),
             producers=self.producers.status,
             slack_connected=lambda: self.slack.connected,
             queues={"delivery": lambda: self.delivery.lanes.length, "replies": lambda: self.replies.length},
@@ -734,7 +732,7 @@ class Bot:
 
     async def _storage_trouble(self) -> str | None:
         """What is wrong with where events are kept, or with where decisions are."""
-        return await self.vitals.trouble() or await self.ledger_outage.of_all()
+        return await self.store.trouble() or await self.ledger_outage.of_all()
 
     def _spawn_heartbeat(self) -> None:
         url = self.settings.heartbeat_url
@@ -837,11 +835,7 @@ class Bot:
 
     async def _counted(self, others: int) -> None:
         """For `clarify check`, which cannot look itself: Slack would hand its connection clicks."""
-        await self.store.run(
-            "update installation set others = :others, told_at = :now",
-            others=others,
-            now=self.clock.now().timestamp(),
-        )
+        await self.store.note_connections(others, self.clock.now())
 
     def _group_of(self, clarification: str) -> Group | None:
         summary = self._summary_of(clarification)

@@ -9,28 +9,31 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import aiohttp
 import httpx
 from filelock import FileLock, Timeout
 from pydantic import SecretStr
-from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot.delivery.peek import connections
-from bot.errors import AddressInUseError, ConfigurationError
+from bot.errors import (
+    AddressInUseError,
+    ConfigurationError,
+    SlackError,
+    SlackRefusedError,
+    StorageUnavailable,
+)
 from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
-from bot.people import MEMBERS, NO_GROUP, Installation, NobodyCouldAnswer, People, check_answerers
+from bot.people import MEMBERS, Installation, People, check_answerers, lists_of_answerers
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -43,6 +46,9 @@ from bot.producers.dialects import (
 from bot.settings.environment import SLACK_API_URL, service_of
 from bot.settings.model import ProducerSettings, Settings
 from bot.settings.problems import Place, dotted, line_of
+from bot.slackapi import SlackBusyError, ask
+from bot.storage import beside
+from bot.storage.store import Row
 from bot.views import phrases
 from bot.web.server import bind
 from core.clarification import CHANGED, Clarification
@@ -52,6 +58,7 @@ from core.locks import PRIVATE, held_markers
 from core.records import Seals, decode, is_unsettled, oddity, parse
 from core.workflow import Scopes
 
+_T = TypeVar("_T")
 NEEDED_SCOPES = frozenset(
     {
         "app_mentions:read",
@@ -95,6 +102,7 @@ _MENDS = {
     "ratelimited": "try again in a minute",
     "unreachable": "check the network, SLACK_API_URL, and https://slack-status.com",
 }
+_LEDGERS = "ledger.directory"
 _STANDARD = "/aaep/v1/subscriptions"
 _GITHUB_HEADERS = {"Accept": "application/vnd.github+json"}
 
@@ -109,12 +117,12 @@ class Finding(NamedTuple):
     line: str = ""
 
 
-def right(subject: str, text: str) -> Finding:
-    return Finding(ok=True, subject=subject, text=text)
+def right(subject: str, text: str, mend: str | None = None) -> Finding:
+    return Finding(True, subject, text, mend)  # noqa: FBT003 - the field's name is in its class
 
 
 def wrong(subject: str, text: str, mend: str) -> Finding:
-    return Finding(ok=False, subject=subject, text=text, mend=mend)
+    return Finding(False, subject, text, mend)  # noqa: FBT003 - as above
 
 
 def lines(finding: Finding) -> Iterator[str]:
@@ -174,77 +182,74 @@ def _pagers(settings: Settings) -> Iterator[Finding]:
 
 def _ledgers(settings: Settings) -> Iterator[Finding]:
     """Look at the folder as the bot would, and at locks that somebody keeps."""
-    subject, folder = "ledger.directory", settings.ledger.directory
-    if not _knows_questions(settings.storage.path):
-        yield _folder(subject, folder)
+    folder = settings.ledger.directory
+    # With a storage that has shown questions, their ledgers have to be there.
+    shown = "select 1 from messages where clarification is not null limit 1"
+    if _first_row(settings.storage.path, shown) is None:
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".check-"):
+                pass
+        except OSError as error:
+            mend = "give this user the right to write there"
+            yield wrong(_LEDGERS, f"{folder} cannot be written: {error.strerror}", mend)
+        else:
+            yield right(_LEDGERS, f"{folder} can be written")
         return
     ledger = FileLedger(folder, mode=settings.ledger.mode, expected=True)
-    try:
+    with closing(ledger):
         trouble = ledger.trouble(thorough=True)
         if trouble is not None:
             mend = (
                 f"mount its disk, or give this user the right to write there; if its ledgers are lost for good, make the "
                 f"folder {ledger.private} to begin anew"
             )
-            yield wrong(subject, trouble.removesuffix("."), mend)
+            yield wrong(_LEDGERS, trouble.removesuffix("."), mend)
             return
-        yield right(subject, f"{folder} can be written")
+        yield right(_LEDGERS, f"{folder} can be written")
         for marker, holder in held_markers(folder, _A_LONG_HOLD):
-            yield wrong(
-                subject,
-                f"{marker} is held by {holder}",
-                "end that program: nothing can be recorded meanwhile",
-            )
-    finally:
-        ledger.close()
+            mend = "end that program: nothing can be recorded meanwhile"
+            yield wrong(_LEDGERS, f"{marker} is held by {holder}", mend)
 
 
-def _knows_questions(path: Path) -> bool:
-    """Whether a bot has shown questions with this storage: then its ledgers have to be there."""
-    return _first_row(path, "select 1 from messages where clarification is not null limit 1") is not None
-
-
-def _first_row(storage: Path, query: str) -> tuple[Any, ...] | None:
+def _first_row(storage: Path, query: str) -> Row | None:
     """What a query of the storage finds first; None: nothing, or it cannot be read (`_storage` says so)."""
-    try:
-        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            row: tuple[Any, ...] | None = database.execute(query).fetchone()
-            return row
-    except sqlite3.Error:
-        return None
-
-
-def _folder(key: str, folder: Path) -> Finding:
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".check-"):
-            pass
-    except OSError as error:
-        return wrong(
-            key, f"{folder} cannot be written: {error.strerror}", "give this user the right to write there"
-        )
-    return right(key, f"{folder} can be written")
+    with suppress(StorageUnavailable), beside.looking(storage) as tx:
+        return tx.one(query)
+    return None
 
 
 def _ignored(settings: Settings) -> Iterator[Finding]:
     """What is named like a ledger and does not count: others write there, and a question may be in it."""
-    directory, last = settings.ledger.directory, _last_issue(settings.storage.path)
+    directory = settings.ledger.directory
+    row = _first_row(settings.storage.path, "select value from counters where name = 'issue'")
+    last = (
+        row["value"] if row and row["value"] <= HIGHEST else 0
+    )  # the reserved number that was given out last
     numbers = Numbers(directory / PRIVATE)
     found: list[Ignored] = []
     for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
         with suppress(OSError):  # the line about the folder says so
             found += [each for each in folder.ignored() if not 0 < each.reserved <= last]
     mend = "move it away, or give it the number of an issue, as a regular file; its questions are not seen"
-    for each in found[:_LISTED]:
-        yield wrong("ledger.directory", f"{each.path} is ignored: {each.why}", mend)
+    yield from _some(
+        [wrong(_LEDGERS, f"{each.path} is ignored: {each.why}", mend) for each in found],
+        "files are ignored for the like",
+    )
+
+
+def _some(found: Sequence[Finding], like: str) -> Iterator[Finding]:
+    """The first of what is wrong with ledgers, and how many `like` them there are."""
+    yield from found[:_LISTED]
     if len(found) > _LISTED:
-        more = len(found) - _LISTED
-        yield wrong("ledger.directory", f"{more} more files are ignored for the like", "move them away")
+        yield wrong(_LEDGERS, f"{len(found) - _LISTED} more {like}", "mend them, or move them away")
 
 
 def _odd(settings: Settings) -> Iterator[Finding]:
     """Ledgers and records that cannot be read, and questions that somebody changed: nobody can answer them."""
-    directory, subject = settings.ledger.directory, "ledger.directory"
-    seals, seals_questions = Seals(directory / PRIVATE), _has(settings.storage.path, "marks questions")
+    directory = settings.ledger.directory
+    seals = Seals(directory / PRIVATE)
+    marked = "select 1 from counters where name = 'marks questions'"
+    seals_questions = _first_row(settings.storage.path, marked) is not None
     found: list[Finding] = []
     with suppress(OSError):  # the line about the folder says so
         for issue, path in sorted(Folder(directory, Numbers(directory / PRIVATE)).ledgers()):
@@ -252,43 +257,32 @@ def _odd(settings: Settings) -> Iterator[Finding]:
                 items = decode(read_regular(path), issue)["clarifications"]
             except (OSError, ValueError) as error:
                 mend = "mend it, or move it away: on its next use it is set aside, and its questions are not seen"
-                found.append(wrong(subject, f"{path.name} cannot be read: {error}", mend))
+                found.append(wrong(_LEDGERS, f"{path.name} cannot be read: {error}", mend))
                 continue
             for position, item in enumerate(items, 1):
                 if (odd := oddity(issue, position, item)) is not None:
                     told = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
-                    found.append(wrong(subject, told, "mend it: it is shown to nobody, and never answered"))
+                    found.append(wrong(_LEDGERS, told, "mend it: it is shown to nobody, and never answered"))
                 elif (record := parse(item)) is not None:
                     found += _changed(record, seals, sealed_by_now=seals_questions)
-    yield from found[:_LISTED]
-    if len(found) > _LISTED:
-        yield wrong(subject, f"{len(found) - _LISTED} more of the like", "mend them")
+    yield from _some(found, "of the like")
 
 
 def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[Finding]:
     """What is to be said of a question that is not as its agent asked it."""
     told = f"{record.id} was changed by another program"
     if record.asked.closed == CHANGED:
-        yield right("ledger.directory", f"{told}, and is closed: nobody could answer it")
+        yield right(_LEDGERS, f"{told}, and is closed: nobody could answer it")
         return
     is_sealed = sealed_by_now or record.asked.question_seal is not None
     if is_sealed and is_unsettled(record) and seals.is_as_asked(record) is False:
         mend = "put back what the agent asked; else it is closed, and the agent gets no reply"
-        yield wrong("ledger.directory", told, mend)
-
-
-def _has(storage: Path, counter: str) -> bool:
-    try:
-        with closing(sqlite3.connect(f"{storage.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            query = "select 1 from counters where name = ?"
-            return database.execute(query, (counter,)).fetchone() is not None
-    except sqlite3.Error:
-        return False
+        yield wrong(_LEDGERS, told, mend)
 
 
 def _open_to_others(settings: Settings) -> Iterator[Finding]:
     """Who else writes and reads ledgers: they speak for no person, but they see all that is asked."""
-    folder, subject = settings.ledger.directory, "ledger.directory"
+    folder = settings.ledger.directory
     try:
         mode = folder.stat().st_mode
         found = [path for _, path in Folder(folder, Numbers(folder / PRIVATE)).ledgers()]
@@ -297,26 +291,18 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
         return  # the line about the folder says so
     if mode & 0o002:
         mend = f"chmod o-w {folder}; for agents of a group: chmod 2770, and [ledger] mode"
-        yield wrong(subject, f"everybody on this machine can write in {folder}", mend)
+        yield wrong(_LEDGERS, f"everybody on this machine can write in {folder}", mend)
     elif mode & 0o020:
         told = f"its group can write in {folder}: what they write there speaks for no person, and accepts nothing"
-        yield right(subject, told)
+        yield right(_LEDGERS, told)
     if read:
         told = f"everybody on this machine can read {read} of the ledgers, which keep the mode that they have"
-        yield Finding(
-            ok=True, subject=subject, text=told, mend=f"unless that is meant: chmod o-r {folder}/issue-*.json"
-        )
-
-
-def _last_issue(storage: Path) -> int:
-    """The reserved number that was given out last, as far as the storage tells; 0: none, or it does not."""
-    row = _first_row(storage, "select value from counters where name = 'issue'")
-    return int(row[0]) if row and row[0] <= HIGHEST else 0
+        yield right(_LEDGERS, told, f"unless that is meant: chmod o-r {folder}/issue-*.json")
 
 
 def _slack_app(path: Path) -> Iterator[Finding]:
     """What the bot was told when it last connected: to look ourselves would take clicks away from it."""
-    told = connections(path)
+    told = beside.connections(path)
     if told is None:
         return
     subject, since = "slack app", f"when this bot last connected, at {told.at:%Y-%m-%d %H:%M} UTC"
@@ -327,45 +313,23 @@ def _slack_app(path: Path) -> Iterator[Finding]:
         yield right(subject, f"no other bot was connected with it {since}")
 
 
-def _is_running(path: Path) -> bool:
-    """Whether a bot holds this storage now."""
-    try:
-        with FileLock(f"{path}.lock", timeout=0, mode=0o600):
-            return False
-    except Timeout:
-        return True
-    except OSError:
-        return False  # told of with the storage
-
-
 def _storage(path: Path) -> Finding:
     """Try the lock that a running bot holds, then the file itself."""
+    subject = "storage.path"
     try:
         with FileLock(f"{path}.lock", timeout=0):
-            return _database(path)
+            why = beside.trouble(path) if path.exists() else None
     except Timeout:
-        return wrong(
-            "storage.path", f"{path} is in use by another instance", "stop that one before you start another"
-        )
+        mend = "stop that one before you start another"
+        return wrong(subject, f"{path} is in use by another instance", mend)
     except OSError as error:
-        return wrong(
-            "storage.path",
-            f"{path} cannot be locked: {error.strerror}",
-            "give this user the right to write there",
-        )
-
-
-def _database(path: Path) -> Finding:
-    if not path.exists():
-        return right("storage.path", f"{path} is free; it will be created")
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
-            database.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.Error as error:
-        return wrong(
-            "storage.path", f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
-        )
-    return right("storage.path", f"{path} opens, and is free")
+        mend = "give this user the right to write there"
+        return wrong(subject, f"{path} cannot be locked: {error.strerror}", mend)
+    if why is not None:
+        return wrong(subject, f"{path} cannot be opened: {why}", "restore it from a backup, or move it away")
+    return right(
+        subject, f"{path} {'opens, and is free' if path.exists() else 'is free; it will be created'}"
+    )
 
 
 async def check_address(settings: Settings) -> AsyncIterator[Finding]:
@@ -373,7 +337,7 @@ async def check_address(settings: Settings) -> AsyncIterator[Finding]:
 
     Nothing where a bot runs on this storage: it has the address itself, and that it runs is told already.
     """
-    if _is_running(settings.storage.path):
+    if beside.is_in_use(settings.storage.path):
         return
     subject, http = "http.listen", settings.http
     try:
@@ -384,18 +348,11 @@ async def check_address(settings: Settings) -> AsyncIterator[Finding]:
             yield wrong(subject, text, "stop what listens there, or set another address")
         else:
             text = f"{text}: without it there is no /readyz and no /metrics; nothing else needs it"
-            yield Finding(ok=True, subject=subject, text=text, mend="set http.listen for another address")
+            yield right(subject, text, "set http.listen for another address")
         return
     for each in sockets:
         each.close()
     yield right(subject, f"{http.listen} is free")
-
-
-class _SlackAnswer(NamedTuple):
-    """Slack's answer: its JSON (`ok` false and an `error` also where none came), its headers in lower case."""
-
-    body: Mapping[str, Any]
-    headers: Mapping[str, str]
 
 
 async def check_slack(settings: Settings) -> AsyncIterator[Finding]:
@@ -445,11 +402,11 @@ async def _places_and_people(
     """Look at each channel, person and group; Slack is asked once per id, and what is wrong with it told once, with
     all the keys that name it. What follows from something told before, a missing scope, is not told again.
     """
-    named = _names(settings)
+    named, people = _names(settings), People(bot)
     known: dict[str, Finding] = {}
     for place, name in named:
         if name not in known:
-            answer = await _ask_about(bot, name)
+            answer = await _ask_about(bot, people, name)
             found = known[name] = _judge(dotted(place), name, answer)
             follows = scopes_told and answer.get("error") == "missing_scope"
             if not found.ok and not follows:
@@ -459,43 +416,28 @@ async def _places_and_people(
         if known[name].ok:
             yield known[name]._replace(subject=dotted(place))
     usable = {name for name, found in known.items() if found.ok}
-    for place, answerers, channel in _lists(settings):
+    for place, answerers, channel in lists_of_answerers(settings):
         if channel in usable and usable.isdisjoint(answerers) and MEMBERS in answerers:
-            try:
-                await check_answerers((MEMBERS,), channel, People(bot), home)
-            except NobodyCouldAnswer as error:
+            somebody, problems = await check_answerers((MEMBERS,), channel, people, home)
+            if not somebody:
                 mend = "invite people to the channel, or name users (U…) or user groups (S…)"
-                finding = wrong(dotted(place), "; ".join(error.problems), mend)
-                yield _located(settings, finding, MEMBERS, [place])
+                yield _located(settings, wrong(dotted(place), "; ".join(problems), mend), MEMBERS, [place])
 
 
-def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str | None]]:
-    """Who may answer where: the key, whom it names, the channel."""
-    for index, route in enumerate(settings.routes):
-        yield ("routes", index, "answerers"), route.answerers, route.channel
-    for role, responder in settings.responders.items():
-        if responder.kind == "people":
-            yield ("responders", role, "people"), responder.answerers, responder.channel
-
-
-async def _ask_about(bot: AsyncWebClient, name: str) -> Mapping[str, Any]:
-    if name[0] in "CG":
-        return (await _call(bot, "conversations.info", {"channel": name})).body
-    if name[0] != "S":
-        return (await _call(bot, "users.info", {"user": name})).body
-    method = "usergroups.users.list"
-    body = (await _call(bot, method, {"usergroup": name})).body
-    if body.get("error") == "missing_argument":
-        # The app is installed for an organization: Slack wants to know of which workspace.
-        teams = (await _call(bot, "auth.teams.list")).body.get("teams") or ()
-        for team in teams:
-            body = (await _call(bot, method, {"usergroup": name, "team_id": str(team["id"])})).body
-            if body.get("error") not in NO_GROUP:
-                break
-    return body
+async def _ask_about(bot: AsyncWebClient, people: People, name: str) -> Mapping[str, Any]:
+    if name[0] == "S":
+        try:
+            return {"ok": True, "users": await _patiently(partial(people.group, name))}
+        except SlackError as error:
+            return _why(error)
+    method, argument = ("conversations.info", "channel") if name[0] in "CG" else ("users.info", "user")
+    return (await _call(bot, method, {argument: name})).body
 
 
 def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> Finding:
+    """What the answer says of a channel, person or user group."""
+    if not answer.get("ok"):
+        return _refused(subject, answer, name)
     judge = {"C": _channel, "G": _channel, "S": _group}.get(name[0], _person)
     return judge(subject, name, answer)
 
@@ -554,38 +496,49 @@ def _client(settings: Settings, token: SecretStr) -> AsyncWebClient:
     )
 
 
+class _SlackAnswer(NamedTuple):
+    """Slack's answer: its JSON (`ok` false and an `error` also where none came), its headers in lower case."""
+
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+
 async def _call(
     client: AsyncWebClient, method: str, arguments: Mapping[str, str] | None = None, tries: int = _TRIES
 ) -> _SlackAnswer:
     """Call a method; waits as long as Slack asks when it is too busy, up to half a minute."""
-    for left in reversed(range(tries)):
+    call = partial(client.api_call, method, params=dict(arguments or {}))
+    try:
+        return _answer(await _patiently(partial(ask, method, call), tries))
+    except SlackError as error:
+        response = getattr(error.__cause__, "response", None)
+        return _SlackAnswer(_why(error), _answer(response).headers if response is not None else {})
+
+
+async def _patiently(call: Callable[[], Awaitable[_T]], tries: int = _TRIES) -> _T:
+    while True:
         try:
-            response = await client.api_call(method, params=dict(arguments or {}))
-        except SlackApiError as error:
-            response = error.response
-        except (aiohttp.ClientError, SlackClientError, TimeoutError, OSError) as error:
-            return _SlackAnswer({"ok": False, "error": "unreachable", "reason": type(error).__name__}, {})
-        answer = _answer(response)
-        if answer.body.get("error") != "ratelimited" or not left:
-            break
-        await asyncio.sleep(_wait(answer.headers.get("retry-after")))
-    return answer
+            return await call()
+        except SlackBusyError as error:
+            tries -= 1
+            if not tries:
+                raise
+            await asyncio.sleep(min(error.after, _LONGEST_WAIT))
+
+
+def _why(error: SlackError) -> Mapping[str, Any]:
+    """The answer behind an error: Slack's own where it refused."""
+    if isinstance(error, SlackRefusedError):
+        data = getattr(getattr(error.__cause__, "response", None), "data", None)
+        return data if isinstance(data, Mapping) else {"error": error.code}
+    if isinstance(error, SlackBusyError):
+        return {"error": "ratelimited"}
+    return {"error": "unreachable", "reason": str(error).partition(": ")[2]}
 
 
 def _answer(response: AsyncSlackResponse) -> _SlackAnswer:
     body = response.data if isinstance(response.data, Mapping) else {}
-    if not body:
-        body = {"ok": False, "error": "unreachable", "reason": f"HTTP {response.status_code} without JSON"}
-    if response.status_code == 429:
-        body = {"ok": False, "error": "ratelimited"}
     return _SlackAnswer(body, {name.lower(): value for name, value in dict(response.headers).items()})
-
-
-def _wait(retry_after: str | None) -> float:
-    try:
-        return min(max(float(retry_after or 1), 0.1), _LONGEST_WAIT)
-    except ValueError:
-        return 1.0
 
 
 def _scopes(header: str | None, *, email: bool) -> Finding:
@@ -599,31 +552,22 @@ def _scopes(header: str | None, *, email: bool) -> Finding:
         return wrong(subject, f"missing: {', '.join(missing)}", mend)
     if PICTURE_SCOPE not in given:
         text = f"all {len(needed)} that are needed, but not {PICTURE_SCOPE}: “digest png” can send no picture"
-        return Finding(
-            ok=True, subject=subject, text=text, mend=f"for pictures add {PICTURE_SCOPE} and reinstall"
-        )
+        return right(subject, text, f"for pictures add {PICTURE_SCOPE} and reinstall")
     return right(subject, f"all {len(needed)} that are needed")
 
 
 def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> Finding:
-    """Judge the answer of `conversations.info`."""
-    if not answer.get("ok"):
-        return _refused(subject, answer, channel_id)
     found = answer["channel"]
-    name = f"{channel_id} (#{found.get('name', '?')})"
+    called = f"#{found.get('name', '?')}"
+    name = f"{channel_id} ({called})"
     if found.get("is_archived"):
         return wrong(subject, f"{name} is archived", "unarchive it, or name another channel")
     if not found.get("is_member"):
-        return wrong(
-            subject, f"the bot is not in {name}", f"invite it: /invite @clarify in #{found.get('name', '?')}"
-        )
+        return wrong(subject, f"the bot is not in {name}", f"invite it: /invite @clarify in {called}")
     return right(subject, f"{name}, and the bot is in it")
 
 
 def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
-    """Judge the answer of `users.info`."""
-    if not answer.get("ok"):
-        return _refused(subject, answer, user_id)
     user = answer["user"]
     profile = user.get("profile") or {}
     name = f"{user_id} ({profile.get('real_name') or user.get('real_name') or user.get('name', '?')})"
@@ -635,17 +579,10 @@ def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
 
 
 def _group(subject: str, group_id: str, answer: Mapping[str, Any]) -> Finding:
-    """Judge the answer of `usergroups.users.list`."""
-    if not answer.get("ok"):
-        return _refused(subject, answer, group_id)
-    members: Collection[str] = answer.get("users") or ()
-    if not members:
-        return wrong(
-            subject,
-            f"user group {group_id} has no members",
-            "add people to it, or name others in clarify.toml",
-        )
-    return right(subject, f"user group {group_id} has {len(members)} member{'s' if len(members) > 1 else ''}")
+    name, count = f"user group {group_id}", len(answer["users"])
+    if not count:
+        return wrong(subject, f"{name} has no members", "add people to it, or name others in clarify.toml")
+    return right(subject, f"{name} has {count} member{'s' if count > 1 else ''}")
 
 
 def _slow_history(retry_after: str | None) -> Finding:
@@ -656,7 +593,7 @@ def _slow_history(retry_after: str | None) -> Finding:
         "Replies written while the bot is away are found late"
     )
     mend = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
-    return Finding(ok=True, subject="history", text=text, mend=mend)
+    return right("history", text, mend)
 
 
 def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> Finding:
@@ -720,7 +657,7 @@ def _pushing(producer: ProducerSettings, settings: Settings) -> Finding:
     if others and producer.agents is None:
         text = f"pushes to us, as does {', '.join(others)}, and may call itself any agent"
         mend = f'set agents = ["{producer.name}", …] for it: the agents that may speak through it'
-        return Finding(ok=True, subject=_subject(producer), text=text, mend=mend)
+        return right(_subject(producer), text, mend)
     return right(_subject(producer), "pushes to us: nothing to connect to")
 
 

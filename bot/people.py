@@ -1,4 +1,4 @@
-"""Who somebody in Slack is, whether they may answer, and under which name their answer goes to an agent.
+"""Finds out who somebody in Slack is, whether they may answer, and under which name their answer goes to an agent.
 
 `People` asks Slack and keeps what it says for a few minutes; `may_answer` decides from such facts (pure); `AccessControl`
 joins both for the configured routes. Slack waits three seconds for an acknowledgement, so all look-ups of one
@@ -29,6 +29,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot.errors import ConfigurationError, SlackError, SlackRefusedError, SlackUnreachableError
 from bot.routing import Audience
 from bot.settings.model import RouteSettings, Settings
+from bot.settings.problems import Place, dotted
 from bot.slackapi import ask
 from bot.views import inert, phrases
 from core.clarification import Clarification, NotOpen, Superseded
@@ -296,14 +297,9 @@ class People:
             return "deactivated" if kept.value.is_deleted else None
         return None if kept.value else "no members"
 
-    def forget_user(self, user: str) -> None:
-        self._kept.pop(("user", user), None)
-
-    def forget_channel(self, channel: str) -> None:
-        self._kept.pop(("channel", channel), None)
-
-    def forget_group(self, group: str) -> None:
-        self._kept.pop(("group", group), None)
+    def forget(self, kind: Literal["user", "channel", "group"], name: str) -> None:
+        """What is kept of one of them is out of date."""
+        self._kept.pop((kind, name), None)
 
     def ask_again(self, group: str) -> None:
         """A user group that was asked about may have been disabled or enabled: look, and tell if it has."""
@@ -462,18 +458,22 @@ def _never_a_member(person: Profile, home: Installation) -> Reason | None:
     return "guest" if person.is_guest else None
 
 
-class NobodyCouldAnswer(Exception):
-    """`problems`: one line each, why."""
+def lists_of_answerers(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str | None]]:
+    """Every list of who may answer: where it stands, whom it names, the channel.
 
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
+    None: that of the agent that asks. Then it names users and groups, who need no channel.
+    """
+    for index, route in enumerate(settings.routes):
+        yield ("routes", index, "answerers"), route.answerers, route.channel
+    for role, responder in settings.responders.items():
+        if responder.kind == "people":
+            yield ("responders", role, "people"), responder.answerers, responder.channel
 
 
 async def check_answerers(
     answerers: Sequence[str], channel: str, people: People, home: Installation
-) -> tuple[str, ...]:
-    """Whether somebody could answer; for the start. Returns what is wrong with entries that others make up for.
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether somebody could answer, for the start; and what is wrong, which others may make up for.
 
     What Slack does not tell now counts as somebody: at a click it is asked again.
 
@@ -482,9 +482,6 @@ async def check_answerers(
         channel: the route's channel.
         people: asks Slack.
         home: where we are installed.
-
-    Raises:
-        NobodyCouldAnswer: at all.
     """
     problems: list[str] = []
     somebody = False
@@ -499,13 +496,12 @@ async def check_answerers(
                 # One channel that went away must not keep all others waiting: its cards go to the fallback channel.
                 somebody = True
             problems.append(f"{_what(entry, channel)}: Slack says {error.code or 'no'}")
-    if not somebody:
-        nobody = (
+    if not somebody and not problems:
+        problems.append(
             f"nobody could answer in {channel}; expected a full member of the workspace in the channel, "
             "a user id (U…), or a user group (S…) with members"
         )
-        raise NobodyCouldAnswer(problems or [nobody])
-    return tuple(problems)
+    return somebody, tuple(problems)
 
 
 async def _somebody_behind(entry: str, channel: str, people: People, home: Installation) -> bool:
@@ -513,11 +509,6 @@ async def _somebody_behind(entry: str, channel: str, people: People, home: Insta
         return bool(await people.group(entry))
     if entry != MEMBERS:
         return not (await people.profile(entry)).is_deleted
-    return await _has_full_member(channel, people, home)
-
-
-async def _has_full_member(channel: str, people: People, home: Installation) -> bool:
-    """Asks about one after the other, until one is found; a channel with very many others is believed to have one."""
     members = sorted(await people.members(channel))
     for user in members[:_MOST_ASKED]:
         try:
@@ -526,7 +517,7 @@ async def _has_full_member(channel: str, people: People, home: Installation) -> 
         except SlackRefusedError as error:
             if error.code not in UNTOLD:
                 raise
-    return len(members) > _MOST_ASKED
+    return len(members) > _MOST_ASKED  # a channel with very many others is believed to have one
 
 
 def _what(entry: str, channel: str) -> str:
@@ -625,12 +616,14 @@ class AccessControl:
         home = await self._people.installation()
         try:
             async with asyncio.timeout(_LONGEST_CHECK):
-                for where, answerers, channel in self._lists():
-                    try:
-                        for broken in await check_answerers(answerers, channel, self._people, home):
-                            _log.warning("%s: %s", where, broken)
-                    except NobodyCouldAnswer as error:
-                        problems += [f"{where}: {each}" for each in error.problems]
+                for place, answerers, channel in lists_of_answerers(self._settings):
+                    where = channel or "the channel of the agent that asks"
+                    somebody, wrong = await check_answerers(answerers, where, self._people, home)
+                    if not somebody:
+                        problems += [f"{dotted(place)}: {each}" for each in wrong]
+                        continue
+                    for each in wrong:
+                        _log.warning("%s: %s", dotted(place), each)
         except TimeoutError:
             _log.warning("Slack did not tell in time whether somebody could answer everywhere")
         if problems:
@@ -638,31 +631,12 @@ class AccessControl:
 
     def troubles(self) -> tuple[str, ...]:
         """What is wrong with users and user groups that the lists of answerers name, as Slack said last."""
-        found = [
-            f"{where}: {entry} ({trouble})"
-            for where, answerers, _ in self._lists()
+        return tuple(
+            f"{dotted(place)}: {entry} ({trouble})"
+            for place, answerers, _ in lists_of_answerers(self._settings)
             for entry in answerers
             if entry != MEMBERS and (trouble := self._people.trouble_with(entry)) is not None
-        ]
-        return tuple(found)
-
-    def _lists(self) -> list[tuple[str, tuple[str, ...], str]]:
-        """Every list of answerers: its key, what it names, the channel."""
-        lists = [
-            (f"routes[{index}].answerers", route.answerers, route.channel)
-            for index, route in enumerate(self._settings.routes)
-        ]
-        # Without a channel of its own a role names users and groups, who need none.
-        lists += [
-            (
-                f"responders.{role}.people",
-                responder.answerers,
-                responder.channel or "the channel of the agent that asks",
-            )
-            for role, responder in self._settings.responders.items()
-            if responder.kind == "people"
-        ]
-        return lists
+        )
 
     async def _refusal(self, person: Person, route: RouteSettings, where: str) -> Refusal | None:
         if person.user in route.answerer_users:

@@ -57,7 +57,8 @@ async def ask(method: str, call: Call, timeout: float = 10.0) -> AsyncSlackRespo
                 f"{method}: Slack's rate limit", retry_after(error) or _DEFAULT_WAIT
             ) from error
         if code is None or code in _LATER | _UNKNOWN or status >= 500:
-            raise SlackUnreachableError(f"{method}: {code or type(error).__name__}") from error
+            trouble = code or (f"HTTP {status}" if status else type(error).__name__)
+            raise SlackUnreachableError(f"{method}: {trouble}") from error
         raise SlackRefusedError(f"{method}: {code}", code=code) from error
 
 

@@ -6,7 +6,6 @@ Trouble is one line on stderr, and with --json an object on stdout too.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -97,7 +96,7 @@ class AgentStatuses:
         """Bring the file up to date. A bot that runs does so itself, and knows what else an agent waits for."""
         if not self._changed:
             return
-        if not self._knows_others and not bot_runs(self._storage):
+        if not self._knows_others and not _has_bot(self._storage):
             await self._learn_others()
         await self._keeper.settle()
 
@@ -142,7 +141,7 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        return bot_runs(self.settings.storage.path)
+        return _has_bot(self.settings.storage.path)
 
     def decider(self, role: str | None = None) -> Decider:
         """Who decides: the person at the prompt, or the agent whose role was given with `--as`.
@@ -196,19 +195,10 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
         raise typer.Exit(128 + signal.SIGINT) from None
 
 
-def bot_runs(storage: Path) -> bool:
-    """Whether a bot runs on a storage: it holds a lock for as long as it lives.
+def _has_bot(storage: Path) -> bool:
+    from bot.storage.beside import is_in_use  # noqa: PLC0415 - the database, which most commands do without
 
-    Looked at through a shared lock, so that two that look do not take each other for a bot. Creates nothing.
-    """
-    try:
-        with Path(f"{storage}.lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False  # never started here, or not for us to see
-    return False
+    return is_in_use(storage)
 
 
 def checked_role(name: str) -> str:

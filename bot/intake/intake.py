@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import structlog
 
-from bot.delivery.peek import HEARD, session_fact
 from bot.errors import StorageUnavailable
 from bot.intake.notices import LedgerOutage, Notices
-from bot.producers.inbox import Inbox, Incoming, Item, declared_issue
+from bot.producers.inbox import Inbox, Incoming, Item, declared_issue, heard
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
 from core import aaep
@@ -345,9 +344,7 @@ class Sessions:
         Raises:
             StorageUnavailable: it cannot be known now.
         """
-        since = (self._clock.now() - _REMEMBERED).timestamp()
-        for row in reversed(await self._store.read(HEARD, since, _MOST_REMEMBERED)):
-            fact = session_fact(row)
+        for fact in await heard(self._store, self._clock.now() - _REMEMBERED, _MOST_REMEMBERED):
             self._known[fact.producer, fact.session_id] = fact
 
     def note(self, incoming: Incoming) -> None:

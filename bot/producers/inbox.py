@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 import structlog
@@ -23,9 +24,11 @@ import structlog
 from bot.errors import ClarifyBotError, StorageError
 from bot.producers.clocks import ClockOffset
 from bot.producers.sse import Frame, Oversize, head_field, may_be_critical
+from bot.storage.beside import looking
 from bot.storage.store import Row, Store, Tx
 from bot.storage.sweeping import Sweep
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
+from core.agents import SessionFact
 from core.clock import Clock, backoff
 from core.ledger import FIRST_RESERVED, HIGHEST
 from core.records import Subject
@@ -103,6 +106,14 @@ class Item:
     at: datetime
     expires_at: datetime | None
     live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How many events wait to be worked off, and for how long the oldest has."""
+
+    count: int
+    oldest: timedelta
 
 
 class Inbox:
@@ -195,6 +206,18 @@ class Inbox:
         )
         return [_item(row) for row in rows]
 
+    async def backlog(self, now: datetime) -> Backlog:
+        """How much waits to be worked off."""
+        row = await self._store.read_one(
+            """select count(*) as count,
+                 (select received_at from inbox where state = 'new' order by id limit 1) as oldest
+               from inbox where state = 'new'"""
+        )
+        if row is None or row["oldest"] is None:
+            return Backlog(0, timedelta(0))
+        waited = now - datetime.fromtimestamp(row["oldest"], UTC)
+        return Backlog(row["count"], max(timedelta(0), waited))
+
     async def done(self, ids: list[int]) -> None:
         """These are worked off; their content is forgotten, their ids are kept against duplicates."""
         await self._store.write(
@@ -210,6 +233,29 @@ class Inbox:
                 "update inbox set state = 'failed' where id = :id", [{"id": each} for each in ids]
             )
         )
+
+
+async def heard(store: Store, since: datetime, most: int) -> list[SessionFact]:
+    """The sessions heard of since then, at most so many, the one heard of last at the end.
+
+    Raises:
+        StorageUnavailable: it cannot be known now.
+    """
+    rows = await store.read(_HEARD, since=since.timestamp(), most=most)
+    return [_session_fact(row) for row in reversed(rows)]
+
+
+def heard_by_others(storage: Path, since: datetime, most: int) -> list[SessionFact]:
+    """`heard`, of a storage that need not be there nor be ours. Blocking.
+
+    Raises:
+        StorageUnavailable: it cannot be read, or is another version's.
+    """
+    if not storage.exists():
+        return []
+    with looking(storage) as tx:
+        rows = tx.rows(_HEARD, since=since.timestamp(), most=most)
+    return [_session_fact(row) for row in reversed(rows)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -733,6 +779,26 @@ def _words(event: Event) -> str | None:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+_HEARD = """
+  select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at from sessions s join (
+    select producer, session_id, max(received_at) as at from inbox where received_at >= :since
+    group by producer, session_id) heard using (producer, session_id)
+  order by heard.at desc limit :most"""
+
+
+def _session_fact(row: Row) -> SessionFact:
+    """What a row of `_HEARD` says."""
+    return SessionFact(
+        row["producer"],
+        row["session_id"],
+        row["agent_id"],
+        row["agent_name"],
+        row["issue"] or 0,
+        bool(row["ended"]),
+        datetime.fromtimestamp(row["at"], UTC),
+    )
 
 
 def _item(row: Row) -> Item:

@@ -248,16 +248,16 @@ def _people(app: AsyncApp, to: Handlers) -> None:
     """What tells that kept facts about people are out of date."""
 
     async def membership(ack: AsyncAck, event: dict[str, Any]) -> None:
-        to.people.forget_channel(str(event.get("channel")))
+        to.people.forget("channel", str(event.get("channel")))
         await ack()
 
     async def person(ack: AsyncAck, event: dict[str, Any]) -> None:
         user = event.get("user")
-        to.people.forget_user(str(user.get("id") if isinstance(user, dict) else user))
+        to.people.forget("user", str(user.get("id") if isinstance(user, dict) else user))
         await ack()
 
     async def group(ack: AsyncAck, event: dict[str, Any]) -> None:
-        to.people.forget_group(str(event.get("subteam_id")))
+        to.people.forget("group", str(event.get("subteam_id")))
         await ack()
 
     async def group_itself(ack: AsyncAck, event: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from datetime import datetime
 from functools import lru_cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -34,6 +35,8 @@ LONGEST_LIST = 512
 _BATCH = 256
 _BUSY_MS = 2000
 _RETRY = 0.5  # seconds
+_PATIENCE = 2.0  # seconds
+_PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go
 _LIST = re.compile(r"\bin :(\w+)")
 
 Row = sqlite3.Row
@@ -151,7 +154,7 @@ class Store:
             try:
                 make_private(path)
                 writer = await _connect(path, undo)
-                await _migrate(writer, path)
+                await writer.run(partial(migrate, path=path))
                 rows = list(await writer.execute_fetchall("select id from installation"))
                 store = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
             except OSError as error:
@@ -199,6 +202,37 @@ class Store:
 
     async def read_one(self, sql: str, *parameters: object, **values: object) -> Row | None:
         return next(iter(await self.read(sql, *parameters, **values)), None)
+
+    async def trouble(self) -> str | None:
+        """Why it cannot be read, None if it can."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self.read("select id from installation")
+        except TimeoutError:
+            return f"it does not answer within {_PATIENCE:g} s"
+        except StorageUnavailable as error:
+            return str(error)
+        return None
+
+    async def note_connections(self, others: int, at: datetime) -> None:
+        """Keep how many connections of the Slack app are not ours, for `clarify check`."""
+        await self.run(
+            "update installation set others = :others, told_at = :at", others=others, at=at.timestamp()
+        )
+
+    async def give_back(self) -> None:
+        """Make the file smaller, a little at a time; only one that was begun so can be."""
+        mode = await self.read_one("pragma auto_vacuum")
+        while mode is not None and mode["auto_vacuum"] == 2:
+            before = await self._free()
+            if before:
+                await self.write(lambda tx: tx.rows(f"pragma incremental_vacuum({_PAGES_AT_ONCE})"))
+            if not before or await self._free() >= before:
+                return
+
+    async def _free(self) -> int:
+        row = await self.read_one("pragma freelist_count")
+        return 0 if row is None else int(row["freelist_count"])
 
     async def close(self) -> None:
         """Finish what was asked for, close, let another instance in."""
@@ -329,16 +363,18 @@ def _migrations() -> list[Traversable]:
     return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda file: file.name)
 
 
-async def _migrate(connection: aiosqlite.Connection, path: Path) -> None:
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the storage at `path` to this release's version.
+
+    Raises:
+        StorageError: a newer release wrote it.
+    """
     files = _migrations()
-    rows = list(await connection.execute_fetchall("pragma user_version"))
-    version = int(rows[0][0])
+    version = int(db.execute("pragma user_version").fetchone()[0])
     if version > len(files):
         raise StorageError(
             f"{path} has version {version}, written by a newer clarify-bot; this one knows {len(files)}."
         )
     for number, file in enumerate(files[version:], start=version + 1):
         script = file.read_text(encoding="utf-8")
-        await connection.executescript(
-            f"begin immediate;\n{script}\npragma user_version = {number};\ncommit;"
-        )
+        db.executescript(f"begin immediate;\n{script}\npragma user_version = {number};\ncommit;")

@@ -34,9 +34,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
-from bot.delivery.vitals import Vitals, Waiting
 from bot.errors import StorageUnavailable
 from bot.logs import lines_dropped, without_secrets
+from bot.producers.inbox import Backlog
 from bot.telemetry import Distribution, Telemetry
 from bot.views import inert
 from bot.web.callers import Callers
@@ -156,13 +156,13 @@ async def _why(check: Check) -> str | None:
 class Sources:
     """Where the figures come from.
 
-    `index`: what needs something. `producers`: see `Producers.status`. `queues`: name → how many wait there.
+    `index`: what needs something. `backlog`: of the inbox, raises StorageUnavailable. `producers`: see `Producers.status`. `queues`: name → how many wait there.
     `webhooks`: events queued by endpoint, raises StorageUnavailable; None where there are no webhooks.
     """
 
     telemetry: Telemetry
     index: Iterable[Summary]
-    storage: Vitals
+    backlog: Callable[[], Awaitable[Backlog]]
     producers: ProducersStatus
     slack_connected: Callable[[], bool]
     queues: Mapping[str, Callable[[], int]]
@@ -199,11 +199,11 @@ class _Collected(Collector):
         yield from self._families
 
 
-async def _waiting(sources: Sources) -> tuple[Waiting | None, dict[str, int]]:
+async def _waiting(sources: Sources) -> tuple[Backlog | None, dict[str, int]]:
     """What waits in the inbox, None if that is not known; and the lengths of the queues that are known."""
     lengths = {name: length() for name, length in sources.queues.items()}
     try:
-        waiting = await sources.storage.waiting()
+        waiting = await sources.backlog()
         queued = await sources.webhooks() if sources.webhooks is not None else {}
     except StorageUnavailable as error:
         _log.warning("figures without the inbox", reason=str(error))
@@ -254,7 +254,7 @@ def _figures(sources: Sources) -> Iterator[Metric]:
 
 
 def _lags(
-    sources: Sources, lag: float, waiting: Waiting | None, lengths: Mapping[str, int]
+    sources: Sources, lag: float, waiting: Backlog | None, lengths: Mapping[str, int]
 ) -> Iterator[Metric]:
     yield _gauge("clarify_event_loop_lag_seconds", "One turn of the event loop", lag)
     yield _gauge("clarify_slack_connected", "1 while Slack can reach us", sources.slack_connected())

@@ -249,7 +249,7 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
 async def test_user_group_that_slack_does_not_tell_of_keeps_no_member_out(stage: Scene, fault: str) -> None:
     async with stage.bot(config(stage.producer.url, answerers=BOTH)) as bot:
         card = await stage.ask()
-        bot.people.forget_group(PLATFORM)
+        bot.people.forget("group", PLATFORM)
         stage.workspace.faults.add("usergroups.users.list", fault, times=100)
         assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
         assert (await stage.reply())["response"] is True

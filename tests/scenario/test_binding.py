@@ -11,8 +11,8 @@ from httpx import ASGITransport, AsyncClient
 
 import bot.app
 from bot.check import check_machine
-from bot.delivery.peek import connections
 from bot.demo.producer import DemoProducer
+from bot.storage.beside import connections
 from bot.views.render import Renderer
 from bot.web.server import Limits
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL

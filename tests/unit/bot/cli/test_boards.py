@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -12,8 +12,9 @@ import pytest
 
 from bot.cli.boards import agent_rows, agents_table
 from bot.cli.output import Output
-from bot.delivery import peek
 from bot.errors import StorageUnavailable
+from bot.producers.inbox import heard_by_others
+from bot.storage.beside import looking
 from bot.storage.store import Store
 from core.agents import SessionFact
 from core.clock import iso
@@ -159,39 +160,39 @@ async def test_peek_sees_the_sessions_of_a_storage_that_a_bot_holds(tmp_path: Pa
     path = tmp_path / "clarify.db"
     since = datetime.now(UTC) - timedelta(days=1)
     async with _heard(tmp_path, "engineer", "qa") as store:
-        seen = peek.sessions(path, since, 10)
+        seen = heard_by_others(path, since, 10)
         assert [(fact.agent_id, fact.ended, fact.issue) for fact in seen] == [
             ("engineer", False, 0),
             ("qa", False, 0),
         ]
-        assert [fact.agent_id for fact in peek.sessions(path, since, 1)] == ["qa"]
-        await store.execute("update sessions set ended = 1")  # nothing is locked by having looked
-        assert all(fact.ended for fact in peek.sessions(path, since, 10))
+        assert [fact.agent_id for fact in heard_by_others(path, since, 1)] == ["qa"]
+        await store.run("update sessions set ended = 1")  # nothing is locked by having looked
+        assert all(fact.ended for fact in heard_by_others(path, since, 10))
 
 
 async def test_peek_cannot_write(tmp_path: Path) -> None:
     async with _heard(tmp_path, "engineer"):
         with (
-            closing(peek._open(tmp_path / "clarify.db")) as db,
-            pytest.raises(sqlite3.OperationalError, match="readonly"),
+            pytest.raises(StorageUnavailable, match="readonly"),
+            looking(tmp_path / "clarify.db") as tx,
         ):
-            db.execute("delete from sessions")
+            tx.run("delete from sessions")
 
 
 def test_peek_leaves_nothing_behind_where_no_bot_runs(tmp_path: Path) -> None:
     asyncio.run(_heard_and_closed(tmp_path, "engineer"))
     before = sorted(each.name for each in tmp_path.iterdir())
-    assert len(peek.sessions(tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1), 10)) == 1
+    assert len(heard_by_others(tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1), 10)) == 1
     assert sorted(each.name for each in tmp_path.iterdir()) == before
 
 
 async def test_peek_leaves_out_what_was_heard_long_ago(tmp_path: Path) -> None:
     async with _heard(tmp_path, "old", hours_ago=30):
-        assert peek.sessions(tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1), 10) == []
+        assert heard_by_others(tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1), 10) == []
 
 
 def test_peek_without_a_storage_makes_none(tmp_path: Path) -> None:
-    assert peek.sessions(tmp_path / "clarify.db", datetime.now(UTC), 10) == []
+    assert heard_by_others(tmp_path / "clarify.db", datetime.now(UTC), 10) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -204,7 +205,7 @@ def test_boards_with_a_storage_that_cannot_be_read_say_what_the_ledgers_say(
     path.touch()
     prompt.ask(42, "engineer", "architect")
     with pytest.raises(StorageUnavailable):
-        peek.sessions(path, datetime.now(UTC), 10)
+        heard_by_others(path, datetime.now(UTC), 10)
     for command in ("agents", "ready"):
         done = prompt(command)
         assert (done.code, "engineer" in done.out) == (0, True)

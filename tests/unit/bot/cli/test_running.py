@@ -10,8 +10,9 @@ from typing import IO
 import pytest
 from filelock import FileLock
 
-from bot.cli.running import EXIT_CODES, bot_runs
+from bot.cli.running import EXIT_CODES
 from bot.storage import store
+from bot.storage.beside import is_in_use
 from core import errors
 from tests.unit.bot.cli.kit import WORKFLOW, Prompt, foreign
 
@@ -188,18 +189,18 @@ def test_trouble_of_every_kind_that_core_knows_has_an_exit_code() -> None:
 
 def test_presence_of_a_bot_is_its_lock(tmp_path: Path) -> None:
     storage = tmp_path / "clarify.db"
-    assert not bot_runs(storage)
+    assert not is_in_use(storage)
     assert not list(tmp_path.iterdir())
     with FileLock(f"{storage}.lock"):
-        assert bot_runs(storage)
-    assert not bot_runs(storage)
+        assert is_in_use(storage)
+    assert not is_in_use(storage)
 
 
 def test_presence_of_another_that_looks_is_no_bot(tmp_path: Path) -> None:
     storage = tmp_path / "clarify.db"
     with Path(f"{storage}.lock").open("w") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not bot_runs(storage)
+        assert not is_in_use(storage)
 
 
 async def test_presence_looked_for_does_not_keep_a_bot_from_starting(

@@ -17,7 +17,6 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
-from bot.delivery.vitals import Vitals
 from bot.producers.inbox import Inbox
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
@@ -157,21 +156,15 @@ async def test_each_producer_has_its_own_check() -> None:
     assert [each["name"] for each in answer.json()["degraded"]] == ["producer:b"]
 
 
-async def test_storage_is_really_read_but_not_for_every_look(
-    store: Store, tmp_path: Path, clock: ManualClock
-) -> None:
-    now = 100.0
-    vitals = Vitals(store, clock, seconds=lambda: now)
-    assert await vitals.trouble() is None
+async def test_storage_is_really_read(store: Store, tmp_path: Path) -> None:
+    assert await store.trouble() is None
     with sqlite3.connect(tmp_path / "clarify.db") as db:
-        db.execute("drop table counters")
+        db.execute("drop table installation")
     db.close()
-    assert await vitals.trouble() is None  # looked at just now
-    now += 1.0
-    why = await vitals.trouble()
+    why = await store.trouble()
     assert why is not None
     assert why.startswith("The storage could not be read")
-    answer = await ask([Check("storage", vitals.trouble)], "/readyz")
+    answer = await ask([Check("storage", store.trouble)], "/readyz")
     assert answer.json()["checks"][0] == {"name": "storage", "ok": False, "why": why}
 
 
@@ -204,7 +197,7 @@ class World:
         sources = Sources(
             telemetry=self.telemetry,
             index=self.index,
-            storage=Vitals(self.store, self.clock, seconds=lambda: 0.0),
+            backlog=lambda: self.inbox.backlog(self.clock.now()),
             producers=lambda: self.producers,
             slack_connected=lambda: self.slack,
             queues={"delivery": lambda: 4, "replies": lambda: 0},
