@@ -192,3 +192,19 @@ async def test_home_is_kept_up_after_a_restart_and_says_what_changed_meanwhile(s
     async with stage.bot():
         view = await home(stage, ADE, "My inbox (2)", "Meanwhile?")
         assert "Before?" in section(view, "My inbox")
+
+
+async def test_home_is_brought_up_to_date_by_a_control_of_another_release_but_not_by_another_tab(
+    stage: Scene,
+) -> None:
+    async with stage.bot() as bot:
+        text = {"type": "plain_text", "text": "Old"}
+        button = {"type": "button", "action_id": "home.old.1", "value": "0|old", "text": text}
+        view = {"type": "home", "blocks": [{"type": "actions", "elements": [button]}]}
+        await bot.web.views_publish(user_id=ADE, view=view)
+        await stage.workspace.open_home(FOLAKE, "messages")
+
+        assert (await stage.workspace.press_home(ADE, "Old")).ok
+
+        await home(stage, ADE, "My inbox")
+        assert stage.workspace.home(FOLAKE) is None

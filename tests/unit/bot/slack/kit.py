@@ -167,7 +167,7 @@ class Nobody:
 
 
 class Bot:
-    """The Slack app as the whole bot builds it, but for delivery and producers. `home` makes Home tabs for it."""
+    """The Slack app as the whole bot builds it, but for delivery and producers."""
 
     def __init__(self, ws: Workspace, folder: Path, configured: Settings, store: Store, **more: Any) -> None:
         self.ws = ws
@@ -232,8 +232,6 @@ class Bot:
             "clock": self.clock,
             "rng": random.Random(1),  # noqa: S311 - jitter, not secrets
         }
-        if "home" in more:
-            more["home"] = more["home"](self)
         self.parts = Parts(**parts | more)
         self.app = SlackApp(self.parts, QUICK)
         self.app.build(ME)

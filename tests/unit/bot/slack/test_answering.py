@@ -17,77 +17,12 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.errors import TooLong
 from core.ledger import FileLedger
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import ISSUE, Bot, ask, choices
-
-
-async def test_click_on_yes_is_in_the_ledger_when_acknowledged(bot: Bot) -> None:
-    record, ts = await bot.asked()
-
-    outcome = await bot.ws.click(ADE, AGENTS, ts, label="Yes")
-
-    assert outcome.ok
-    found = await bot.find(record)
-    assert found.status == "answered"
-    assert found.asked.response is True
-    assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
-    assert found.asked.answered_by is not None
-    assert (found.asked.answered_by.team, found.asked.answered_by.user) == (TEAM, ADE)
-
-
-async def test_click_after_another_is_told_who_and_what(bot: Bot) -> None:
-    record, ts = await bot.asked()
-    await bot.ws.click(ADE, AGENTS, ts, label="No")
-
-    outcome = await bot.ws.click(FOLAKE, AGENTS, ts, label="Yes")
-
-    assert outcome.ok
-    (told,) = await bot.ws.wait_for(lambda: bot.told(FOLAKE))
-    assert f"<@{ADE}>" in told
-    assert "No" in told
-    assert (await bot.find(record)).asked.response is False
+from tests.unit.bot.slack.kit import ISSUE, Bot, ask
 
 
 async def open_answer(bot: Bot, user: str, ts: str) -> None:
     await bot.ws.click(user, AGENTS, ts, label="Answer…")
     await bot.ws.wait_for(lambda: bot.ws.views(user))
-
-
-async def test_modal_answer_is_recorded_and_the_modal_closes(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("freetext",))
-    await open_answer(bot, ADE, ts)
-
-    outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "use the *blue* one <now>"})
-
-    assert outcome.ok
-    assert not bot.ws.views(ADE)
-    assert (await bot.find(record)).asked.response == "use the *blue* one <now>"
-
-
-async def test_modal_of_several_kinds_left_empty_says_so_beside_the_fields(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("freetext", "numeric"))
-    await open_answer(bot, ADE, ts)
-
-    outcome = await bot.ws.submit_view(ADE)
-
-    assert set(outcome.errors) == {"answer.freetext", "answer.numeric"}
-    assert (await bot.find(record)).is_open
-
-
-async def test_modal_sent_after_another_answered_says_who_and_what(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("freetext",))
-    await open_answer(bot, ADE, ts)
-    await open_answer(bot, FOLAKE, ts)
-    await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
-
-    outcome = await bot.ws.submit_view(FOLAKE, {"answer.freetext": "red"})
-
-    assert outcome.ok
-    (view,) = bot.ws.views(FOLAKE)
-    shown = str(view.payload["blocks"])
-    assert "blue" in shown
-    assert "@ade" in shown
-    assert "<@" not in shown
-    assert (await bot.find(record)).asked.response == "blue"
 
 
 async def test_modal_while_the_ledger_is_locked_keeps_what_was_typed(bot: Bot) -> None:
@@ -212,14 +147,6 @@ async def test_modal_that_slack_does_not_take_is_told(bot: Bot) -> None:
     assert "again" in told
 
 
-async def test_select_answers(bot: Bot) -> None:
-    record, ts = await bot.asked(**choices(*(f"A rather long label of choice number {n}" for n in range(12))))
-
-    await bot.ws.select(ADE, AGENTS, ts, None, "4. A rather long label of choice number 3")
-
-    assert (await bot.until_answered(record)).asked.response == "v3"
-
-
 @pytest.mark.parametrize("values", [{"freetext": {"value": "x" * 2001}}, {}])
 async def test_words_that_are_too_long_are_told_beside_the_field_or_in_place_of_the_modal(
     built: Start, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
@@ -296,17 +223,6 @@ async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
 
     await bot.store.write(work)
     return channel, ts
-
-
-async def test_press_is_handed_on_and_its_words_told(start: Start) -> None:
-    pages = Actions(Reaction("You have it."))
-    bot = await start(page_actions=pages)
-    channel, ts = await page(bot, PagePress("take", 7, 3))
-
-    assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
-
-    assert pages.pressed == [(PagePress("take", 7, 3), Person(TEAM, ADE))]
-    await bot.ws.wait_for(lambda: bot.told(ADE) == ["You have it."])
 
 
 async def test_press_that_was_not_recorded_is_told_before_the_acknowledgement(start: Start) -> None:

@@ -12,13 +12,14 @@ import pytest
 
 from bot.oncall.pages import PagePlace
 from bot.slack.payloads import MessageEvent, moment
+from bot.slack.replies import is_talk
 from bot.views.phrases import BUSY
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, TEAM
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO, TEAM
 from bot.workspace.state import Message
 from core.clarification import Clarification
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import Bot, choices
+from tests.unit.bot.slack.kit import Bot
 from tests.unit.bot.slack.test_listeners import locked
 
 
@@ -36,27 +37,23 @@ def messages_heard(bot: Bot) -> int:
 
 
 @pytest.mark.parametrize(
-    ("question", "text", "response"),
+    ("text", "talks"),
     [
-        ({}, "yes", True),
-        ({}, "Nope.", False),
-        (choices("Staging", "Production"), "2", "v1"),
-        (choices("Staging", "Production"), "staging", "v0"),
-        (choices("R&D <lab>", "Other"), "R&D <lab>", "v0"),
-        ({"kinds": ("numeric",)}, "1,200.50", 1200.5),
-        ({"kinds": ("freetext",)}, "use *bold* & `a < b`", "use *bold* & `a < b`"),
-        ({"kinds": ("freetext",)}, "see https://example.com/a?b=1&c=2", "see https://example.com/a?b=1&c=2"),
-        ({"kinds": ("freetext",)}, "line one\nline two", "line one\nline two"),
+        ("note: yes", True),
+        (" NOTE : no", True),
+        ("Note:yes", True),
+        ("(yes)", True),
+        (" (hm (no)) ", True),
+        ("  //no idea", True),
+        ("notes: blue", False),
+        ("(a) or (b)", False),
+        ("blue (the light one)", False),
+        ("(", False),
+        ("not: e", False),
     ],
 )
-async def test_reply_is_the_answer(bot: Bot, question: dict[str, Any], text: str, response: object) -> None:
-    record, ts = await bot.asked(**question)
-
-    await reply(bot, ADE, ts, text)
-
-    found = await bot.find(record)
-    assert found.asked.response == response
-    assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
+def test_talk_is_told_from_what_only_looks_like_it(text: str, talks: bool) -> None:
+    assert is_talk(text) is talks
 
 
 async def test_reply_counts_from_when_it_was_sent(bot: Bot) -> None:
@@ -67,95 +64,6 @@ async def test_reply_counts_from_when_it_was_sent(bot: Bot) -> None:
     at = (await bot.find(record)).asked.answered_at
     assert at is not None
     assert abs(at.timestamp() - float(sent)) < 0.01
-
-
-async def test_reply_also_sent_to_the_channel_counts(bot: Bot) -> None:
-    record, ts = await bot.asked()
-
-    await reply(bot, ADE, ts, "yes", broadcast=True)
-
-    assert (await bot.find(record)).asked.response is True
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["note: yes", " NOTE : no", "Note:yes", "(yes)", " (hm (no)) ", "// yes", "  //no idea", "@folake yes?"],
-)
-async def test_talk_is_not_an_answer(bot: Bot, text: str) -> None:
-    record, ts = await bot.asked()
-
-    await reply(bot, ADE, ts, text)
-
-    assert (await bot.find(record)).is_open
-    assert not bot.told(ADE)
-
-
-@pytest.mark.parametrize("text", ["notes: blue", "(a) or (b)", "blue (the light one)", "(", "not: e"])
-async def test_what_only_looks_like_talk_is_an_answer(bot: Bot, text: str) -> None:
-    record, ts = await bot.asked(kinds=("freetext",))
-
-    await reply(bot, ADE, ts, text)
-
-    assert (await bot.find(record)).asked.response == text
-
-
-async def test_mention_of_the_bot_is_left_out(bot: Bot) -> None:
-    record, ts = await bot.asked()
-
-    await reply(bot, ADE, ts, "@clarify yes")
-
-    assert (await bot.find(record)).asked.response is True
-
-
-async def test_unreadable_reply_gets_a_hint_once_per_person(bot: Bot) -> None:
-    record, ts = await bot.asked()
-
-    await reply(bot, ADE, ts, "hmm, let me think")
-    await reply(bot, ADE, ts, "still thinking")
-    await reply(bot, FOLAKE, ts, "what is this about")
-
-    assert [len(bot.told(user)) for user in (ADE, FOLAKE)] == [1, 1]
-    assert "yes or no" in bot.told(ADE)[0]
-    assert (await bot.find(record)).is_open
-
-
-async def test_ambiguous_number_is_asked_back(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("numeric",))
-
-    await reply(bot, ADE, ts, "1,200")
-
-    assert "two ways" in bot.told(ADE)[0]
-    assert (await bot.find(record)).is_open
-
-
-@pytest.mark.parametrize(("user", "why"), [(GIO, "guest"), (EVA, "not a member of this workspace")])
-async def test_reply_of_somebody_who_may_not_answer_is_refused(bot: Bot, user: str, why: str) -> None:
-    record, ts = await bot.asked()
-
-    await reply(bot, user, ts, "yes")
-
-    (told,) = bot.told(user)
-    assert why in told
-    assert (await bot.find(record)).is_open
-
-
-async def test_several_open_questions_are_asked_about_and_the_author_decides(bot: Bot) -> None:
-    first, ts = await bot.asked(question="Deploy?")
-    second = await bot.open(question="Roll back?")
-    await bot.card(second, thread_ts=ts)
-
-    await reply(bot, ADE, ts, "yes")
-    which = bot.ws.thread(AGENTS, ts)[-1]
-    assert (await bot.find(first)).is_open
-    await bot.ws.click(FOLAKE, AGENTS, which.ts, label="2. Roll back?")
-    (told,) = await bot.ws.wait_for(lambda: bot.told(FOLAKE))
-    assert "wrote the reply" in told
-    assert (await bot.find(second)).is_open
-
-    await bot.ws.click(ADE, AGENTS, which.ts, label="2. Roll back?")
-
-    assert (await bot.find(second)).asked.response is True
-    assert (await bot.find(first)).is_open
 
 
 async def test_reply_after_the_answer_is_told_who_once(bot: Bot) -> None:
@@ -169,22 +77,6 @@ async def test_reply_after_the_answer_is_told_who_once(bot: Bot) -> None:
     (told,) = bot.told(FOLAKE)
     assert f"<@{ADE}>" in told
     assert not bot.told(ADE)
-
-
-async def test_edit_of_an_answer_changes_nothing_and_says_so_once(bot: Bot) -> None:
-    record, ts = await bot.asked()
-    answer = await reply(bot, ADE, ts, "yes")
-
-    await bot.ws.edit(ADE, AGENTS, answer, "no")
-    await bot.ws.wait_for(lambda: any("changes nothing" in each.text for each in bot.ws.thread(AGENTS, ts)))
-    await bot.ws.edit(ADE, AGENTS, answer, "no!")
-    await bot.ws.wait_for(
-        lambda: [ack.payload_type for ack in bot.ws.acks].count("message.message_changed") >= 2
-    )
-    await bot.conversation.idle()
-
-    assert (await bot.find(record)).asked.response is True
-    assert sum("changes nothing" in each.text for each in bot.ws.thread(AGENTS, ts)) == 1
 
 
 async def test_deletion_of_an_answer_changes_nothing_and_says_so(bot: Bot) -> None:
@@ -258,17 +150,13 @@ async def test_reply_answered_but_not_noted_is_no_second_answer(built: Start) ->
     for _ in range(2):
         await bot.memory.take_slack_event(f"{AGENTS}:{message.ts}", {**body, "text": "yes", "missed": False})
         await bot.store.execute(
-            "update slack_events set state = 'new', body = ? ", _json(body | {"text": "yes"})
+            "update slack_events set state = 'new', body = ? ", json.dumps(body | {"text": "yes"})
         )
         await bot.conversation.resume()
         await bot.conversation.idle()
 
     assert (await bot.find(record)).asked.response is True
     assert not bot.told(ADE)
-
-
-def _json(body: dict[str, Any]) -> str:
-    return json.dumps(body)
 
 
 async def test_event_that_comes_again_is_handled_once(bot: Bot) -> None:
@@ -351,17 +239,6 @@ async def escalated(bot: Bot, **more: Any) -> Clarification:
     return await bot.router.escalate(record.id, "by hand", "Nobody knows.")
 
 
-async def test_mention_in_a_channel_is_answered_there_to_its_author(bot: Bot) -> None:
-    record, _ = await bot.asked()
-
-    await say(bot, ADE, AGENTS, f"<@U0BOT> #{record.issue_number}")
-
-    (told,) = bot.ws.ephemerals(ADE)
-    assert told.channel == AGENTS
-    assert record.id in told.text
-    assert told.blocks
-
-
 async def test_mention_is_heard_once_though_it_comes_twice(bot: Bot) -> None:
     await bot.ws.post(ADE, AGENTS, "<@U0BOT> help")
 
@@ -369,24 +246,6 @@ async def test_mention_is_heard_once_though_it_comes_twice(bot: Bot) -> None:
     await bot.conversation.idle()
 
     assert len(bot.ws.ephemerals(ADE)) == 1
-
-
-async def test_mention_that_changes_something_does(bot: Bot) -> None:
-    record, _ = await bot.asked()
-
-    await say(bot, ADE, AGENTS, f"<@U0BOT>: answer {record.id} yes")
-
-    assert (await bot.find(record)).asked.response is True
-    assert "is answered: “Yes”" in bot.told(ADE)[-1]
-
-
-async def test_mention_of_one_who_may_not_is_refused_aloud(bot: Bot) -> None:
-    record, _ = await bot.asked()
-
-    await say(bot, GIO, AGENTS, f"<@U0BOT> answer {record.id} yes")
-
-    assert (await bot.find(record)).is_open
-    assert "You cannot answer this" in bot.told(GIO)[-1]
 
 
 @pytest.mark.parametrize(
@@ -444,68 +303,6 @@ async def test_mention_in_another_thread_gets_a_hint(bot: Bot) -> None:
     await say(bot, ADE, AGENTS, "<@U0BOT> yes", root.ts)
 
     assert "“yes” is not understood" in bot.told(ADE)[-1]
-
-
-async def test_mention_naming_somebody_is_a_command_all_the_same(bot: Bot) -> None:
-    await say(bot, ADE, AGENTS, "<@U0BOT> oncall hand <@U0FOLAKE> 2h")
-
-    assert "No on-call policy" in bot.told(ADE)[-1]
-
-
-@pytest.mark.parametrize(("text", "words"), [("stale", "Nothing is stale"), ("hlep", "“/clarify help”")])
-async def test_direct_message_is_answered_there(bot: Bot, text: str, words: str) -> None:
-    channel = await dm(bot)
-
-    await say(bot, ADE, channel, text)
-
-    assert words in last(bot)
-    assert not bot.ws.ephemerals(ADE)
-
-
-async def test_pages_of_a_list_in_direct_messages_are_turned_in_place(bot: Bot) -> None:
-    channel = await dm(bot)
-    for n in range(10):
-        await bot.open(session_id=f"s{n}", question=f"Question {n}?")
-    await say(bot, ADE, channel, "mine")
-    listed = bot.ws.direct(ADE)[-1]
-
-    assert (await bot.ws.click(ADE, channel, listed.ts, label="Next")).ok
-
-    await bot.ws.wait_for(lambda: "Page 2 of 2" in last(bot))
-    assert bot.ws.direct(ADE)[-1].ts == listed.ts
-
-
-async def test_reply_to_a_page_is_the_answer(start: Start) -> None:
-    paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
-    record = await escalated(bot, kinds=("freetext",))
-    channel = await dm(bot)
-    page = bot.ws.direct(ADE)[-1].ts
-    paging.places[page] = (record.id,)
-
-    for talk in ("note: let me see", "(let me see)", "<@U0FOLAKE> do you know?"):
-        await say(bot, ADE, channel, talk, page)
-    assert (await bot.find(record)).is_open
-    await say(bot, ADE, channel, "stale", page)
-
-    found = await bot.find(record)
-    assert found.asked.response == "stale"
-    assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
-    assert bot.ws.direct(ADE)[-1].thread_ts == page
-    assert "is answered: “stale”" in last(bot)
-
-
-async def test_direct_message_answers_the_only_page(start: Start) -> None:
-    paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
-    record = await escalated(bot)
-    channel = await dm(bot)
-
-    await say(bot, ADE, channel, "perhaps")
-    assert "Reply with yes or no" in last(bot)
-    await say(bot, ADE, channel, "yes")
-
-    assert (await bot.find(record)).asked.response is True
 
 
 async def test_reply_in_a_thread_that_is_no_page_answers_the_only_page(start: Start) -> None:
@@ -576,30 +373,6 @@ async def test_file_alone_is_no_answer_to_a_page(start: Start) -> None:
     assert (await bot.find(record)).is_open
 
 
-async def test_direct_message_with_several_pages_is_asked_back(start: Start) -> None:
-    paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
-    records = [await escalated(bot, session_id=f"s{n}", question=f"Question {n}?") for n in range(2)]
-    channel = await dm(bot)
-
-    await say(bot, ADE, channel, "yes")
-    asked = bot.ws.direct(ADE)[-1]
-    assert "Which question" in asked.text
-    assert (await bot.ws.click(ADE, channel, asked.ts, label="2. Question 1?")).ok
-
-    assert [(await bot.find(record)).asked.response for record in records] == [None, True]
-
-
-async def test_direct_message_without_a_page_gets_a_hint(bot: Bot) -> None:
-    record, _ = await bot.asked()
-    channel = await dm(bot)
-
-    await say(bot, ADE, channel, "yes")
-
-    assert "“yes” is not understood" in last(bot)
-    assert (await bot.find(record)).is_open
-
-
 async def test_mention_kept_before_a_kill_is_answered_after_it(built: Start, start: Start) -> None:
     first = await built()
     record, _ = await first.asked()
@@ -653,20 +426,6 @@ async def test_what_is_meant_as_a_command_is_no_answer_to_a_page(start: Start, t
     assert "/clarify" in last(bot)
 
 
-async def test_reply_to_a_page_that_is_closed_hears_who_answered(start: Start) -> None:
-    paging = Paging(ADE)
-    bot = await start(pages=paging)
-    record, ts = await bot.asked()
-    await say(bot, FOLAKE, AGENTS, "yes", ts)
-    channel = await dm(bot)
-    page = bot.ws.direct(ADE)[-1].ts
-    paging.places[page] = (record.id,)
-
-    await say(bot, ADE, channel, "no", page)
-
-    assert f"already answered by <@{FOLAKE}>" in last(bot)
-
-
 async def test_reply_in_the_thread_of_a_page_in_a_channel_is_the_answer(start: Start) -> None:
     paging = Paging(ADE)
     bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
@@ -688,93 +447,9 @@ async def test_reply_in_the_thread_of_a_page_in_a_channel_is_the_answer(start: S
 CALLBACK = "clarify.use_as_answer"
 
 
-async def use(bot: Bot, ts: str, user: str = ADE) -> str:
-    """Choose the shortcut on a message; what the person is told."""
-    before = len(bot.ws.ephemerals(user))
-    assert (await bot.ws.shortcut(user, CALLBACK, ts, AGENTS)).ok
-    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(user)) > before, 60)
-    return bot.ws.ephemerals(user)[-1].text
-
-
 async def talk(bot: Bot, text: str, ts: str, user: str = FOLAKE) -> str:
     """Talk in a thread, which the bot leaves alone."""
     return (await bot.ws.post(user, AGENTS, text, thread_ts=ts)).ts
-
-
-async def test_message_becomes_the_answer_of_whoever_chose_it(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("freetext",))
-    message = await talk(bot, "note: use the *blue* one & ask <@U0ADE>", ts)
-
-    told = await use(bot, message)
-
-    found = await bot.find(record)
-    assert str(found.asked.response).startswith("note: use the *blue* one & ask @")
-    assert found.asked.decided_by == f"user:slack/{TEAM}/{ADE}"
-    assert "is answered" in told
-
-
-async def test_answer_is_in_the_ledger_when_acknowledged(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("freetext",))
-    message = await talk(bot, "note: blue", ts)
-
-    assert (await bot.ws.shortcut(ADE, CALLBACK, message, AGENTS)).ok
-
-    assert (await bot.find(record)).asked.response == "note: blue"
-
-
-async def test_several_open_questions_are_asked_about(bot: Bot) -> None:
-    first, ts = await bot.asked(question="First?", kinds=("freetext",))
-    second = await bot.open(question="Second?", kinds=("freetext",))
-    message = await talk(bot, "note: blue", ts)
-
-    assert "Which question" in await use(bot, message)
-    shown = bot.ws.ephemerals(ADE)[-1]
-    assert (await bot.ws.press_ephemeral(ADE, shown, "2. Second?")).ok
-
-    assert (await bot.find(second)).asked.response == "note: blue"
-    assert (await bot.find(first)).is_open
-    await bot.ws.wait_for(lambda: "is answered" in bot.ws.ephemerals(ADE)[-1].text)
-    assert not bot.ws.ephemerals(ADE)[-1].blocks  # the question which one is gone
-
-
-async def test_nothing_open_is_said(bot: Bot) -> None:
-    record, ts = await bot.asked()
-    message = await talk(bot, "note: yes", ts)
-    await bot.ws.click(FOLAKE, AGENTS, ts, label="No")
-
-    assert "No question is open in this thread" in await use(bot, message)
-    assert (await bot.find(record)).asked.response is False
-
-
-async def test_message_outside_of_a_sessions_thread_is_no_answer(bot: Bot) -> None:
-    await bot.asked()
-    message = await bot.ws.post(FOLAKE, AGENTS, "yes")
-
-    assert "not in the thread of an agent's session" in await use(bot, message.ts)
-
-
-async def test_card_is_no_answer(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("freetext",))
-
-    assert "not a person's" in await use(bot, ts)
-    assert (await bot.find(record)).is_open
-
-
-async def test_who_may_not_is_told_so(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("freetext",))
-    message = await talk(bot, "note: yes", ts)
-
-    assert "You cannot answer this" in await use(bot, message, GIO)
-    assert (await bot.find(record)).is_open
-
-
-async def test_message_that_does_not_fit_gets_a_hint(bot: Bot) -> None:
-    question: dict[str, Any] = choices("Staging", "Production")
-    record, ts = await bot.asked(**question)
-    message = await talk(bot, "note: the moon", ts)
-
-    assert "number of a choice" in await use(bot, message)
-    assert (await bot.find(record)).is_open
 
 
 @pytest.mark.parametrize("reached", [True, False])
