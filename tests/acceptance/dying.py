@@ -27,13 +27,14 @@ _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
 
 @dataclass(frozen=True)
 class Plan:
-    """Die at step `at`, counted from SIGUSR1. The step's name goes to `epitaph`."""
+    """Die at step `at`, counted from SIGUSR1. The step's name goes to `epitaph`; those before it, too, where `all`."""
 
     config: Path
     log: Path
     environment: dict[str, str]
     at: int
     epitaph: Path
+    all: bool = False
 
 
 class Countdown:
@@ -41,6 +42,7 @@ class Countdown:
         self._left = plan.at
         self._counting = False
         self._epitaph = plan.epitaph
+        self._all = plan.all
         self._lock = threading.Lock()
         signal.signal(signal.SIGUSR1, self._begin)
 
@@ -52,9 +54,10 @@ class Countdown:
             if not self._counting:
                 return
             self._left -= 1
-            if self._left <= 0:
+            if self._all or self._left <= 0:
                 with self._epitaph.open("a") as file:
                     file.write(f"{name}\n")
+            if self._left <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
                 signal.pause()
 

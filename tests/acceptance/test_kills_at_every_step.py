@@ -32,9 +32,9 @@ NEVER = 10**9
 class Doomed:
     """A process that dies at its n-th step after `arm`."""
 
-    def __init__(self, world: World, at: int) -> None:
+    def __init__(self, world: World, at: int, *, tells_all: bool = False) -> None:
         self.world = world
-        plan = Plan(world.config, world.log, environment(world), at, world.folder / "epitaph.txt")
+        plan = Plan(world.config, world.log, environment(world), at, world.folder / "epitaph.txt", tells_all)
         self.process: Any = forks().Process(target=live, args=(plan,))
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -84,8 +84,8 @@ class Doomed:
 
 
 @asynccontextmanager
-async def doomed(world: World, at: int) -> AsyncIterator[Doomed]:
-    life = Doomed(world, at)
+async def doomed(world: World, at: int, *, tells_all: bool = False) -> AsyncIterator[Doomed]:
+    life = Doomed(world, at, tells_all=tells_all)
     life.begin()
     try:
         yield life
@@ -133,6 +133,38 @@ async def sweep(world: World, first: int, stride: int) -> int:
                 check_all(world, matters)
                 return len(matters) - 1
     raise AssertionError
+
+
+STEPS = {
+    *(
+        "fsync",
+        "replace",
+        "link",
+        "unlink",
+        "commit",
+        "acknowledgement",
+        "Slack chat.postMessage",
+        "Slack chat.update",
+    ),
+}
+REPLY = {"standard": "producer POST /aaep/v1/replies", "minimal": "producer POST /messages"}
+
+
+@pytest.mark.parametrize("dialect", REPLY)
+async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
+    """Another database driver or HTTP client would take steps away, and the sweep below would not notice."""
+    async with a_world(tmp_path, dialect) as world:
+        async with doomed(world, NEVER, tells_all=True) as life:
+            await life.ready()
+            await world.get_acquainted()
+            life.arm()
+            work = asyncio.create_task(whole(Matter(world, "rpl-1", "sess_1"), 1))
+            assert not await life.died_before(work)
+            assert await life.survived()
+        met = set((world.folder / "epitaph.txt").read_text().splitlines())
+        assert {
+            f"{when} {step}" for when in ("before", "after") for step in STEPS | {REPLY[dialect]}
+        } - met == set()
 
 
 @pytest.mark.timeout(400)

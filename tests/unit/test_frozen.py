@@ -1,0 +1,474 @@
+"""What outlives a release, as it was written by the release that this table was made with.
+
+Every value is literal: what is stored, posted or told to others is read by the next release, by cards that stand in
+Slack, by other programs and by people's alerts. A value may be added here; one that fails means that somebody's files
+or messages would no longer be understood.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sqlite3
+import tarfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from bot.github.sync import comment_of, entries_of, key_in
+from bot.settings.load import parse_settings
+from bot.storage.store import Store
+from bot.views.codec import Press
+from bot.views.listcodec import ListPress
+from bot.views.pagecodec import PagePress
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, ONCALL
+from bot.workspace.state import Channel, Message
+from core.clarification import Clarification
+from core.records import decode, dump, encode, parse
+from core.workflow import Scopes
+from tests.acceptance.upkeep import command
+from tests.scenario.harness import controls, question, said, url_of
+from tests.scenario.pagers import Night, night, pager, step
+
+ROOT = Path(__file__).parents[2]
+FROZEN = Path(__file__).with_name("frozen.tar.xz")  # a backup, and what stood in Slack when it was made
+HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+# -- what controls carry ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("1|yes|CLR-42-001|1|", Press("yes", "CLR-42-001", 1)),
+        ("1|no|CLR-42-001|1|", Press("no", "CLR-42-001", 1)),
+        ("1|choice|CLR-100001-001|2|3", Press("choice", "CLR-100001-001", 2, "3")),
+        ("1|select|CLR-42-001|1|24", Press("select", "CLR-42-001", 1, "24")),
+        ("1|answer|CLR-42-1234|10|", Press("answer", "CLR-42-1234", 10)),
+        ("1|view|CLR-42-001|1|2", Press("view", "CLR-42-001", 1, "2")),
+        ("1|which|CLR-42-001|1|0123abcd", Press("which", "CLR-42-001", 1, "0123abcd")),
+        ("1|list|CLR-42-001|1|1", Press("list", "CLR-42-001", 1, "1")),
+        ("1|page|CLR-42-001|1|2", Press("page", "CLR-42-001", 1, "2")),
+        ("1|accept|CLR-42-001|1|", Press("accept", "CLR-42-001", 1)),
+        ("1|reject|CLR-42-001|1|", Press("reject", "CLR-42-001", 1)),
+    ],
+)
+def test_control_of_a_card(text: str, read: Press) -> None:
+    assert Press.unpack(text) == read
+    assert read.pack() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("1|take|17|0", PagePress("take", 17)),
+        ("1|hand|17|0", PagePress("hand", 17)),
+        ("1|snooze|17|3", PagePress("snooze", 17, 3)),
+        ("1|notmine|17|3", PagePress("notmine", 17, 3)),
+        ("1|show|17|3", PagePress("show", 17, 3)),
+    ],
+)
+def test_control_of_a_page(text: str, read: PagePress) -> None:
+    assert PagePress.unpack(text) == read
+    assert read.pack() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("1|page|2|stale", ListPress("page", "stale", 2)),
+        ("1|take|0|CLR-42-001", ListPress("take", "CLR-42-001")),
+    ],
+)
+def test_control_of_a_list(text: str, read: ListPress) -> None:
+    assert ListPress.unpack(text) == read
+    assert read.pack() == text
+
+
+# -- the storage ----------------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "inbox": "id producer event_id session_id issue token words received_at at expires_at live body state contents",
+    "cursors": "producer cursor",
+    "subscriptions": "producer body",
+    "sessions": "producer session_id agent_id agent_name issue channel thread_ts ended",
+    "counters": "name value",
+    "messages": "key kind clarification round producer session_id target body wanted channel ts thread_ts intent_at"
+    " shown final failed",
+    "replies": "clarification token attempts uncertain",
+    "slack_events": "event_id body state",
+    "onces": "key",
+    "texts": "id body",
+    "watermarks": "channel ts",
+    "incidents": "id key kind policy agent_id clarification title reason body link expires_at began_at closed_at",
+    "incident_log": "id incident at what step done_by until page",
+    "pages": "id kind policy step at",
+    "page_items": "page incident",
+    "page_sendings": "page via target mentions message state note",
+    "overrides": "id policy since until made_by",
+    "homes": "team channel opened_at pages digest",
+    "github_repositories": "repo since author searched",
+    "github_issues": "repo issue labels",
+    "github_comments": "repo issue entry begun_at comment",
+    "webhook_known": "clarification status round asked_last nudges over noted_at",
+    "webhook_since": "one since",
+    "webhook_outbox": "seq endpoint id clarification type body queued_at due failures",
+    "pushed_replies": "id producer token digest session_id body expires_at written_at state",
+    "pushing": "producer epoch subscription",
+    "over": "kind name since",
+    "erasures": "channel ts state note",
+    "installation": "one id others told_at",
+}
+
+
+async def test_tables_have_the_columns_that_backups_hold(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "clarify.db")
+    await store.close()
+    with closing(sqlite3.connect(tmp_path / "clarify.db")) as db:
+        there = {
+            table: {row[1] for row in db.execute(f"pragma table_info({table})")}
+            for (table,) in db.execute("select name from sqlite_master where type = 'table'").fetchall()
+        }
+    assert {
+        table: missing
+        for table, names in COLUMNS.items()
+        if (missing := {*names.split()} - there.get(table, set()))
+    } == {}
+
+
+# Beginnings and whole words that are stored, posted, logged or named in README and docs, and that no other test here
+# meets in what a bot writes.
+SAID_SOMEWHERE = [
+    # keys of messages
+    "card:", "more:", "nudge:", "page:", "rollup:", "word:", "notice:", "tools:",
+    # keys of incidents
+    "failed:", "ledger:", "handoff:", "errored:", "event:", "escalated:", "refused:", "undelivered:", "unplaceable:",
+    "restored:", "oversize:", "unreadable:", "agent:",
+    # what was said once; what a channel or thread was told
+    "which:", "late:", "found-late:", "answer:", "edited:", "page-reply:", "aside:", "given-up:", "oncall:", "http:",
+    # states and kinds of rows
+    "new", "done", "failed", "wanted", "late", "sent", "dropped", "erased", "blanked", "waiting", "begun", "written",
+    "confirmed", "began", "taken", "handed", "snoozed", "not mine", "closed", "slack", "apprise",
+    # files
+    "manifest.json", "clarify.db", "ledgers", "seal.key", "archive", ".clarify", ".unreadable-", ".lock",
+    # Slack
+    "clarify_card", "clarify_page", "clarify_notice", "clarify.use_as_answer", "installation",
+    # webhooks
+    "webhook-id", "webhook-timestamp", "webhook-signature", "clarification-requested", "clarification-answered",
+    "clarification-stale", "clarification-resolved", "clarification-escalated",
+    # log events and trouble that docs/operations.md names
+    "ANOTHER BOT is connected with this Slack app", "too many connections; idle ones are closed", "ready for clicks",
+]  # fmt: skip
+
+
+@cache
+def strings() -> frozenset[str]:
+    """Every string of the program, its statements among them; of one with values in it, each part."""
+    product = [path for folder in ("bot", "core") for path in (ROOT / folder).rglob("*.py")]
+    nodes = (
+        node
+        for path in product
+        if not {"workspace", "demo"} & {*path.parts}
+        for node in ast.walk(ast.parse(path.read_text()))
+    )
+    found = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return frozenset(found | {path.read_text() for path in (ROOT / "bot").rglob("*.sql")})
+
+
+@pytest.mark.parametrize("word", SAID_SOMEWHERE)
+def test_word_is_still_in_use(word: str) -> None:
+    if word.endswith(":"):
+        assert any(each.startswith(word) for each in strings())
+    elif not word.isalpha():
+        assert any(word in each for each in strings())
+    else:
+        assert any(each == word or f"'{word}'" in each for each in strings())
+
+
+# -- GitHub ---------------------------------------------------------------------------------------------------------
+
+
+def test_marker_of_a_comment_is_found_again() -> None:
+    asked = {
+        "id": "CLR-42-001", "issueNumber": 42, "from": "engineer", "to": "architect", "topic": "", "status": "pending",
+        "created": "2026-11-21T09:00:00.000Z",
+        "thread": [{"round": 1, "from": "engineer", "type": "question", "body": "Which?",
+                    "timestamp": "2026-11-21T09:00:00.000Z"}],
+    }  # fmt: skip
+    (due,) = entries_of(Clarification.model_validate(asked))
+    marker = "<!-- clarify-bot: CLR-42-001 r1 question 60cff53559121557 -->"
+    assert comment_of(due).splitlines()[0] == marker
+    assert key_in(f"{marker}\n\nwords") == "CLR-42-001 r1 question 60cff53559121557"
+
+
+# -- a day of the bot -------------------------------------------------------------------------------------------------
+
+POLICY = step("0s", "thread", "dm", "apprise:PAGER_URL", every="5m")
+MORE = """
+[[webhooks]]
+url = "http://127.0.0.1:9/hook"
+secret_env = "HOOK_SECRET"
+
+[[producers]]
+name = "pusher"
+token_env = "PUSH_TOKEN"
+"""
+LASTS: dict[str, Any] = {"timeout_seconds": 36_000}
+REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
+MANY = [{"value": f"v{n}", "label": f"Label {n}"} for n in range(30)]
+SECRETS = {"HOOK_SECRET": HOOK, "PUSH_TOKEN": "push-token-of-a-test"}
+
+
+async def a_day(stage: Night, bot: Any) -> None:
+    """Something of every kind that is stored and shown."""
+    slack = stage.workspace
+    card = await stage.ask("rpl_done", question="Done before?", session="s_done", **LASTS)
+    assert (await slack.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
+    await stage.reply("rpl_done")
+    choice = {"accepted_response_kinds": ["multiple_choice"], **LASTS}
+    region = await stage.ask(
+        "rpl_region", question="Which region?", session="s_open", choices=REGIONS, **choice
+    )
+    await slack.post(FOLAKE, AGENTS, "asia maybe?", thread_ts=region.ts)
+    await stage.ask("rpl_many", question="Which of many?", session="s_many", choices=MANY, **choice)
+    await stage.says(
+        "awaiting.confirmation", session="s_conf", urgency="critical", action="Delete the index", consequence="Gone.",
+        default_decision="reject", risk_level="high", irreversible=True, reply_token="rpl_conf", **LASTS,
+    )  # fmt: skip
+    await stage.card("Delete the index")
+    free = {"accepted_response_kinds": ["freetext"], **LASTS}
+    await stage.producer.emit(
+        question("rpl_long", question="Long? " + "word " * 2000, session="s_long", **free)
+    )
+    await stage.card("Long?")
+    tool = {"session": "s_open", "tool": "fetch"}
+    await stage.says("tool.completed", **tool | {"status": "error", "summary_normal": "404 for the page"})
+    await stage.says("tool.completed", **tool | {"status": "success", "summary_normal": ""})
+    await stage.says(
+        "session.errored",
+        session="s_err",
+        urgency="critical",
+        summary_normal="Out of memory",
+        error_category="quota",
+    )
+    await stage.says(
+        "handoff.requested", session="s_hand", urgency="critical", reason="Out of my depth", target_kind="human",
+        packaged_context={"customer": "ACME"},
+    )  # fmt: skip
+    await stage.live("Out of my depth", AGENTS, wants=["Take", "Hand to…"])
+    await stage.escalate("CLR-100002-001")
+    await stage.live("Which region?")
+    await slack.open_home(FOLAKE)
+    await stage.producer.emit(
+        {"type": "aaep:agent.awaiting.clarification", "session_id": "s_broken", "urgency": "critical"}
+    )
+    await stage.ask("rpl_stale", question="Getting old?", session="s_stale", **LASTS)
+    for n in range(24):
+        more = {"timeout_seconds": 40_000 + n, "accepted_response_kinds": ["yes_no"]}
+        await stage.producer.emit(
+            question(f"rpl_f{n}", session=f"s_f{n}", question=f"Flood {n:02d}?", **more)
+        )
+    await stage.until(lambda: next((m for m in slack.messages(AGENTS) if "Show all" in controls(m)), None))
+    await stage.later(bot, minutes=31)
+    await stage.until(lambda: any("nudge:rollup" in json.dumps(m.metadata) for m in posted(stage)))
+    await bot.messages.in_flight.settled()
+
+
+def posted(stage: Night) -> list[Message]:
+    return [m for c in stage.workspace.state.channels.values() for m in c.messages.values() if m.metadata]
+
+
+def shape(text: str) -> str:
+    """Without what differs each time: numbers, times, ids."""
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", re.sub(r"evt_[0-9a-f]+", "EVT", text))
+    return re.sub(r":\d+", ":N", re.sub(r"CLR-\d+-\d+", "CLR", text))
+
+
+ROWS = {
+    "select kind, key from messages": {
+        "card card:CLR:N", "handoff notice:planner:EVT", "more more:card:CLR:N:N", "notice notice:planner:EVT",
+        "nudge nudge:CLR:N:N", "nudge nudge:rollup:planner-agent:CLR:N", "page page:N:C0AGENTS",
+        "page page:N:U0ONCALL", "rollup rollup:planner-agent:CLR", "tools tools:planner:s_open",
+    },
+    "select kind, key from incidents": {
+        "errored errored:planner:EVT", "escalated escalated:CLR:N:TIME", "event event:planner:EVT",
+        "handoff handoff:planner:EVT",
+    },
+    "select distinct state from inbox": {"done"},
+    "select name from counters": {"issue", "marks answers", "marks questions"},
+    "select via, target, state from page_sendings": {
+        "apprise PAGER_URL sent", "slack C0AGENTS sent", "slack U0ONCALL sent",
+    },
+    "select what from incident_log": {"began", "sent"},
+    "select kind, policy, step from pages": {f"{kind} platform 0" for kind in (
+        "errored", "escalated", "event", "handoff")},
+    "select type from webhook_outbox": {
+        "clarification-answered", "clarification-escalated", "clarification-requested", "clarification-resolved",
+        "clarification-stale",
+    },
+    "select status from webhook_known": {"escalated", "pending", "resolved"},
+}  # fmt: skip
+
+METADATA = {
+    ("clarify_card", "clarification", "installation", "revision"),
+    ("clarify_notice", "installation", "key"),
+    ("clarify_page", "installation", "key"),
+}
+METRICS = {
+    "clarify_build_info gauge", "clarify_deliveries_total counter", "clarify_event_loop_lag_seconds gauge",
+    "clarify_inbox_oldest_seconds gauge", "clarify_log_lines_dropped_total counter", "clarify_open gauge",
+    "clarify_pages_total counter", "clarify_producer_backlog gauge", "clarify_producer_clock_offset_seconds gauge",
+    "clarify_producer_connected gauge", "clarify_producer_events_total counter", "clarify_queue_length gauge",
+    "clarify_retries_total counter", "clarify_slack_connected gauge", "clarify_status_changes_total counter",
+    "clarify_storage_readable gauge", "clarify_time_to_answer_seconds histogram", "process_cpu_seconds_total counter",
+    "process_open_fds gauge", "process_resident_memory_bytes gauge",
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def living(folder: Path) -> AsyncIterator[tuple[Night, Any]]:
+    """A bot with a pager, a webhook and a producer that pushes."""
+    async with pager() as outside, night(folder) as stage:
+        stage.environ |= SECRETS | {"PAGER_URL": outside.url}
+        async with stage.bot(stage.config(POLICY, more=MORE)) as bot:
+            yield stage, bot
+
+
+async def test_day_is_stored_shown_and_counted_as_ever(tmp_path: Path) -> None:
+    async with living(tmp_path) as (stage, bot):
+        await a_day(stage, bot)
+        for statement, shapes in ROWS.items():
+            rows = {shape(" ".join(map(str, row))) for row in await bot.store.read(statement)}
+            assert rows == shapes, statement
+        told = [m.metadata for m in posted(stage) if m.metadata]
+        assert {(each["event_type"], *sorted(each["event_payload"])) for each in told} == METADATA
+        async with aiohttp.ClientSession() as http, http.get(f"{url_of(bot)}/metrics") as answer:
+            families = set(re.findall(r"^# TYPE (\S+ \S+)", await answer.text(), re.MULTILINE))
+        assert families >= METRICS
+
+
+# -- a backup of that day, and what stood in Slack then ---------------------------------------------------------------
+
+MADE = datetime(2026, 11, 22, 21, 6, 24, tzinfo=UTC)
+
+
+def put(stage: Night, message: Message) -> None:
+    """A message that stood in Slack already."""
+    direct = Channel(message.channel, "direct", [ONCALL, BOT_USER], is_im=True)
+    channel = stage.workspace.state.channels.setdefault(message.channel, direct)
+    channel.messages[message.ts] = message
+    if message.thread_ts:
+        channel.replies.setdefault(message.thread_ts, []).append(message.ts)
+
+
+def unpacked(folder: Path) -> None:
+    with tarfile.open(FROZEN) as archive:
+        archive.extractall(folder, filter="data")
+
+
+@pytest.fixture
+async def backup(tmp_path: Path) -> AsyncIterator[Night]:
+    """The backup restored, beside a Slack in which all of it stands, at the time when it was made."""
+    unpacked(tmp_path)
+    async with night(tmp_path) as stage:
+        stage.clock.ahead = MADE - datetime.now(UTC)
+        stage.environ |= SECRETS | {"PAGER_URL": "json://127.0.0.1:9/key"}
+        (tmp_path / "clarify.toml").write_text(stage.config(POLICY, more=MORE))
+        done = await command(tmp_path / "clarify.toml", "restore", str(tmp_path / "backup"))
+        assert done.code == 0, done
+        for each in json.loads((tmp_path / "slack.json").read_text()):
+            put(stage, Message(**each))
+        yield stage
+
+
+def card_of(stage: Night, text: str) -> Message:
+    return next(m for m in stage.cards() if text in said(m))
+
+
+async def pressed(stage: Night, message: Message, label: str, user: str = FOLAKE) -> None:
+    outcome = await stage.workspace.click(user, message.channel, message.ts, label=label)
+    assert outcome.ok, outcome
+
+
+async def test_backup_is_gone_on_from_and_its_messages_controls_still_decide(backup: Night) -> None:
+    """No message is posted again, and no card is changed: what it says is what it should say."""
+    async with backup.bot(backup.config(POLICY, more=MORE)) as bot:
+        await bot.messages.in_flight.settled()
+        cards = {card.ts for card in backup.cards()}
+        assert len(cards) == 21
+        calls = [(call.method, call.args.get("ts")) for call in backup.workspace.calls]
+        assert [ts for method, ts in calls if method == "chat.update" and ts in cards] == []
+        assert [method for method, _ in calls if method == "chat.postMessage"] == []
+
+        await pressed(backup, card_of(backup, "Which region?"), "Europe")
+        await pressed(backup, card_of(backup, "Flood 03?"), "No")
+        await pressed(backup, card_of(backup, "Long?"), "Answer…")
+        assert "Long?" in json.dumps((await backup.modal(FOLAKE)).payload)
+        for text, response in (("Which region?", "eu-1"), ("Flood 03?", False)):
+            clarification = str((card_of(backup, text).metadata or {})["event_payload"]["clarification"])
+            (record,) = await bot.ledger.read(int(clarification.split("-")[1]))
+            assert record["aaep"]["response"] == response
+        page = next(m for m in backup.pages() if "Out of memory" in said(m) and "Take" in controls(m))
+        await pressed(backup, page, "Take", ONCALL)
+        await backup.becomes(page, f"Taken by <@{ONCALL}>")
+        await pressed(backup, next(m for m in posted(backup) if "Show all" in controls(m)), "Show all", ADE)
+        assert "open questions" in json.dumps((await backup.modal(ADE)).payload)
+
+
+def test_records_of_the_backup_are_written_as_they_were_read(tmp_path: Path) -> None:
+    unpacked(tmp_path)
+    for path in (tmp_path / "backup" / "ledgers").glob("issue-*.json"):
+        ledger = json.loads(path.read_text())
+        for item in ledger["clarifications"]:
+            record = parse(item)
+            assert record is not None
+            assert dump(record) == item
+        assert decode(path.read_bytes()) == ledger
+        assert encode(ledger) == path.read_bytes()
+
+
+# -- README ------------------------------------------------------------------------------------------------------------
+
+
+def snippets(kind: str, file: str = "README.md") -> list[str]:
+    return re.findall(rf"^ *```{kind}\n(.*?)^ *```", (ROOT / file).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_configuration_of_readme_and_operations_loads(tmp_path: Path) -> None:
+    workflow, *tables = sorted(snippets("toml"), key=lambda text: "[[steps]]" not in text)
+    (retention,) = snippets("toml", "docs/operations.md")
+    start = '[slack]\nfallback_channel = "C9"\n[[routes]]\nchannel = "C1"'
+    environ = dict.fromkeys(("SLACK_BOT_TOKEN", "PLANNER_TOKEN", "HOOK_SECRET"), "xoxb-of-a-test")
+    environ |= {"SLACK_APP_TOKEN": "xapp-of-a-test", "PAGER_URL": "json://127.0.0.1:9/key"}
+    settings = parse_settings(
+        "\n".join([start, *tables, retention]), file=tmp_path / "clarify.toml", environ=environ
+    )
+    assert [each.name for each in settings.producers] == ["planner"]
+    assert sorted(settings.responders) == ["architect", "product-manager"]
+    assert [each.name for each in settings.on_call] == ["platform"]
+    assert [list(each.events) for each in settings.webhooks] == [["clarification-escalated"]]
+    (tmp_path / "feature.toml").write_text(workflow)
+    assert Scopes(tmp_path).allowed("engineer") == ("architect", "product-manager")
+
+
+def test_programs_of_readme_use_what_there_is() -> None:
+    agent, responder = snippets("python")
+    compile(responder, "README.md", "exec")
+    tree = ast.parse(agent)
+    imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(imports, []), "README.md", "exec"), names)  # noqa: S102 - our own
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "agent"
+    }
+    assert used == {"start", "wait_for_subscriber", "emit", "wait_for_reply"}
+    assert all(hasattr(names["DemoProducer"], name) for name in used)
