@@ -34,7 +34,7 @@ from core.clarification import Clarification
 from core.records import decode, dump, encode, parse
 from core.workflow import Scopes
 from tests.acceptance.upkeep import command
-from tests.scenario.harness import controls, question, said, url_of
+from tests.kit.world import controls, question, said, url_of
 from tests.scenario.pagers import Night, night, pager, step
 
 ROOT = Path(__file__).parents[2]
@@ -275,9 +275,10 @@ async def a_day(stage: Night, bot: Any) -> None:
         await stage.producer.emit(
             question(f"rpl_f{n}", session=f"s_f{n}", question=f"Flood {n:02d}?", **more)
         )
-    await stage.until(lambda: next((m for m in slack.messages(AGENTS) if "Show all" in controls(m)), None))
+    await stage.until(lambda: any("9 open questions" in m.text for m in posted(stage)), 20)
     await stage.later(bot, minutes=31)
-    await stage.until(lambda: any("nudge:rollup" in json.dumps(m.metadata) for m in posted(stage)))
+    nudges = "nudge:rollup"
+    await stage.until(lambda: any(nudges in json.dumps(m.metadata) for m in posted(stage)), 20)
     await bot.messages.in_flight.settled()
 
 
@@ -356,7 +357,7 @@ async def test_day_is_stored_shown_and_counted_as_ever(tmp_path: Path) -> None:
 
 # -- a backup of that day, and what stood in Slack then ---------------------------------------------------------------
 
-MADE = datetime(2026, 11, 22, 21, 6, 24, tzinfo=UTC)
+MADE = datetime.fromisoformat("2026-11-22T21:32:52Z")
 
 
 def put(stage: Night, message: Message) -> None:
@@ -417,7 +418,7 @@ async def test_backup_is_gone_on_from_and_its_messages_controls_still_decide(bac
             assert record["aaep"]["response"] == response
         page = next(m for m in backup.pages() if "Out of memory" in said(m) and "Take" in controls(m))
         await pressed(backup, page, "Take", ONCALL)
-        await backup.becomes(page, f"Taken by <@{ONCALL}>")
+        await backup.becomes(page, f"Seen by <@{ONCALL}>")
         await pressed(backup, next(m for m in posted(backup) if "Show all" in controls(m)), "Show all", ADE)
         assert "open questions" in json.dumps((await backup.modal(ADE)).payload)
 
