@@ -165,7 +165,7 @@ def a_ledger(upkeep: FileLedger, issue: int = 7, **more: Any) -> dict[str, Any]:
 
 async def a_storage(path: Path) -> Path:
     store = await Store.open(path)
-    await store.execute("insert into counters values ('issue', 100005)")
+    await store.run("insert into counters values ('issue', 100005)")
     await store.close()
     return path
 

@@ -199,10 +199,11 @@ class World:
             await asyncio.sleep(1)
 
     async def _open(self, life: Life, question: Question, number: int) -> Clarification:
-        await life.store.execute(
-            "insert or ignore into sessions (producer, session_id, agent_id) values ('planner', ?, ?)",
-            question.session,
-            question.agent,
+        await life.store.run(
+            """insert into sessions (producer, session_id, agent_id) values ('planner', :session, :agent)
+               on conflict (producer, session_id) do nothing""",
+            session=question.session,
+            agent=question.agent,
         )
         ask = ask_of(question, number, self.clock.now())
         return (await life.bot.router.open(question.issue, ask)).record

@@ -373,7 +373,7 @@ async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: S
 async def test_question_of_an_earlier_release_goes_on_and_its_card_stays_as_it_is(stage: Scene) -> None:
     async with stage.bot() as bot:
         card = await confirm(stage)
-        await bot.store.execute("delete from counters where name = 'marks questions'")
+        await bot.store.run("delete from counters where name = 'marks questions'")
     path = stage.folder / "ledgers" / "issue-100001.json"
     ledger = json.loads(path.read_text())
     del ledger["clarifications"][0]["aaep"]["questionSeal"]

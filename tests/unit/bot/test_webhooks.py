@@ -579,10 +579,10 @@ async def test_endpoints_that_are_no_more_leave_nothing(world: World, receiver: 
 
 async def test_storage_that_fails_loses_nothing(world: World, receiver: Receiver) -> None:
     await world.start()
-    await world.store.execute("alter table webhook_known rename to away")
+    await world.store.run("alter table webhook_known rename to away")
     await world.ask()
     await until(lambda: world.clock.sleeping)
-    await world.store.execute("alter table away rename to webhook_known")
+    await world.store.run("alter table away rename to webhook_known")
     await world.clock.advance(2)
     await world.quiet()
     assert receiver.events == [f"requested {ID}"]

@@ -40,16 +40,15 @@ async def _heard_and_closed(root: Path, *agents: str) -> None:
 
 async def _hear(store: Store, agents: Sequence[str], first: float) -> None:
     for at, agent in enumerate(agents, round(first)):
-        await store.execute(
-            "insert into sessions (producer, session_id, agent_id) values ('p', ?, ?)", f"sess_{agent}", agent
+        await store.run(
+            "insert into sessions (producer, session_id, agent_id) values ('p', 'sess_' || :agent, :agent)",
+            agent=agent,
         )
-        await store.execute(
+        await store.run(
             "insert into inbox (producer, event_id, session_id, received_at, at, live)"
-            " values ('p', ?, ?, ?, ?, 1)",
-            f"evt_{agent}",
-            f"sess_{agent}",
-            at,
-            at,
+            " values ('p', 'evt_' || :agent, 'sess_' || :agent, :at, :at, 1)",
+            agent=agent,
+            at=at,
         )
 
 

@@ -101,7 +101,7 @@ class World:
 
     async def open(self) -> None:
         await self.router.open(42, ask(kinds=("yes_no",), expires_at=START + timedelta(hours=1)))
-        await self.store.execute(
+        await self.store.run(
             "insert into sessions (producer, session_id, agent_id, issue) values ('planner', 'sess_1', 'a', 42)"
         )
         await self.messages.want([Fresh(KEY, "card", CHANNEL, "CLR-42-001", 1, "planner", "sess_1")])

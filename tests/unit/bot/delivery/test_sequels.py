@@ -41,7 +41,7 @@ def squeezed(text: str) -> str:
 
 async def carded(world: World, question: str) -> None:
     """A question with its card in its session's thread, escalated after that."""
-    await world.store.execute(
+    await world.store.run(
         "insert into sessions (producer, session_id, agent_id, issue) values ('planner', 'sess_1', 'a', 42)"
     )
     record = await world.asked(question=question)

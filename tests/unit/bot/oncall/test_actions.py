@@ -185,14 +185,9 @@ async def test_answered_meanwhile_says_by_whom(world: World) -> None:
 
 async def test_sessions_thread_is_told_who_took_it(world: World) -> None:
     await world.escalated()
-    await world.store.execute(
-        "insert into sessions (producer, session_id, agent_id, issue, channel, thread_ts) values (?, ?, ?, ?, ?, ?)",
-        "planner",
-        "sess_1",
-        "retirement-planner",
-        42,
-        "C0AGENTS",
-        "1.000001",
+    await world.store.run(
+        """insert into sessions (producer, session_id, agent_id, issue, channel, thread_ts)
+           values ('planner', 'sess_1', 'retirement-planner', 42, 'C0AGENTS', '1.000001')"""
     )
     await world.paged(1)
     await world.actions.press(TAKE, ADE)

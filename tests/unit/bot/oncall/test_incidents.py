@@ -90,7 +90,7 @@ async def test_entry_of_another_release_keeps_nobody_from_starting(
     store: Store, incidents: Incidents
 ) -> None:
     incident = await raised(incidents)
-    await store.execute("insert into incident_log (incident, at, what) values (1, 0, 'teleported')")
+    await store.run("insert into incident_log (incident, at, what) values (1, 0, 'teleported')")
     assert await incidents.histories([incident.id]) == {incident.id: [Began(START)]}
 
 

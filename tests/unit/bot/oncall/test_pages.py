@@ -52,7 +52,9 @@ class World:
         return sum(isinstance(each, Failed) for each in history)
 
     async def state(self, target: str) -> str:
-        row = await self.store.read_one("select state from page_sendings where target = ?", target)
+        row = await self.store.read_one(
+            "select state from page_sendings where target = :target", target=target
+        )
         assert row is not None
         return str(row["state"])
 
@@ -81,7 +83,7 @@ async def test_page_is_written_with_its_messages_and_who_it_reaches(world: World
 
 async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
     await world.sent(await world.raised(clarification="CLR-42-001"))
-    await world.store.execute("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
+    await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
     again = World(world.store)
     await again.incidents.restore()
     assert [each.message for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
@@ -162,7 +164,7 @@ async def test_page_is_covered_by_newer_ones_about_all_that_is_open_of_it(world:
     assert not await world.pages.is_covered("page:1:U0ONCALL", posted=True), (
         "the newer ones are not there yet"
     )
-    await world.store.execute("update messages set channel = 'D1', ts = key where key <> 'page:1:U0ONCALL'")
+    await world.store.run("update messages set channel = 'D1', ts = key where key <> 'page:1:U0ONCALL'")
     assert await world.pages.is_covered("page:1:U0ONCALL", posted=True)
     assert not await world.pages.is_covered("page:3:U0ONCALL", posted=False)
     assert [each.key for each in await world.pages.older("page:3:U0ONCALL")] == ["page:1:U0ONCALL"]
@@ -170,7 +172,7 @@ async def test_page_is_covered_by_newer_ones_about_all_that_is_open_of_it(world:
 
 async def test_reply_in_a_pages_thread_finds_its_question(world: World) -> None:
     await world.sent(await world.raised(clarification="CLR-42-001"), to=(DM,))
-    await world.store.execute("update messages set channel = 'D1', ts = '1.1'")
+    await world.store.run("update messages set channel = 'D1', ts = '1.1'")
     assert await world.pages.clarifications_at("D1", "1.1") == ("CLR-42-001",)
     assert await world.pages.clarifications_at("D1", "1.2") == ()
 
@@ -179,8 +181,8 @@ async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(wor
     of = [await world.raised(f"e:{about}", about) for about in ("CLR-1-001", "CLR-2-001", None)]
     await world.sent(*of, to=(DM,))
     assert await world.pages.open_pages() == []  # it is not there yet
-    await world.store.execute("update messages set channel = 'D1', ts = '1.1'")
+    await world.store.run("update messages set channel = 'D1', ts = '1.1'")
     await world.incidents.take([of[1].id], "U1")
     assert await world.pages.open_pages() == [PagePlace("D1", "1.1", "CLR-1-001")]
-    await world.store.execute("update messages set thread_ts = '1.0'")
+    await world.store.run("update messages set thread_ts = '1.0'")
     assert await world.pages.open_pages() == []

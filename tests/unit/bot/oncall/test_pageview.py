@@ -76,5 +76,5 @@ async def test_row_of_no_page_is_left_alone(world: World) -> None:
     await world.paged(1)
     row = await world.messages.get(f"page:1:{ONCALL}")
     assert row is not None
-    await world.store.execute("delete from page_sendings")
+    await world.store.run("delete from page_sendings")
     assert await world.view.draw(row) is None

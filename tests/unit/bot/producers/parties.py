@@ -168,7 +168,7 @@ class Party:
         self._store = await Store.open(Path(self._folder.name) / "clarify.db")
         self.box = self._make_box(self._store)
         if self._cursor is not None:
-            await self._store.execute("insert into cursors values ('planner', ?)", self._cursor)
+            await self._store.run("insert into cursors values ('planner', :cursor)", cursor=self._cursor)
         tokens = {each.name: SecretStr(token) for each, token in self._configured if token}
         self.producers = Producers(
             [each for each, _ in self._configured],

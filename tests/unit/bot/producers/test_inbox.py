@@ -135,7 +135,7 @@ async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
 ) -> None:
     """Forgotten, or taken in by a release that kept no digest."""
     await came(inbox, told=told)
-    await store.execute("update inbox set contents = null, words = null")
+    await store.run("update inbox set contents = null, words = null")
     assert await came(inbox, raw(question="Deploy to staging?"), told=told) == "duplicate"
     assert await came(inbox, raw(event_id="evt_2", question="Deploy to staging?"), told=told) == "new"
 
@@ -147,7 +147,7 @@ async def test_token_of_an_earlier_release_is_known_by_its_words(
     inbox: Inbox, store: Store, words: dict[str, str], arrived: Arrived
 ) -> None:
     await came(inbox, told=True)
-    await store.execute("update inbox set contents = null")
+    await store.run("update inbox set contents = null")
     assert await came(inbox, raw(event_id="evt_2", **words), told=True) == arrived
 
 
@@ -212,7 +212,7 @@ async def test_declared_issue_is_the_sessions(inbox: Inbox) -> None:
 
 
 async def test_number_that_nobody_can_go_on_from_is_left(inbox: Inbox, store: Store) -> None:
-    await store.execute("insert into counters values ('issue', 999999999999999)")
+    await store.run("insert into counters values ('issue', 999999999999999)")
     assert await inbox.last_issue() == 0
     await inbox.reserve_above(100_007)
     await put(inbox)

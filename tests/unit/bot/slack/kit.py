@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -349,14 +348,18 @@ class Bot:
         return ts
 
     async def thread(self, session: str, ts: str) -> None:
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "insert or replace into sessions (producer, session_id, agent_id, issue, channel, thread_ts)"
-                " values (?, ?, ?, ?, ?, ?)",
-                (PRODUCER, session, AGENT, ISSUE, AGENTS, ts),
-            )
-
-        await self.store.write(work)
+        await self.store.run(
+            """insert into sessions (producer, session_id, agent_id, issue, channel, thread_ts)
+               values (:producer, :session, :agent, :issue, :channel, :ts)
+               on conflict (producer, session_id) do update set channel = excluded.channel,
+                 thread_ts = excluded.thread_ts""",
+            producer=PRODUCER,
+            session=session,
+            agent=AGENT,
+            issue=ISSUE,
+            channel=AGENTS,
+            ts=ts,
+        )
 
     async def asked(self, **more: Any) -> tuple[Clarification, str]:
         """A question and its card's ts."""
@@ -385,20 +388,14 @@ class Bot:
         self.index.put(summarize(record))
 
     async def _shown(self, record: Clarification, ts: str) -> None:
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "insert into messages (key, kind, clarification, round, producer, session_id, target, channel, ts)"
-                " values (?, 'card', ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    f"card:{ts}",
-                    record.id,
-                    record.round,
-                    PRODUCER,
-                    record.asked.session_id,
-                    AGENTS,
-                    AGENTS,
-                    ts,
-                ),
-            )
-
-        await self.store.write(work)
+        await self.store.run(
+            """insert into messages (key, kind, clarification, round, producer, session_id, target, channel, ts)
+               values (:key, 'card', :id, :round, :producer, :session, :channel, :channel, :ts)""",
+            key=f"card:{ts}",
+            id=record.id,
+            round=record.round,
+            producer=PRODUCER,
+            session=record.asked.session_id,
+            channel=AGENTS,
+            ts=ts,
+        )

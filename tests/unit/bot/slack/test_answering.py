@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from typing import Any
 
 import pytest
@@ -211,17 +210,18 @@ async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
     )
     channel, ts = str(posted["channel"]), str(posted["ts"])
 
-    def work(db: sqlite3.Connection) -> None:
-        db.execute(
-            "insert into messages (key, kind, target, channel, ts) values ('page:7', 'page', ?, ?, ?)",
-            (ADE, channel, ts),
-        )
-        db.execute(
-            "insert into page_sendings (page, via, target, mentions, message) values (7, 'slack', ?, '[]', 'page:7')",
-            (ADE,),
-        )
-
-    await bot.store.write(work)
+    await bot.store.run(
+        """insert into messages (key, kind, target, channel, ts)
+           values ('page:7', 'page', :user, :channel, :ts)""",
+        user=ADE,
+        channel=channel,
+        ts=ts,
+    )
+    await bot.store.run(
+        """insert into page_sendings (page, via, target, mentions, message)
+           values (7, 'slack', :user, '[]', 'page:7')""",
+        user=ADE,
+    )
     return channel, ts
 
 

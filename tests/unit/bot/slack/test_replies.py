@@ -149,8 +149,8 @@ async def test_reply_answered_but_not_noted_is_no_second_answer(built: Start) ->
     body = {"kind": "said", "channel": AGENTS, "thread_ts": ts, "ts": message.ts, "user": ADE, "team": TEAM}
     for _ in range(2):
         await bot.memory.take_slack_event(f"{AGENTS}:{message.ts}", {**body, "text": "yes", "missed": False})
-        await bot.store.execute(
-            "update slack_events set state = 'new', body = ? ", json.dumps(body | {"text": "yes"})
+        await bot.store.run(
+            "update slack_events set state = 'new', body = :body", body=json.dumps(body | {"text": "yes"})
         )
         await bot.conversation.resume()
         await bot.conversation.idle()
@@ -398,9 +398,9 @@ async def test_direct_message_kept_before_a_kill_does_not_turn_to_another_questi
     second = await escalated(bot, session_id="other", question="What now?", kinds=("freetext",))
     told = len(bot.ws.direct(ADE))
 
-    await bot.store.execute(  # as it is when the process ends before that was noted
-        "update slack_events set state = 'new', body = ?",
-        json.dumps(MessageEvent("dm", channel, "", message.ts, ADE, TEAM, "use port 8080").body()),
+    await bot.store.run(  # as it is when the process ends before that was noted
+        "update slack_events set state = 'new', body = :body",
+        body=json.dumps(MessageEvent("dm", channel, "", message.ts, ADE, TEAM, "use port 8080").body()),
     )
     await bot.conversation.resume()
     await bot.conversation.idle()

@@ -16,7 +16,8 @@ from bot.storage import store as store_module
 from bot.storage.store import LONGEST_LIST, Store, Tx, batches, bound
 
 ROOT = Path(__file__).parents[4]
-INSERT = "insert into onces values (?)"
+INSERT = "insert into onces (key) values (:key)"
+BIG = "insert into texts (id, body) values ('big', :body)"
 
 
 async def keys(store: Store) -> set[str]:
@@ -24,8 +25,8 @@ async def keys(store: Store) -> set[str]:
 
 
 async def test_write_returns_what_the_work_returned(store: Store) -> None:
-    def work(db: sqlite3.Connection) -> str:
-        db.execute(INSERT, ("a",))
+    def work(tx: Tx) -> str:
+        tx.run(INSERT, key="a")
         return "done"
 
     assert await store.write(work) == "done"
@@ -61,15 +62,15 @@ def test_lists_have_few_forms_and_an_end() -> None:
 
 
 async def test_one_failing_part_does_not_undo_the_others(store: Store) -> None:
-    def fail_after(db: sqlite3.Connection) -> None:
-        db.execute(INSERT, ("undone",))
+    def fail_after(tx: Tx) -> None:
+        tx.run(INSERT, key="undone")
         raise ValueError("mine")
 
     results = await asyncio.gather(
-        store.execute(INSERT, "a"),
+        store.run(INSERT, key="a"),
         store.write(fail_after),
-        store.execute(INSERT, "a"),
-        store.execute(INSERT, "b"),
+        store.run(INSERT, key="a"),
+        store.run(INSERT, key="b"),
         return_exceptions=True,
     )
     assert results[0] == results[3] == 1
@@ -86,16 +87,16 @@ async def test_concurrent_writes_share_commits(store: Store, tmp_path: Path) -> 
         commits += sql.lower() == "commit"
 
     await store._writer._execute(store._writer._conn.set_trace_callback, count)  # type: ignore[no-untyped-call]
-    await asyncio.gather(*(store.execute(INSERT, str(n)) for n in range(200)))
+    await asyncio.gather(*(store.run(INSERT, key=str(n)) for n in range(200)))
     assert len(await keys(store)) == 200
     assert commits <= 3
 
 
 async def test_cancelled_writer_loses_nothing(store: Store) -> None:
-    task = asyncio.create_task(store.execute(INSERT, "a"))
+    task = asyncio.create_task(store.run(INSERT, key="a"))
     await asyncio.sleep(0)
     task.cancel()
-    await store.execute(INSERT, "b")
+    await store.run(INSERT, key="b")
     assert await keys(store) == {"a", "b"}
 
 
@@ -112,11 +113,11 @@ async def test_locked_by_another_process_is_unavailable_then_recovers(
     )
     assert holder.stdout is not None
     assert await holder.stdout.readline() == b"locked\n"
-    results = await asyncio.gather(*(store.execute(INSERT, str(n)) for n in range(5)), return_exceptions=True)
+    results = await asyncio.gather(*(store.run(INSERT, key=str(n)) for n in range(5)), return_exceptions=True)
     assert all(isinstance(result, StorageUnavailable) for result in results)
     assert await keys(store) == set(), "readers go on"
     await holder.communicate(b"\n")
-    await store.execute(INSERT, "after")
+    await store.run(INSERT, key="after")
     assert await keys(store) == {"after"}
     await store.close()
 
@@ -125,9 +126,9 @@ async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
     pages = await store._writer.execute_fetchall("pragma page_count")
     await store._writer.execute_fetchall(f"pragma max_page_count = {next(iter(pages))[0]}")
     with pytest.raises(StorageUnavailable, match="full"):
-        await store.execute("insert into texts values ('big', ?)", "x" * 1_000_000)
+        await store.run(BIG, body="x" * 1_000_000)
     await store._writer.execute_fetchall("pragma max_page_count = 1000000")
-    await store.execute("insert into texts values ('big', ?)", "x" * 1_000_000)
+    await store.run(BIG, body="x" * 1_000_000)
 
 
 async def test_what_write_returned_from_survives_a_kill(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ from pathlib import Path
 from bot.storage.store import Store
 async def main():
     store = await Store.open(Path(sys.argv[1]))
-    await asyncio.gather(*(store.execute("insert into onces values (?)", str(n)) for n in range(50)))
+    await asyncio.gather(*(store.run("insert into onces values (:key)", key=str(n)) for n in range(50)))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
@@ -161,7 +162,7 @@ async def test_open_migrates_once(tmp_path: Path) -> None:
     path = tmp_path / "clarify.db"
     for _ in range(2):
         store = await Store.open(path)
-        await store.execute("insert into onces values (?) on conflict do nothing", "a")
+        await store.run(f"{INSERT} on conflict do nothing", key="a")
         assert await keys(store) == {"a"}
         await store.close()
     files = resources.files("bot.storage").joinpath("migrations").iterdir()

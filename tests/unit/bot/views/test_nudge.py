@@ -165,11 +165,11 @@ class World:
         return wish
 
     async def session_thread(self, ts: str | None) -> None:
-        await self.store.execute(
+        await self.store.run(
             """insert into sessions (producer, session_id, agent_id, issue, channel, thread_ts)
-               values ('p', 'sess_1', 'retirement-planner', 42, ?, ?)""",
-            "C0GOOD" if ts else None,
-            ts,
+               values ('p', 'sess_1', 'retirement-planner', 42, :channel, :ts)""",
+            channel="C0GOOD" if ts else None,
+            ts=ts,
         )
 
     @property

@@ -304,7 +304,7 @@ async def test_producers_are_told_apart_by_configured_names(world: World) -> Non
 
 
 async def test_storage_that_cannot_be_read_leaves_the_other_figures(world: World) -> None:
-    await world.store.execute("drop table inbox")
+    await world.store.run("drop table inbox")
     with structlog.testing.capture_logs() as log:
         figures = await world.figures()
     assert figures[of("clarify_storage_readable")] == 0

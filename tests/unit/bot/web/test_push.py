@@ -341,12 +341,12 @@ async def test_stream_ends_when_the_storage_fails_and_is_found_again(door: Door,
     async with door.reading() as replies:
         reading = asyncio.ensure_future(replies.end())
         await until(lambda: clock.sleeping)
-        await door.bot.store.execute("alter table pushed_replies rename to away")
+        await door.bot.store.run("alter table pushed_replies rename to away")
         for reader in list(door.bot.push()._readers):
             reader.more.set()
         await reading
     response = await door.client.get(EVENTS, headers=PLANNER | {"Last-Event-ID": "x"})
-    await door.bot.store.execute("alter table away rename to pushed_replies")
+    await door.bot.store.run("alter table away rename to pushed_replies")
     assert response.status_code in {200, 503}
     async with door.reading() as replies:
         await door.bot.producers.send("planner", answer(clock))
