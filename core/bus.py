@@ -1,22 +1,13 @@
-"""The five lifecycle events of clarifications, and the bus that tells subscribers of them (the AgentEventBus, §4.2).
-
-bus = Bus()
-stop = bus.subscribe(Answered, lambda event: print(event.clarification_id))
-bus.subscribe(LifecycleEvent, audit)  # all five
-"""
+"""The five lifecycle events of clarifications (of the AgentEventBus, §4.2), found by comparing two looks at one."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 from core.clock import iso
 from core.index import Summary
-
-_log = logging.getLogger("clarify.bus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,39 +68,7 @@ class Escalated(LifecycleEvent):
     name: ClassVar[str] = "clarification-escalated"
 
 
-_E = TypeVar("_E", bound=LifecycleEvent)
 _Kind = type[LifecycleEvent]
-
-
-class Bus:
-    """Tells subscribers of events, in the order in which they subscribed, before `publish` returns."""
-
-    def __init__(self) -> None:
-        self._subscribers: dict[object, tuple[_Kind, Callable[[Any], None]]] = {}
-
-    def subscribe(self, kind: type[_E], tell: Callable[[_E], None]) -> Callable[[], None]:
-        """Have `tell` called with every event of `kind`; `LifecycleEvent` is all of them.
-
-        Returns:
-            A function that ends the subscription; calling it again does nothing.
-        """
-        token = object()
-        self._subscribers[token] = (kind, tell)
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(token, None)
-
-        return unsubscribe
-
-    def publish(self, event: LifecycleEvent) -> None:
-        """Tell all subscribers. One that raises is logged; the others are told, and the caller goes on."""
-        for token, (kind, tell) in tuple(self._subscribers.items()):
-            if not isinstance(event, kind) or token not in self._subscribers:
-                continue
-            try:
-                tell(event)
-            except Exception:  # noqa: BLE001 - whatever a subscriber does, the others hear of it
-                _log.exception("a subscriber failed at %s of %s", event.name, event.clarification_id)
 
 
 def lifecycle(before: Summary | None, after: Summary, now: datetime) -> tuple[LifecycleEvent, ...]:

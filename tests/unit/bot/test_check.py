@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import pytest
 from aiohttp import web
 from filelock import FileLock
 from pydantic import SecretStr
+from typer.testing import CliRunner
 
 from bot.check import (
     EMAIL_SCOPE,
@@ -30,6 +30,7 @@ from bot.check import (
     lines,
     summary,
 )
+from bot.cli import app
 from bot.demo.producer import DemoProducer
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import HttpSettings, Settings
@@ -49,7 +50,6 @@ from bot.workspace.seed import (
     SIGNING_SECRET,
     USE_AS_ANSWER,
 )
-from tests.kit.processes import clarify
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Configure = Callable[..., Settings]
@@ -474,18 +474,11 @@ def test_manifest_has_what_people_use() -> None:
 async def test_check_command_exit_code(
     workspace: Workspace, tmp_path: Path, channel: str, code: int, summary: str
 ) -> None:
-    (tmp_path / "clarify.toml").write_text(
-        f'[slack]\nfallback_channel = "{FALLBACK}"\n[[routes]]\nchannel = "{channel}"'
-    )
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "bot.cli", "check", "--config", str(tmp_path / "clarify.toml")],
-        env={"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (code, "")
+    path = tmp_path / "clarify.toml"
+    path.write_text(f'[slack]\nfallback_channel = "{FALLBACK}"\n[[routes]]\nchannel = "{channel}"')
+    tokens = {"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
+    done = await asyncio.to_thread(CliRunner(env=tokens).invoke, app, ["check", "--config", str(path)])
+    assert (done.exit_code, done.stderr) == (code, "")
     assert done.stdout.rstrip().endswith(summary)
     assert BOT_TOKEN not in done.stdout
 
@@ -521,26 +514,16 @@ steps = [
 async def test_check_tells_once_of_what_slack_does_not_know_with_id_and_lines(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    (tmp_path / "clarify.toml").write_text(UNKNOWN)
-    code, said = await checked(workspace, tmp_path)
-    assert code == 1
-    assert [line.removeprefix("✗ wrong  ") for line in said.splitlines() if line.startswith("✗")] == [
+    environ = {"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
+    settings = parse_settings(UNKNOWN, file=tmp_path / "clarify.toml", environ=environ)
+    said = [next(lines(finding)) async for finding in check_slack(settings)]
+    assert [line.removeprefix("✗ wrong  ") for line in said if line.startswith("✗")] == [
         "clarify.toml:6: routes[0].channel: C0NOPE: Slack says channel_not_found (also on_call[0].steps in line 23)",
         "clarify.toml:9: routes[0].answerers: U0NOBODY: Slack says user_not_found (also routes[1].answerers in line 15)",
         "clarify.toml:10: routes[0].answerers: S0NONE: Slack says no_such_subteam (also on_call[0].steps in line 23)",
         f"clarify.toml:20: on_call[0].users: {GONE} (Gone) is deactivated",
     ]
-    assert "routes[1].answerers: U0FOLAKE (Folake) is there" in said
-
-
-async def checked(workspace: Workspace, folder: Path) -> tuple[int, str]:
-    """The exit code of `clarify check` in a process of its own, and what it says."""
-    check = await clarify(
-        *("check", "--config", str(folder / "clarify.toml")),
-        env={"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN},
-    )
-    said, _ = await check.communicate()
-    return check.returncode or 0, said.decode()
+    assert "✓ ok     routes[1].answerers: U0FOLAKE (Folake) is there" in said
 
 
 @pytest.mark.parametrize("running", [False, True])

@@ -153,32 +153,19 @@ def moved_on(**more: Any) -> dict[str, Any]:
     return other("state.changed", from_state="awaiting_input", to_state="thinking", **(later | more))
 
 
-async def test_session_that_moved_on_voids_its_one_open_question(world: World) -> None:
-    await world.put(raw(**IN_42))
+@pytest.mark.parametrize(
+    ("issues", "status"), [([42], "abandoned"), ([42, 42], "pending"), ([42, 43], "pending")]
+)
+async def test_session_that_moved_on_voids_its_question_if_it_has_only_one(
+    world: World, issues: list[int], status: str
+) -> None:
+    for number, issue in enumerate(issues):
+        more = {"event_id": f"e{number}", "reply_token": f"r{number}", "question": f"Which {number}?"}
+        await world.put(raw(extensions={"agentx": {"issue": issue}}, **more))
     await world.put(moved_on())
     await world.worked_off()
-    assert await world.records() == [("CLR-42-001", "abandoned")]
-
-
-async def test_session_that_moved_on_voids_none_of_several(world: World) -> None:
-    await world.put(raw(**IN_42))
-    await world.put(raw(**IN_42, event_id="e2", reply_token="r2", question="Other?"))
-    await world.put(moved_on())
-    await world.worked_off()
-    assert [status for _, status in await world.records()] == ["pending", "pending"]
-
-
-async def test_session_that_moved_on_voids_none_of_several_in_several_ledgers(world: World) -> None:
-    await world.put(raw(**IN_42))
-    await world.put(
-        raw(event_id="e2", reply_token="r2", question="Other?", extensions={"agentx": {"issue": 43}})
-    )
-    await world.put(moved_on())
-    await world.worked_off()
-    assert (await world.records(), await world.records(43)) == (
-        [("CLR-42-001", "pending")],
-        [("CLR-43-001", "pending")],
-    )
+    found = [each for issue in sorted(set(issues)) for each in await world.records(issue)]
+    assert [each for _, each in found] == [status] * len(issues)
 
 
 async def test_end_of_a_session_closes_its_questions_in_every_ledger(world: World) -> None:
@@ -205,9 +192,8 @@ async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
     assert await world.records() == [("CLR-42-001", "resolved")]
 
 
-@pytest.mark.parametrize("trouble", [StorageUnavailable(), StorageUnavailable("again")])
-async def test_event_waits_for_what_is_not_there_now(world: World, trouble: Exception) -> None:
-    world.notices.troubles = [trouble, trouble]
+async def test_event_waits_for_what_is_not_there_now(world: World) -> None:
+    world.notices.troubles = [StorageUnavailable(), StorageUnavailable("again")]
     await world.put(other("session.errored"))
     await world.worked_off()
     assert world.notices.events == ["evt_session.errored"]
@@ -271,63 +257,45 @@ async def test_question_to_an_agent_gets_the_limits_of_its_workflow(world: World
     assert record.stale_after <= record.created + timedelta(minutes=3)
 
 
+ARCHITECT = '[[steps]]\nagent = "planner"\ncan_clarify = ["architect", "a b"]'
+NO_ISSUE = "a whole number from 1 to 100000"
+
+
 @pytest.mark.parametrize(
     ("workflow", "asked", "reason"),
     [
         ("", to("architect"), "no workflow lets it ask anybody"),
-        (
-            '[[steps]]\nagent = "planner"\ncan_clarify = ["reviewer"]',
-            to("architect"),
-            "its workflow allows reviewer",
-        ),
-        (
-            '[[steps]]\nagent = "planner"\ncan_clarify = ["architect"]\nclarify_blocking_allowed = false',
-            to("architect"),
-            "does not let it wait",
-        ),
+        (ARCHITECT.replace("architect", "reviewer"), to("architect"), "its workflow allows reviewer"),
+        (f"{ARCHITECT}\nclarify_blocking_allowed = false", to("architect"), "does not let it wait"),
+        (ARCHITECT, to("architect", topic="x" * 201), "topic has 201 characters"),
+        (ARCHITECT, to("architect") | {"question": "x" * 2001}, "question has 2001 characters"),
+        (ARCHITECT, to("a\nb"), "is no role"),
+        (ARCHITECT, to(""), "The target (to) is no role."),
+        (ARCHITECT, {"extensions": {"agentx": {"issue": ISSUE, "to": ["x"]}}}, "The target (to) is no role."),
+        (ARCHITECT, to("architect", issue="none"), NO_ISSUE),
+        (ARCHITECT, to("architect", issue=100_005), NO_ISSUE),
     ],
 )
-async def test_question_that_no_workflow_allows_is_kept_for_people_with_the_reason(
+async def test_question_that_its_target_may_not_get_is_kept_for_people_with_the_reason(
     world: World, workflow: str, asked: dict[str, Any], reason: str
 ) -> None:
     world.workflow(workflow)
     await world.put(raw(**asked))
     await world.worked_off()
-    record = await world.ledger.find("CLR-42-001", ISSUE)
-    assert (record.status, record.to) == ("pending", "architect")
-    assert record.asked.held_back is not None
-    assert reason in record.asked.held_back
-
-
-async def test_question_that_does_not_wait_needs_no_right_to(world: World) -> None:
-    world.workflow(
-        '[[steps]]\nagent = "planner"\ncan_clarify = ["architect"]\nclarify_blocking_allowed = false'
-    )
-    await world.put(raw(**to("architect", blocking=False)))
-    await world.worked_off()
-    record = await world.ledger.find("CLR-42-001", ISSUE)
-    assert (record.blocking, record.asked.held_back, record.max_rounds) == (False, None, 6)
-
-
-@pytest.mark.parametrize(
-    ("event", "reason"),
-    [
-        (to("architect", topic="x" * 201), "topic has 201 characters"),
-        (to("architect") | {"question": "x" * 2001}, "question has 2001 characters"),
-        (to("a\nb"), "is no role"),
-        (to(""), "The target (to) is no role."),
-        ({"extensions": {"agentx": {"issue": ISSUE, "to": ["x"]}}}, "The target (to) is no role."),
-        ({"extensions": {"agentx": {"issue": "none", "to": "architect"}}}, "a whole number from 1 to 100000"),
-        ({"extensions": {"agentx": {"issue": 100005, "to": "architect"}}}, "a whole number from 1 to 100000"),
-    ],
-)
-async def test_question_that_no_agent_can_be_asked_is_kept_for_people_with_the_reason(
-    world: World, event: dict[str, Any], reason: str
-) -> None:
-    world.workflow('[[steps]]\nagent = "planner"\ncan_clarify = ["architect", "a b"]')
-    await world.put(raw(**event))
-    await world.worked_off()
-    issue = ISSUE if event["extensions"]["agentx"]["issue"] == ISSUE else 100_001
+    issue = ISSUE if asked["extensions"]["agentx"]["issue"] == ISSUE else 100_001
     (item,) = await world.ledger.read(issue)
     assert item["status"] == "pending"
     assert reason in item["aaep"]["heldBack"]
+
+
+async def test_question_that_does_not_wait_needs_no_right_to(world: World) -> None:
+    world.workflow(f"{ARCHITECT}\nclarify_blocking_allowed = false")
+    await world.put(raw(**to("architect", blocking=False)))
+    await world.worked_off()
+    record = await world.ledger.find("CLR-42-001", ISSUE)
+    assert (record.to, record.blocking, record.asked.held_back, record.max_rounds) == (
+        "architect",
+        False,
+        None,
+        6,
+    )

@@ -1,41 +1,121 @@
-"""The monitor at work: the real monitor, router and ledgers, on a clock that is moved by hand."""
+"""The monitor and the watch over the ledgers at work: the real ones, on real files, on a clock that is moved by hand."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.monitoring import Monitoring
+from bot.errors import StorageUnavailable
+from bot.monitoring import LedgerWatch, Monitoring
 from core.clarification import Answer, Clarification, Closed, parse_id
-from core.index import Summary, summarize
-from core.ledger import FileLedger
+from core.errors import LedgerUnreadable
+from core.index import Index, Summary, scan, summarize
+from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.monitor import Monitor
+from core.records import Oddity
 from core.router import Router
-from tests.kit.builders import ADE, SLA, ask, record
+from tests.kit.builders import ADE, FOREIGN, SLA, ask, record
 from tests.kit.clocks import START, ManualClock
 from tests.kit.files import replace_text
 from tests.kit.until import until
 
 ORDER = ("architect", "engineer", "reviewer")
+HOUR = START + timedelta(hours=1)
 
 
-@dataclass
+class Notices:
+    """Keeps what people are to be told; `troubles` are raised first."""
+
+    def __init__(self) -> None:
+        self.unreadable: list[str] = []
+        self.odd: list[Oddity] = []
+        self.troubles: list[Exception] = []
+
+    async def ledger_unreadable(self, error: LedgerUnreadable) -> None:
+        if self.troubles:
+            raise self.troubles.pop()
+        assert error.aside is not None
+        self.unreadable.append(error.aside.name)
+
+    async def record_unreadable(self, odd: Oddity) -> None:
+        if self.troubles:
+            raise self.troubles.pop()
+        self.odd.append(odd)
+
+
 class World:
-    ledger: FileLedger
-    router: Router
-    monitoring: Monitoring
-    clock: ManualClock
-    written: list[Clarification] = field(default_factory=list)
+    """`written`: what we wrote; `seen`: what others wrote, as the watch tells it; `held`: what does not expire yet."""
+
+    def __init__(self, folder: Path, *, alarm: bool = True, patience: float = LOCK_TIMEOUT) -> None:
+        self.ledger, self.clock, self.index, self.notices = (
+            FileLedger(folder),
+            ManualClock(),
+            Index(),
+            Notices(),
+        )
+        self.written: list[Clarification] = []
+        self.seen: list[tuple[str, str]] = []
+        self.held: dict[str, datetime] = {}
+        self.router = Router(
+            self.ledger,
+            self.clock,
+            SLA,
+            self._changed,
+            patience=patience,
+            may_be_answered=lambda each: self._held(each) is not None,
+        )
+        self.monitoring = Monitoring(
+            monitor=Monitor(SLA, ORDER),
+            router=self.router,
+            ledger=self.ledger,
+            clock=self.clock,
+            held=self._held,
+            alarm=alarm,
+        )
+        self.watch = LedgerWatch(
+            ledger=self.ledger,
+            index=self.index,
+            router=self.router,
+            changed=self._seen,
+            notices=self.notices,  # type: ignore[arg-type]
+            clock=self.clock,
+        )
+
+    def _changed(self, record: Clarification) -> None:
+        self.written.append(record)
+        self.index.put(summarize(record))
+        self.monitoring.note(summarize(record))
+
+    def _seen(self, summary: Summary, record: Clarification) -> None:
+        assert summarize(record) == summary
+        self.seen.append((summary.id, summary.status))
+        self.index.put(summary)
+
+    def _held(self, clarification: str) -> datetime | None:
+        until = self.held.get(clarification)
+        return until if until is not None and until > self.clock.now() else None
+
+    @asynccontextmanager
+    async def running(self, *, watch: bool = False) -> AsyncIterator[World]:
+        task = asyncio.create_task(self.watch.run() if watch else self.monitoring.run())
+        await asyncio.sleep(0)
+        yield self
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self.ledger.close()
 
     async def open(self, issue: int, tag: str = "rpl_1", **more: Any) -> str:
-        question = ask(reply_token=tag, event_id=tag, asked_at=START, received_at=START, **more)
+        facts = {"expires_at": HOUR} | more
+        question = ask(reply_token=tag, event_id=tag, asked_at=START, received_at=START, **facts)
         return (await self.router.open(issue, question)).record.id
 
     async def find(self, clarification: str = "CLR-42-001") -> Clarification:
@@ -53,48 +133,45 @@ class World:
         await self.clock.advance(minutes * 60)
         await until(condition)
 
+    def lock(self, name: str) -> Path:
+        """Another program takes a ledger's lock."""
+        marker = self.ledger.directory / f"{name}.lock"
+        marker.write_text('{"agent": "rival"}')
+        return marker
 
-def world_of(folder: Path, *, alarm: bool = True) -> World:
-    clock, ledger = ManualClock(), FileLedger(folder)
-    written: list[Clarification] = []
-
-    def changed(record: Clarification) -> None:
-        written.append(record)
-        monitoring.note(summarize(record))
-
-    router = Router(ledger, clock, SLA, changed)
-    monitoring = Monitoring(
-        monitor=Monitor(SLA, ORDER), router=router, ledger=ledger, clock=clock, alarm=alarm
-    )
-    return World(ledger, router, monitoring, clock, written)
+    def change(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Another program changes the first record, in place."""
+        path = self.ledger.path(42)
+        raw = json.loads(path.read_text())
+        change(raw["clarifications"][0])
+        replace_text(path, json.dumps(raw))
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    made = world_of(tmp_path)
+    made = World(tmp_path)
     yield made
     made.ledger.close()
 
 
-async def _run(world: World) -> AsyncIterator[World]:
-    task = asyncio.create_task(world.monitoring.run())
-    yield world
-    assert not task.done()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    world.ledger.close()
+@pytest.fixture
+async def impatient(tmp_path: Path) -> AsyncIterator[World]:
+    """One that soon comes back to a ledger whose lock it does not get."""
+    made = World(tmp_path, patience=0.4)
+    yield made
+    made.ledger.close()
 
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[World]:
-    async for world in _run(world_of(tmp_path)):
-        yield world
+    async with World(tmp_path).running() as made:
+        yield made
 
 
 @pytest.fixture
-async def without_alarm(tmp_path: Path) -> AsyncIterator[World]:
-    async for world in _run(world_of(tmp_path, alarm=False)):
-        yield world
+async def watching(tmp_path: Path) -> AsyncIterator[World]:
+    async with World(tmp_path).running(watch=True) as made:
+        yield made
 
 
 async def test_alarm_nudges_then_escalates_then_closes(running: World) -> None:
@@ -109,47 +186,22 @@ async def test_alarm_nudges_then_escalates_then_closes(running: World) -> None:
     assert running.statuses("CLR-42-001")[-1] == "abandoned"
 
 
-async def test_alarm_comes_at_half_and_three_quarters_of_a_short_time(running: World) -> None:
-    await running.open(42, expires_at=START + timedelta(minutes=4))
-    await running.moved(2.01, lambda: running.written[-1].asked.nudges == 1)
-    await running.moved(1.01, lambda: running.written[-1].status == "escalated")
-    await running.moved(1.01, lambda: running.written[-1].status == "abandoned")
-
-
-async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(tmp_path: Path) -> None:
-    clock, ledger = ManualClock(), FileLedger(tmp_path)
-    held = {"CLR-42-001": START + timedelta(minutes=9), "CLR-43-001": START + timedelta(minutes=9)}
-
-    def holds(clarification: str) -> datetime | None:
-        until = held.get(clarification)
-        return until if until is not None and until > clock.now() else None
-
-    written: list[Clarification] = []
-
-    def changed(record: Clarification) -> None:
-        written.append(record)
-        monitoring.note(summarize(record))
-
-    router = Router(ledger, clock, SLA, changed, may_be_answered=lambda each: holds(each) is not None)
-    monitoring = Monitoring(
-        monitor=Monitor(SLA, ORDER), router=router, ledger=ledger, clock=clock, held=holds
-    )
-    running = _run(World(ledger, router, monitoring, clock, written))
-    world = await anext(running)
-    for issue, minutes in ((42, 4), (43, 4), (44, 4)):
-        await world.open(issue, f"rpl_{issue}", expires_at=START + timedelta(minutes=minutes))
+async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(running: World) -> None:
+    world = running
+    world.held.update({f"CLR-{issue}-001": START + timedelta(minutes=9) for issue in (42, 43)})
+    for issue in (42, 43, 44):
+        await world.open(issue, f"rpl_{issue}", expires_at=START + timedelta(minutes=4))
     await world.moved(5, lambda: world.statuses("CLR-44-001")[-1] == "abandoned")
     with pytest.raises(Closed) as late:
-        await router.answer("CLR-42-001", lambda _: Answer("y", "y"), ADE, clock.now())
+        await world.router.answer("CLR-42-001", lambda _: Answer("y", "y"), ADE, world.clock.now())
     assert late.value.record.is_open  # told that it is over, and not made so
     assert "abandoned" not in world.statuses("CLR-42-001") + world.statuses("CLR-43-001")
-    del held["CLR-42-001"]
-    monitoring.release()
+    del world.held["CLR-42-001"]
+    world.monitoring.release()
     await until(lambda: world.statuses("CLR-42-001")[-1] == "abandoned")
     await world.clock.advance(60)
     assert "abandoned" not in world.statuses("CLR-43-001")
     await world.moved(4, lambda: world.statuses("CLR-43-001")[-1] == "abandoned")
-    assert await anext(running, None) is None
 
 
 async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: World) -> None:
@@ -172,20 +224,21 @@ async def test_alarm_leaves_answered_ones(running: World) -> None:
     assert running.statuses("CLR-42-001") == ["pending", "answered"]
 
 
-async def test_without_alarm_only_a_trigger_acts(without_alarm: World) -> None:
-    await without_alarm.open(42, expires_at=None)
-    await without_alarm.clock.advance(3600)
-    assert without_alarm.statuses("CLR-42-001") == ["pending"]
-    without_alarm.monitoring.trigger()
-    await until(lambda: without_alarm.written[-1].asked.nudges == 1)
+async def test_without_alarm_only_a_trigger_acts(tmp_path: Path) -> None:
+    async with World(tmp_path, alarm=False).running() as world:
+        await world.open(42, expires_at=None)
+        await world.clock.advance(3600)
+        assert world.statuses("CLR-42-001") == ["pending"]
+        world.monitoring.trigger()
+        await until(lambda: world.written[-1].asked.nudges == 1)
 
 
-async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(world: World) -> None:
+async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(impatient: World) -> None:
+    world = impatient
     await world.open(42, expires_at=START + timedelta(minutes=1))
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=2))
     world.clock.jump(START + timedelta(minutes=3))
-    marker = world.ledger.directory / "issue-42.json.lock"
-    marker.write_text('{"agent": "rival"}')
+    marker = world.lock("issue-42.json")
     await world.monitoring.catch_up()
     assert [await world.status(f"CLR-{n}-001") for n in (42, 43)] == ["pending", "abandoned"]
     marker.unlink()
@@ -194,10 +247,10 @@ async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(world: 
     assert await world.status() == "abandoned"
 
 
-async def test_circle_whose_ledger_is_locked_is_still_broken_later(world: World) -> None:
+async def test_circle_whose_ledger_is_locked_is_still_broken_later(impatient: World) -> None:
+    world = impatient
     await world.open(43, agent_id="reviewer", to="engineer", topic="port", expires_at=None)
-    marker = world.ledger.directory / "issue-43.json.lock"
-    marker.write_text('{"agent": "rival"}')
+    marker = world.lock("issue-43.json")
     await world.open(42, "rpl_2", agent_id="engineer", to="reviewer", topic="names", expires_at=None)
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "pending"
@@ -300,14 +353,9 @@ async def test_many_topics_to_compare_leave_the_others_their_turns(world: World)
 async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> None:
     stamp = START.isoformat().replace("+00:00", "Z")
     question = {"round": 1, "from": "engineer", "type": "question", "body": "Which port?", "timestamp": stamp}
-    raw = {
-        "id": "CLR-7-001", "issueNumber": 7, "from": "engineer", "to": "architect", "topic": "port",
-        "blocking": True, "status": "pending", "round": 1, "maxRounds": 5, "created": stamp,
-        "staleAfter": stamp, "resolvedAt": None, "thread": [question],
-    }  # fmt: skip
+    raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
     replace_text(running.ledger.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
-    record = await running.ledger.find("CLR-7-001", 7)
-    running.monitoring.note(summarize(record))
+    running.monitoring.note(summarize(await running.find("CLR-7-001")))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
 
@@ -320,3 +368,102 @@ async def test_what_is_noted_late_never_acts_on_what_is_closed(world: World) -> 
     world.clock.jump(START + timedelta(hours=1))
     await world.monitoring.catch_up()
     assert await world.status() == "answered"
+
+
+def answer(raw: dict[str, Any]) -> None:
+    entry = {
+        "round": 1,
+        "from": "architect",
+        "type": "answer",
+        "body": "fine",
+        "timestamp": "2026-11-21T09:01:00Z",
+    }
+    raw["status"] = "answered"
+    raw["thread"].append(entry)
+
+
+async def test_watch_notices_what_another_process_wrote(watching: World) -> None:
+    await watching.open(42)
+    watching.change(lambda raw: raw.update(status="escalated"))
+    await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
+
+
+async def test_watch_takes_over_another_processs_answer(watching: World) -> None:
+    await watching.open(42)
+    watching.change(answer)
+    await until(lambda: any(s.reply == "sending" for s in watching.index))
+    found = await watching.ledger.find("CLR-42-001", 42)
+    assert (found.asked.response, found.asked.decided_by) == ("fine", "agent:architect")
+
+
+async def test_watch_sees_another_processs_change_under_our_own_write(watching: World) -> None:
+    await watching.open(42)
+    watching.change(answer)
+    await watching.open(42, "rpl_2", question="Other?")  # at once, on top
+    await until(lambda: any(s.reply == "sending" for s in watching.index))
+
+
+async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
+    for number in range(5):
+        await watching.open(42, f"rpl_{number}", question=f"{number}?")
+    (watching.ledger.directory / "issue-42.json").touch()
+    watching.change(lambda raw: raw.update(blocking=False))
+    await until(lambda: watching.seen)
+    assert watching.seen == [("CLR-42-001", "pending")]
+
+
+async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(impatient: World) -> None:
+    async with impatient.running(watch=True) as watching:
+        await watching.open(42)
+        marker = watching.lock("issue-42.json")
+        watching.change(answer)
+        await until(lambda: watching.clock.sleeping)  # its lock was not had
+        marker.unlink()
+        await watching.clock.advance(2)
+        await until(lambda: any(s.reply == "sending" for s in watching.index))
+
+
+async def test_watch_pages_once_for_each_ledger_set_aside_by_whomever(watching: World) -> None:
+    await watching.open(42)
+    watching.notices.troubles = [StorageUnavailable()]
+    watching.ledger.path(42).write_text("{")
+    with suppress(LedgerUnreadable):  # unless the watch was there before it
+        await FileLedger(watching.ledger.directory).read(42)  # another part, another process
+    await until(lambda: watching.clock.sleeping or watching.notices.unreadable)
+    await watching.clock.advance(2)
+    await until(lambda: watching.notices.unreadable)
+    (aside,) = watching.ledger.directory.glob("issue-42.json.unreadable-*")
+    assert set(watching.notices.unreadable) == {aside.name}
+
+
+ODD = {"id": "CLR-42-002", "from": "rival", "status": "wondering", "topic": "secret"}
+
+
+async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: World) -> None:
+    await watching.open(42)
+    raw = json.loads(watching.ledger.path(42).read_text())
+    raw["clarifications"][0]["status"] = "escalated"
+    raw["clarifications"][:0] = [ODD, "junk"]
+    watching.notices.troubles = [StorageUnavailable()]
+    replace_text(watching.ledger.path(42), json.dumps(raw))
+    await until(lambda: watching.clock.sleeping)
+    await watching.clock.advance(2)
+    await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
+    assert [(odd.issue, odd.name, odd.agent_id) for odd in watching.notices.odd] == [
+        (42, "CLR-42-002", "rival"),
+        (42, "record 2", None),
+    ]
+    assert "status" in watching.notices.odd[0].fields
+
+
+@pytest.mark.parametrize("is_odd", [True, False])
+async def test_watch_begins_with_what_changed_before_it_did(world: World, is_odd: bool) -> None:
+    await world.open(42)
+    if is_odd:
+        replace_text(world.ledger.path(42), json.dumps({"clarifications": [ODD]}))
+    assert [each.id for each in scan(world.ledger).summaries] == ([] if is_odd else ["CLR-42-001"])
+    if not is_odd:
+        world.change(lambda raw: raw.update(status="escalated"))
+    async with world.running(watch=True):
+        await until(lambda: world.notices.odd if is_odd else world.seen == [("CLR-42-001", "escalated")])
+    assert [odd.name for odd in world.notices.odd] == (["CLR-42-002"] if is_odd else [])

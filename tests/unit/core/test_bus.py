@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from core import clarification
-from core.bus import Answered, Bus, Escalated, LifecycleEvent, Requested, Resolved, Stale, lifecycle
+from core.bus import Answered, Escalated, LifecycleEvent, Requested, Resolved, Stale, lifecycle
 from core.clarification import Answer, Clarification
 from core.index import Summary, summarize
 from core.matching import followed_up
@@ -41,54 +39,6 @@ def test_names_are_the_five_of_the_protocol() -> None:
     assert [kind.name for kind in ALL] == [
         f"clarification-{word}" for word in ("requested", "answered", "stale", "resolved", "escalated")
     ]
-
-
-def test_subscribers_hear_their_kind_in_order() -> None:
-    bus, heard = Bus(), list[tuple[str, str]]()
-    bus.subscribe(LifecycleEvent, lambda event: heard.append(("all", event.name)))
-    bus.subscribe(Answered, lambda event: heard.append(("answers", event.name)))
-    bus.publish(event(Requested))
-    bus.publish(event(Answered))
-    asked, answered = Requested.name, Answered.name
-    assert heard == [("all", asked), ("all", answered), ("answers", answered)]
-
-
-def test_unsubscribed_hears_no_more_and_may_say_so_twice() -> None:
-    bus, heard = Bus(), list[LifecycleEvent]()
-    stop = bus.subscribe(Requested, heard.append)
-    stay = bus.subscribe(Requested, heard.append)
-    stop()
-    stop()
-    bus.publish(event())
-    assert len(heard) == 1
-    stay()
-    bus.publish(event())
-    assert len(heard) == 1
-
-
-def test_subscriber_that_raises_is_logged_and_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    bus, heard = Bus(), list[LifecycleEvent]()
-
-    def fail(_: LifecycleEvent) -> None:
-        raise RuntimeError
-
-    bus.subscribe(LifecycleEvent, fail)
-    bus.subscribe(LifecycleEvent, heard.append)
-    with caplog.at_level(logging.ERROR):
-        bus.publish(event())
-    assert len(heard) == 1
-    assert "CLR-42-001" in caplog.text
-    assert "RuntimeError" in caplog.text
-    assert "which database" not in caplog.text
-
-
-def test_subscriber_ended_by_one_before_it_hears_nothing() -> None:
-    bus, heard = Bus(), list[LifecycleEvent]()
-    ends: list[Callable[[], None]] = []
-    bus.subscribe(LifecycleEvent, lambda _: ends[0]())
-    ends.append(bus.subscribe(LifecycleEvent, heard.append))
-    bus.publish(event())
-    assert heard == []
 
 
 def answer(of: Clarification) -> Clarification:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from core.clarification import (
     Holder,
     escalated,
     handed,
     taken,
 )
-from core.index import Summary, summarize
+from core.errors import LedgerUnreadable
+from core.index import Summary, scan, summarize
+from core.ledger import FileLedger
 from core.monitor import Call, next_call
 from core.records import dump, parse
 from tests.kit.builders import MINUTE, NOW, SLA, record
@@ -46,3 +50,13 @@ def test_summary_holds_whole_characters_only() -> None:
     seen = summarize(found)
     texts = (seen.from_, seen.to, seen.topic, seen.agent_id, seen.producer, seen.session_id)
     assert texts == ("\ufffd",) * 6
+
+
+def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    ledger.path(7).write_text("{")
+    ledger.path(100_003).write_text('{"clarifications": [{"id": "junk"}]}')
+    found = scan(ledger, 100_003)
+    assert [type(trouble) for trouble in found.troubles] == [LedgerUnreadable]
+    assert (found.highest_issue, found.summaries) == (100_003, [])
+    ledger.close()

@@ -40,15 +40,18 @@ def odd(**more: Any) -> Oddity:
     return found
 
 
-async def test_record_unreadable_is_paged_once_by_its_name_without_what_it_says(world: World) -> None:
+async def test_record_unreadable_is_paged_once_and_logged_once_per_content(world: World) -> None:
     first = notices(world)
-    for each in (odd(), odd(), odd(topic="other")):
-        await first.record_unreadable(each)
+    with capture_logs() as logs:
+        for each in (odd(), odd(), odd(topic="other")):
+            await first.record_unreadable(each)
     await notices(world).record_unreadable(odd())
     (page,) = await world.paged(1)
     for part in ("issue-300.json", "CLR-300-002", "thread"):
         assert part in page.text
-    assert "s3cret" not in said(page)
+    named = [line for line in logs if line["event"] == "a ledger record cannot be read"]
+    assert [(line["file"], line["id"]) for line in named] == [("issue-300.json", "CLR-300-002")] * 2
+    assert "s3cret" not in said(page) + repr(logs)
 
 
 async def test_record_unreadable_of_another_id_has_its_own_incident(world: World) -> None:
@@ -59,16 +62,6 @@ async def test_record_unreadable_of_another_id_has_its_own_incident(world: World
         ("ledger", "ledger:issue-300.json:CLR-300-002"),
         ("ledger", "ledger:issue-300.json:CLR-300-003"),
     ]
-
-
-async def test_record_unreadable_is_named_in_the_log_once_per_content(world: World) -> None:
-    told = notices(world)
-    with capture_logs() as logs:
-        for each in (odd(), odd(), odd(topic="other")):
-            await told.record_unreadable(each)
-    named = [line for line in logs if line["event"] == "a ledger record cannot be read"]
-    assert [(line["file"], line["id"]) for line in named] == [("issue-300.json", "CLR-300-002")] * 2
-    assert "s3cret" not in repr(logs)
 
 
 async def test_record_unreadable_that_is_over_pages_nobody(world: World) -> None:
