@@ -110,6 +110,8 @@ class Monitoring:
             due, seconds = self._monitor.next_due(), inf
             if self._alarm and due is not None:
                 seconds = min((due - self._clock.now()).total_seconds(), _LONGEST_SLEEP)
+            if seconds <= 0:  # it came due meanwhile
+                self._wake.set()
             await event_or_time(self._clock, self._wake, seconds)
 
     async def catch_up(self) -> None:
