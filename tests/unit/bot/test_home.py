@@ -213,15 +213,6 @@ def gaps(times: list[float]) -> list[float]:
     return [later - earlier for earlier, later in pairwise(times)]
 
 
-async def test_home_shows_a_tab_that_is_opened(world: World) -> None:
-    world.open.append(summary(topic="Deploy?"))
-    await world.home.opened(ADE)
-    await world.clock.advance(0.01)
-
-    assert world.slack.users() == [ADE]
-    assert "Deploy?" in world.slack.last(ADE)
-
-
 async def test_home_in_a_storm_publishes_at_most_once_per_person_and_second_and_the_last_state(
     world: World,
 ) -> None:
@@ -293,15 +284,6 @@ async def test_home_looked_with_older_facts_follows_with_the_newest(world: World
     assert "My inbox (1)" in world.slack.last(BEA)
 
 
-async def test_home_alone_follows_a_storm_once_a_second(world: World) -> None:
-    await world.home.opened(ADE)
-    for _ in range(100):
-        world.change()
-        await world.clock.advance(0.1)
-
-    assert 9 <= len(world.slack.published) <= 11
-
-
 async def test_home_puts_changes_that_come_together_into_one_publish(world: World) -> None:
     await world.home.opened(ADE)
     await world.clock.advance(5)
@@ -325,15 +307,6 @@ async def test_home_skips_what_did_not_change(world: World) -> None:
     await world.clock.advance(5)
 
     assert len(world.slack.published) == 1
-
-
-async def test_home_publishes_again_where_slack_has_nothing_to_show(world: World) -> None:
-    await world.home.opened(ADE)
-    await world.clock.advance(5)
-    await world.home.opened(ADE, shown=False)
-    await world.clock.advance(5)
-
-    assert len(world.slack.published) == 2
 
 
 async def test_home_changed_and_changed_back_during_a_publish_shows_the_last_state(world: World) -> None:
@@ -401,14 +374,6 @@ async def test_home_turns_a_page_and_remembers_it(world: World) -> None:
     assert (await world.viewers.all())[0].pages == {"inbox": 3}
 
 
-async def test_home_press_of_somebody_forgotten_shows_it_all_the_same(world: World) -> None:
-    world.open.extend(summary(seq) for seq in range(1, 26))
-    await world.home.press(HomePress("page", "inbox", 2), Person("T1", ADE))
-    await world.clock.advance(1)
-
-    assert "page 2 of 3" in world.slack.last(ADE)
-
-
 async def test_home_begins_with_the_first_page_on_another_visit(world: World) -> None:
     world.open.extend(summary(seq) for seq in range(1, 26))
     await world.home.opened(ADE)
@@ -438,16 +403,6 @@ async def test_home_drops_a_viewer_that_slack_refuses(world: World, refusal: Nev
     assert [viewer.user for viewer in await world.viewers.all()] == [BEA]
 
 
-async def test_home_shows_a_dropped_viewer_who_comes_back(world: World) -> None:
-    world.slack.answers[ADE].append(Never("user_not_found", "place"))
-    await world.home.opened(ADE)
-    await world.clock.advance(5)
-    await world.home.opened(ADE)
-    await world.clock.advance(5)
-
-    assert world.slack.users() == [ADE, ADE]
-
-
 @pytest.mark.parametrize(
     ("refusal", "seconds"),
     [(Later("ratelimited", 30.0), 30), (Never("invalid_auth", "app"), 60)],
@@ -465,14 +420,6 @@ async def test_home_waits_for_everybody_where_slack_refuses_all(
     await world.clock.advance(3)
 
     assert sorted(world.slack.users()) == [ADE, ADE, BEA]
-
-
-async def test_home_tries_again_where_slack_is_unreachable(world: World) -> None:
-    world.slack.answers[ADE].append(Later("Slack is unreachable"))
-    await world.home.opened(ADE)
-    await world.clock.advance(60)
-
-    assert world.slack.users() == [ADE, ADE]
 
 
 async def test_home_tries_again_ever_later_where_the_outcome_is_unknown(world: World) -> None:
@@ -636,16 +583,6 @@ async def test_answers_that_are_kept_are_the_newest() -> None:
 
     newest = (await facts.snapshot(1)).answers
     assert [each.clarification for each in newest] == [f"CLR-42-{seq:03d}" for seq in range(100, 20, -1)]
-
-
-async def test_answer_says_who_gave_it_to_what() -> None:
-    facts = gathering()
-    facts.record_changed(given(label="blue"))
-
-    (found,) = (await facts.snapshot(1)).answers
-    assert (found.clarification, found.round, found.agent) == ("CLR-42-001", 1, "retirement-planner")
-    assert (found.question, found.answer) == ("Deploy to production?", "blue")
-    assert (found.user, found.by, found.at) == ("U1", "user:slack/T1/U1", NOW + timedelta(minutes=1))
 
 
 async def test_answers_are_restored_from_the_ledgers_written_last(tmp_path: Path) -> None:
@@ -910,10 +847,6 @@ def test_agents_of_others_are_shown_to_who_is_on_call_only(user: str, whole: boo
     assert [each.session_id for each in shown.ready.items] == ["s1", "s2"][: 1 + whole]
 
 
-def test_nobody_is_a_stranger_where_nothing_is() -> None:
-    assert not seen(admitted=NOBODYS).stranger
-
-
 @pytest.mark.parametrize(
     ("total", "asked", "page", "shown"),
     [
@@ -1034,35 +967,6 @@ async def test_viewers_remember_who_looked_when_at_what(viewers: Viewers) -> Non
     assert await viewers.all() == [other]
 
 
-async def test_home_finds_its_viewers_again_after_a_restart(
-    viewers: Viewers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bot.home.to_thread", inline)
-    world = World(viewers)
-    world.open.append(summary())
-    first = asyncio.create_task(world.home.run())
-    await world.home.opened("U0ADE", "T1", "D1")
-    async with asyncio.timeout(60):
-        while not any(viewer.digest for viewer in await viewers.all()):
-            await world.clock.advance(0.1)
-    first.cancel()
-    again = world.tabs()
-    await again.restore()
-    second = asyncio.create_task(again.run())
-    await world.clock.advance(5)
-    assert len(world.slack.published) == 1
-    world.open.append(summary(2))
-    again.touch()
-    async with asyncio.timeout(60):
-        while len(world.slack.published) < 2:
-            await world.clock.advance(0.1)
-    second.cancel()
-    await asyncio.gather(first, second, return_exceptions=True)
-
-    assert "My inbox (2)" in world.slack.last("U0ADE")
-    assert again.place_of("U0ADE").channel == "D1"
-
-
 @pytest.fixture
 async def ws() -> AsyncIterator[Workspace]:
     async with Workspace(options=Options()) as workspace:
@@ -1103,9 +1007,3 @@ async def test_publish_calls_once_and_its_outcome_is_returned_and_counted(
         assert outcome == expected
     assert len([call for call in ws.calls if call.method == "views.publish"]) == 1
     assert telemetry.deliveries == {("home", type(expected).__name__.lower()): 1}
-
-
-async def test_publish_for_somebody_deactivated_is_refused(ws: Workspace, web: AsyncWebClient) -> None:
-    view = {"type": "home", "blocks": [{"type": "divider"}]}
-
-    assert isinstance(await publish(web, Telemetry(ManualClock()), seed.GONE, view), Never)

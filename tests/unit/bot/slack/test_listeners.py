@@ -19,10 +19,10 @@ from bot.slackapi import Place
 from bot.views.listcodec import ListPress
 from bot.views.phrases import BUSY
 from bot.workspace.interactions import Outcome
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL, RANDOM, TEAM
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, RANDOM, TEAM
 from core.clarification import Clarification
 from core.ledger import FileLedger
-from tests.unit.bot.judges import labels, shown
+from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import AGENT, ISSUE, Bot
 
@@ -71,11 +71,6 @@ def said(bot: Bot, user: str = ADE) -> str:
     return f"{last.text}\n{shown(blocks)}" if blocks else last.text
 
 
-def buttons(bot: Bot, user: str = ADE) -> list[str]:
-    blocks: Any = bot.ws.ephemerals(user)[-1].blocks
-    return labels(blocks)
-
-
 async def press(bot: Bot, label: str, user: str = ADE) -> Outcome:
     return await bot.ws.press_ephemeral(user, bot.ws.ephemerals(user)[-1], label)
 
@@ -115,18 +110,6 @@ async def test_second_answer_is_told_who_was_first(bot: Bot) -> None:
     assert bot.refreshed == [record.id]
 
 
-async def test_p4_change_is_not_acknowledged_before_it_is_in_the_ledger(bot: Bot) -> None:
-    record, _ = await bot.asked()
-
-    async with locked(bot):
-        typed = asyncio.create_task(bot.ws.command(ADE, AGENTS, "/clarify", f"answer {record.id} yes"))
-        done, _ = await asyncio.wait({typed}, timeout=0.6)  # reading commands would be acknowledged by then
-        assert not done
-
-    assert (await typed).ok
-    assert (await bot.find(record)).asked.response is True
-
-
 async def test_reading_that_takes_long_is_acknowledged_at_once(bot: Bot) -> None:
     record, _ = await bot.asked()
     bot.ws.faults.add("conversations.members", "delay:1.2")
@@ -137,19 +120,6 @@ async def test_reading_that_takes_long_is_acknowledged_at_once(bot: Bot) -> None
     (ack,) = [ack for ack in bot.ws.acks if ack.kind == "slash_commands"]
     assert ack.seconds is not None
     assert ack.seconds < 1.0
-
-
-async def test_lists_show_only_what_the_person_could_see(start: Start) -> None:
-    bot = await start(more=f'[[routes]]\nagent = "secret-*"\nchannel = "{FALLBACK}"\nanswerers = ["{ADE}"]\n')
-    record, _ = await bot.asked(agent_id="secret-planner")
-
-    for text in ("", "mine", "stale", f"#{ISSUE}", "agents", "ready"):
-        assert record.id not in await command(bot, text, GIO)
-    assert "There is no clarification" in await command(bot, record.id, GIO)
-    assert "*Asked*: 0" in await command(bot, "digest", GIO)
-    assert record.id in await command(bot, "mine", ADE)
-    assert record.id in await command(bot, f"#{ISSUE}", FOLAKE)  # a member of the channel, who may not answer
-    assert buttons(bot, FOLAKE) == ["View full"]
 
 
 async def test_stale_row_tells_through_the_response_url(bot: Bot) -> None:
@@ -190,17 +160,6 @@ async def test_who_is_on_call_may_change_what_others_answer(start: Start) -> Non
     assert "is answered" in await command(bot, f"answer {record.id} yes", ONCALL)
 
 
-async def test_who_was_paged_may_answer(start: Start) -> None:
-    bot = await start(f'["{FOLAKE}"]', paged=lambda _: frozenset({ADE}))
-    record, ts = await bot.asked(session_id="s1")
-    assert (await bot.ws.click(ONCALL, AGENTS, ts, label="Yes")).ok
-    assert (await bot.find(record)).is_open
-
-    assert (await bot.ws.click(ADE, AGENTS, ts, label="Yes")).ok
-
-    assert (await bot.find(record)).asked.response is True
-
-
 async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,19 +191,6 @@ async def test_oncall_take_lasts_as_said(start: Start) -> None:
     assert (policy, user, by) == ("platform", FOLAKE, FOLAKE)
     assert abs(until - datetime.now(UTC) - timedelta(hours=2)) < timedelta(minutes=1)
     assert "You are on call for platform until" in told
-
-
-async def test_oncall_hand_tells_the_other(start: Start) -> None:
-    crew = Crew(ONCALL)
-    crew.until = datetime.now(UTC) + timedelta(hours=5)
-    bot = await start(more=ON_CALL, roster=crew)
-
-    told = await command(bot, f"oncall hand <@{ADE}|ade>", ONCALL)
-
-    assert crew.handed == [("platform", ADE, crew.until, ONCALL)]
-    assert f"<@{ADE}> is on call for platform" in told
-    await bot.ws.wait_for(lambda: bot.ws.direct(ADE))
-    assert f"<@{ONCALL}> handed you on-call" in bot.ws.direct(ADE)[-1].text
 
 
 async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
