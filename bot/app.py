@@ -60,10 +60,11 @@ from bot.retention.upkeep import Upkeep
 from bot.routing import Audiences, Group
 from bot.settings.model import Settings
 from bot.slack import mrkdwn
-from bot.slack.answering import Answering, Later
+from bot.slack.answering import Answering
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import PATIENCE, Unread
 from bot.slack.binding import Binding
+from bot.slack.socket import Background
 from bot.slack.threads import Threads
 from bot.slackapi import Gateway, Pulse, ask, permalink, web_client
 from bot.storage.store import Store
@@ -516,7 +517,7 @@ class Bot:
 
     def _build_slack(self, rng: random.Random) -> None:
         memory = SqliteSlackMemory(self.store, self.messages.in_flight)
-        later = Later()
+        later = Background()
         self.slack = SlackApp(
             Parts(
                 settings=self.settings,
@@ -568,7 +569,7 @@ class Bot:
             )
         )
 
-    def _commands(self, later: Later) -> Commands:
+    def _commands(self, later: Background) -> Commands:
         clock, people = self.clock, self.people
         access = Access(self.access, self.roster, self.incidents.paged, self.settings)
         lists = Lists(

@@ -61,7 +61,7 @@ class Digests:
         clock: Clock,
         pictures: Pictures,
         delivery: Delivery,
-        later: Callable[[Coroutine[Any, Any, object], str], None],
+        later: Callable[[Coroutine[Any, Any, None], str], object],
         name_of: Callable[[str], str | None],
     ) -> None:
         self._ledger = ledger

@@ -1,7 +1,7 @@
 """What a click or a modal becomes: a decision (`Answering`), and what the person then sees of it (`Interactions`).
 
 An answer is in the ledger when a call of `Answering` returns; where nothing was recorded, the reaction says so. Reactions
-reach the person after the acknowledgement (`Later`), but for words that nothing was taken: those must arrive before it.
+reach the person after the acknowledgement (`Background`), but for words that nothing was taken: those must arrive before it.
 Replies in threads are answered through `Answering`, too.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from bot.routing import Audience, Audiences, audience_of
 from bot.slack import mrkdwn
 from bot.slack.binding import AnyPress, Binding
 from bot.slack.payloads import Click, Order, Spot, Submission, opened_from
-from bot.slack.socket import Unacknowledged
+from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slackapi import NETWORK_ERRORS, Place, ask
 from bot.views import phrases
@@ -56,33 +56,6 @@ COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, o
 _TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
 _SOON = 0.2  # seconds: what is read by then goes with the acknowledgement, the rest follows it
 _RESPONDING = 10  # seconds that an answer through a response_url may take
-
-
-class Later:
-    """Runs work that follows an acknowledgement in the background: logged when it fails, finished at the stop."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[object]] = set()
-
-    def run(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    async def drain(self, seconds: float = 5.0) -> None:
-        """Wait for what runs, at most `seconds`; what still runs then is cancelled and named."""
-        if not self._tasks:
-            return
-        _, late = await asyncio.wait(self._tasks, timeout=seconds)
-        for task in late:
-            _log.warning("not finished %g s after the stop: %s", seconds, task.get_name())
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-
-    def _finished(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s failed", task.get_name(), exc_info=error)
 
 
 class Answering:
@@ -135,28 +108,25 @@ class Answering:
         if (card := await self._memory.card_at(channel, ts)) is not None:
             self._refresh(card[0])
 
-    async def submit(self, press: Press, values: Mapping[str, Any], person: Person, place: Place) -> Reaction:
+    async def submit(self, press: Press, sent: Submission) -> Reaction:
         """The answer modal was sent. What is wrong comes as `errors`, or as a view in place of the modal."""
 
         def read(record: Clarification) -> Answer:
-            return read_submission(values, record.asked)
+            return read_submission(sent.values, record.asked)
 
-        now = self._clock.now()
+        person, place, now = sent.person, sent.place, self._clock.now()
         try:
             reaction = await self.answer(press.clarification, read, person, place, at=now, round=press.round)
         except SubmissionErrors as error:
             return Reaction(errors=error.errors)
         except BadInput as error:
-            if not values:
-                return Reaction(view=self.notice(explained(error, press.clarification).text or ""))
-            return Reaction(errors=dict.fromkeys(values, str(error)))
+            if sent.values:
+                return Reaction(errors=dict.fromkeys(sent.values, str(error)))
+            reaction = explained(error, press.clarification)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             reaction = explained(error, press.clarification)
-        if not reaction.text:
+        if not reaction.text or (sent.values and not reaction.recorded):
             return reaction
-        if not reaction.recorded and values:
-            # The modal stays open with what was typed, so that it can be sent again.
-            return Reaction(errors=dict.fromkeys(values, self.plain(reaction.text)), recorded=False)
         return Reaction(view=self.notice(reaction.text), recorded=reaction.recorded)
 
     async def answer(
@@ -324,7 +294,7 @@ class Interactions:
         binding: Binding,
         delivery: Delivery,
         web: AsyncWebClient,
-        later: Later,
+        later: Background,
     ) -> None:
         self._answering = answering
         self._commands = commands
@@ -345,10 +315,12 @@ class Interactions:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
         return self._binding.elsewhere(spot)
 
-    def unbound_modal(self, sent: Submission) -> str | None:
+    def unbound_modal(self, sent: Submission) -> Reaction | None:
         """Why a submitted modal counts for nothing; None: it counts."""
         why = self._binding.elsewhere(sent.spot)
-        return phrases.NOT_YOUR_WINDOW if why is None and sent.opened_by != sent.person.user else why
+        if why is None and sent.opened_by != sent.person.user:
+            why = phrases.NOT_YOUR_WINDOW
+        return None if why is None else Reaction(why, recorded=False)
 
     async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
         """Bring a reaction to the person. Where nothing was recorded, words are enough if Slack took them by now; of an
@@ -391,8 +363,9 @@ class Interactions:
             return False
 
     def tell(self, person: Person, place: Place, text: str) -> None:
-        """Say something to the person alone, after the acknowledgement."""
-        self._later.run(self._delivery.tell(person.user, place, text), "tell a person")
+        """Say something to the person alone, after the acknowledgement; nothing where there are no words."""
+        if text:
+            self._later.run(self._delivery.tell(person.user, place, text), "tell a person")
 
     def respond(self, act: Click | Order, reaction: Reaction, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""

@@ -40,7 +40,7 @@ from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
 from bot.people import AccessControl, People, lookup_budget
 from bot.settings.model import Settings
-from bot.slack.answering import Answering, Interactions, Later
+from bot.slack.answering import Answering, Interactions
 from bot.slack.backfill import Backfill, HistoryAllowance, Unread
 from bot.slack.binding import Binding
 from bot.slack.conversation import Conversation
@@ -48,7 +48,7 @@ from bot.slack.http import Answer, RequestUrl, SlackRequest
 from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
 from bot.slack.replies import Replies
-from bot.slack.socket import Envelope, Json, SlackSocket, Timing, Unacknowledged
+from bot.slack.socket import Background, Envelope, Json, SlackSocket, Timing, Unacknowledged
 from bot.slack.threads import Threads
 from bot.slackapi import Pulse, SlackBusyError
 from bot.views import phrases
@@ -83,7 +83,7 @@ class Parts:
     unread: Unread
     memory: SqliteSlackMemory
     delivery: Delivery
-    later: Later
+    later: Background
     counted: Callable[[int], Coroutine[Any, Any, None]]
     passed: Callable[[], None]
     clock: Clock

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SqliteSlackMemory
 from bot.errors import StorageUnavailable
-from bot.slack.answering import Later
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.replies import Replies, Words
+from bot.slack.socket import Background
 from bot.views import phrases
 from core.clock import Clock
 from core.errors import ClarifyError
@@ -33,7 +33,7 @@ class Conversation:
         memory: SqliteSlackMemory,
         delivery: Delivery,
         clock: Clock,
-        later: Later,
+        later: Background,
         owed: Callable[[], None],
     ) -> None:
         self._replies = replies

@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl
 
 import structlog
 
-from bot.slack.socket import Json
+from bot.slack.socket import Background, Json
 from core.clock import Clock
 
 TIMESTAMP, SIGNATURE = "x-slack-request-timestamp", "x-slack-signature"
@@ -154,7 +154,7 @@ class RequestUrl:
         self._clock = clock
         self._drain = drain
         self._gaps = Gaps()
-        self._handling: set[asyncio.Task[Answer]] = set()
+        self._handling = Background()
         self._open = False
         self._turned_away = False  # an event, before `start`
         self._since = clock.now()
@@ -185,12 +185,7 @@ class RequestUrl:
         """Let nothing more through; what is in work finishes and is answered (bounded)."""
         self._open, self._since = False, self._clock.now()
         self._stopped.set()
-        if self._handling:
-            _, late = await asyncio.wait(self._handling, timeout=self._drain)
-            for task in late:
-                _log.warning("not finished after the stop", seconds=self._drain, request=task.get_name())
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await self._handling.drain(self._drain)
 
     async def take(self, headers: Mapping[str, str], body: bytes) -> Answer:
         """The answer to a POST with these headers (names in lower case) and this body as it came."""
@@ -223,9 +218,7 @@ class RequestUrl:
             _log.warning("Slack leaves out events: there were too many")
             return Answer(200)
         # On its own: the end of the connection, or of the server, does not tear a listener in two.
-        task = asyncio.create_task(self._answered(delivery), name=_kind(delivery.payload))
-        self._handling.add(task)
-        task.add_done_callback(self._handling.discard)
+        task = self._handling.run(self._answered(delivery), _kind(delivery.payload))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

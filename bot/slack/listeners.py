@@ -24,6 +24,7 @@ from bot.slack.binding import AnyPress
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import (
     Click,
+    Submission,
     click_of,
     command_of,
     deleted_message,
@@ -37,7 +38,7 @@ from bot.views import phrases
 from bot.views.codec import ANSWER_CALLBACK, LINK_ACTION, Press
 from bot.views.home import ACTIONS, HomePress
 from bot.views.listcodec import ListPress
-from bot.views.pagecodec import HAND_BLOCK, HAND_CALLBACK, PagePress
+from bot.views.pagecodec import HAND_CALLBACK, PagePress
 
 COMMAND = "/clarify"
 USE_AS_ANSWER = "clarify.use_as_answer"
@@ -68,13 +69,16 @@ def register(app: AsyncApp, to: Handlers) -> None:
     async def press_page(press: PagePress, click: Click) -> Reaction:
         return await to.page_actions.press(press, click.person)
 
+    async def hand(press: PagePress, sent: Submission) -> Reaction:
+        return await to.page_actions.submit_hand(press, sent.chosen_user(), sent.person)
+
     app.action(LINK_ACTION)(_nothing)
     _buttons(app, to, r"clarify\..+", Press.unpack, press)
     _buttons(app, to, r"list\..+", ListPress.unpack, to.interactions.press_list)
     _buttons(app, to, r"oncall\..+", PagePress.unpack, press_page)
     _home(app, to)
-    _answer_modal(app, to)
-    _hand_modal(app, to)
+    _modal(app, to, ANSWER_CALLBACK, Press.unpack, to.answering.submit)
+    _modal(app, to, HAND_CALLBACK, PagePress.unpack, hand)
     _command(app, to)
     _shortcut(app, to)
     _messages(app, to)
@@ -141,57 +145,36 @@ def _home(app: AsyncApp, to: Handlers) -> None:
     app.action(ACTIONS)(pressed)
 
 
-def _answer_modal(app: AsyncApp, to: Handlers) -> None:
-    """The submitted answer modal."""
+def _modal(
+    app: AsyncApp,
+    to: Handlers,
+    callback: str,
+    unpack: Callable[[str], _Press],
+    submit: Callable[[_Press, Submission], Awaitable[Reaction]],
+) -> None:
+    """A submitted modal. What was not taken is said beside what was typed, which can be sent again, or copied."""
 
     async def submitted(ack: AsyncAck, body: dict[str, Any]) -> None:
         sent = submission_of(body)
         try:
-            press = Press.unpack(sent.value)
+            press = unpack(sent.value)
         except BadPress as error:
             _log.warning("a submitted modal that cannot be read: %s", error)
             await ack(response_action="update", view=to.answering.notice(phrases.UNREADABLE_PRESS))
             return
-        if (why := to.interactions.unbound_modal(sent)) is not None:
-            words = to.answering.plain(why)  # beside what was typed, which can be copied from there
+        reaction = to.interactions.unbound_modal(sent) or await submit(press, sent)
+        if reaction.text and not reaction.recorded and sent.values:
+            words = to.answering.plain(reaction.text)
             await ack(response_action="errors", errors=dict.fromkeys(sent.values, words))
-            return
-        reaction = await to.answering.submit(press, sent.values, sent.person, sent.place)
-        if reaction.errors is not None:
+        elif reaction.errors is not None:
             await ack(response_action="errors", errors=dict(reaction.errors))
         elif reaction.view is not None:
             await ack(response_action="update", view=reaction.view)
         else:
             await ack()
+            to.interactions.tell(sent.person, sent.place, reaction.text)
 
-    app.view(ANSWER_CALLBACK)(submitted)
-
-
-def _hand_modal(app: AsyncApp, to: Handlers) -> None:
-    """The submitted modal behind Hand to…."""
-
-    async def handed(ack: AsyncAck, body: dict[str, Any]) -> None:
-        sent = submission_of(body)
-        try:
-            press = PagePress.unpack(sent.value)
-        except BadPress as error:
-            _log.warning("a submitted modal that cannot be read: %s", error)
-            await ack(response_action="update", view=to.answering.notice(phrases.UNREADABLE_PRESS))
-            return
-        if (why := to.interactions.unbound_modal(sent)) is not None:
-            await ack(response_action="update", view=to.answering.notice(why))
-            return
-        reaction = await to.page_actions.submit_hand(press, sent.chosen_user(), sent.person)
-        if reaction.errors is not None:
-            await ack(response_action="errors", errors=dict(reaction.errors))
-        elif reaction.text and not reaction.recorded:
-            await ack(response_action="errors", errors={HAND_BLOCK: to.answering.plain(reaction.text)})
-        else:
-            await ack()
-            if reaction.text:
-                to.interactions.tell(sent.person, sent.place, reaction.text)
-
-    app.view(HAND_CALLBACK)(handed)
+    app.view(callback)(submitted)
 
 
 def _command(app: AsyncApp, to: Handlers) -> None:

@@ -1,12 +1,12 @@
 """Socket Mode: a connection to Slack that is replaced before it ends, and watched while it is quiet.
 
-Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over aiohttp, since slack_sdk's client
+Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over aiohttp, since slack_sdk's aiohttp client
 
-* closes the old socket before the new one is open, and stays without one if opening fails (slack_sdk #1446): here the
-  next connection is opened as soon as Slack announces a `disconnect`, while the old one still reads, and a failed
-  attempt is followed by another, with a new URL, after a backoff;
-* tries for ever over an HTTP session that was closed, or a URL that was rejected (slack_sdk #1922): here a closed
-  session is replaced, and every attempt is bounded in time;
+* is deaf until a restart if opening the next connection fails after Slack announced a `disconnect` (slack_sdk #1446):
+  here the next one is opened while the old one still reads, and a failed attempt is followed by another, with a new
+  URL, after a backoff;
+* keeps one HTTP session for its whole life, and once that is closed tries with it for ever (slack_sdk #1922): here a
+  closed session is replaced, and every attempt is bounded in time;
 * polls its queue, and ends quiet connections: here an envelope is handled as it comes, and pings are aiohttp's
   `heartbeat`, so that a socket that does not answer is ended and a quiet healthy one is kept.
 
@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
@@ -35,6 +35,7 @@ from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.socket")
 Json = dict[str, Any]
+_T = TypeVar("_T")
 _MOST_REMEMBERED = 100
 
 
@@ -57,6 +58,41 @@ class Envelope:
     retry_reason: str = ""
 
 
+class Background:
+    """Tasks that nobody waits for: logged when they fail, finished at the stop."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def run(self, work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    async def drain(self, seconds: float = 5.0) -> None:
+        """Wait for what runs, at most `seconds`; what still runs then is cancelled and named."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=seconds)
+        for task in late:
+            _log.warning("not finished %g s after the stop: %s", seconds, task.get_name())
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+    async def end(self) -> None:
+        """Cancel what runs."""
+        running = list(self._tasks)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)
+
+
 class Connection:
     """`received` is told each envelope, `leaving` once when Slack announces the end. Neither may block."""
 
@@ -71,10 +107,9 @@ class Connection:
         self._leaving = leaving
         self._hello = asyncio.Event()
         self._left = False
-        self.count: int | None = (
-            None  # of all connections of the app, this one among them, as Slack's hello says
-        )
         self._sent: deque[tuple[float, str]] = deque(maxlen=_MOST_REMEMBERED)
+        # Of all connections of the app, this one among them, as Slack's hello says.
+        self.count: int | None = None
         self.reading = asyncio.create_task(self._read(), name="slack socket reader")
 
     @property
@@ -172,16 +207,8 @@ def _envelope(message: Json) -> Envelope | None:
 
 # At the first connection these are a mistake in the setup, not trouble that passes.
 _NEVER = frozenset(
-    [
-        "invalid_auth",
-        "not_authed",
-        "not_allowed_token_type",
-        "missing_scope",
-        "no_permission",
-        "token_revoked",
-        "account_inactive",
-        "forbidden_team",
-    ]
+    {"invalid_auth", "not_authed", "not_allowed_token_type", "missing_scope", "no_permission"}
+    | {"token_revoked", "account_inactive", "forbidden_team"}
 )
 Dispatch = Callable[[Envelope], Awaitable[Json | None]]
 
@@ -242,8 +269,8 @@ class SlackSocket:
         self._timing = timing or Timing()
         self._http: aiohttp.ClientSession | None = None
         self._live: list[Connection] = []
-        self._handling: set[asyncio.Task[None]] = set()
-        self._aside: set[asyncio.Task[None]] = set()
+        self._handling = Background()
+        self._aside = Background()
         self._supervisor: asyncio.Task[None] | None = None
         self._stopping = False
         self._was_up = False
@@ -296,15 +323,11 @@ class SlackSocket:
     async def stop(self) -> None:
         """Take nothing more, let what is in work finish and be acknowledged (bounded), then close."""
         self._stopping = True
-        if self._handling:
-            _, late = await asyncio.wait(self._handling, timeout=self._timing.drain)
-            for task in late:
-                _log.warning("not finished %g s after the stop: %s", self._timing.drain, task.get_name())
-                task.cancel()
-        others = [*self._aside, *([self._supervisor] if self._supervisor else [])]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await self._handling.drain(self._timing.drain)
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        await self._aside.end()
         await asyncio.gather(*(connection.close() for connection in list(self._live)))
         if self._http is not None:
             await self._http.close()
@@ -388,12 +411,12 @@ class SlackSocket:
             )
         if others > 0:
             self._count_in(self._timing.count_others if self._others else self._timing.count_again)
-        self._spawn(self._aside, self._counted(self._others), "the count of connections")
+        self._aside.run(self._counted(self._others), "the count of connections")
 
     def _count_in(self, seconds: float) -> None:
         if self._recount is not None:
             self._recount.cancel()
-        self._recount = self._spawn(self._aside, self._count_again(seconds), "counting connections")
+        self._recount = self._aside.run(self._count_again(seconds), "counting connections")
 
     async def _count_again(self, seconds: float) -> None:
         """Only a new connection is told; it takes the place of those that there are."""
@@ -416,7 +439,7 @@ class SlackSocket:
     def _leaving(self, connection: Connection, why: str) -> None:
         _log.info("Slack is going to close a connection: %s", why)
         self._note()
-        self._spawn(self._aside, self._retire(connection), "an old connection")
+        self._aside.run(self._retire(connection), "an old connection")
 
     async def _retire(self, connection: Connection) -> None:
         await asyncio.wait({connection.reading}, timeout=self._timing.overlap)
@@ -428,7 +451,7 @@ class SlackSocket:
         now = asyncio.get_running_loop().time()
         for until, text in connection.unsure(now) if not self._stopping else ():
             # A socket that broke may have swallowed it; acknowledging twice does no harm.
-            self._spawn(self._handling, self._acknowledge(text, until), "an acknowledgement again")
+            self._handling.run(self._acknowledge(text, until), "an acknowledgement again")
 
     def _note(self) -> None:
         up = any(connection.usable for connection in self._live)
@@ -442,7 +465,7 @@ class SlackSocket:
 
     def _received(self, envelope: Envelope) -> None:
         if not self._stopping:
-            self._spawn(self._handling, self._handle(envelope), f"{envelope.kind} {envelope.id}")
+            self._handling.run(self._handle(envelope), f"{envelope.kind} {envelope.id}")
 
     async def _handle(self, envelope: Envelope) -> None:
         until = asyncio.get_running_loop().time() + self._timing.ack
@@ -471,17 +494,3 @@ class SlackSocket:
         except TimeoutError:
             return False
         return any([await connection.send(text, until) for connection in self._live[-1:]])
-
-    def _spawn(
-        self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None], name: str
-    ) -> asyncio.Task[None]:
-        task = asyncio.create_task(work, name=name)
-        tasks.add(task)
-
-        def finished(done: asyncio.Task[None]) -> None:
-            tasks.discard(done)
-            if not done.cancelled() and (error := done.exception()) is not None:
-                _log.error("%s failed", done.get_name(), exc_info=error)
-
-        task.add_done_callback(finished)
-        return task

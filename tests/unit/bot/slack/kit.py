@@ -19,7 +19,7 @@ from bot.commands.digests import Digests
 from bot.commands.lists import Access, Lists
 from bot.delivery.inflight import InFlight
 from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.messages import Fresh, Messages
+from bot.delivery.messages import Fresh, Messages, Row
 from bot.delivery.pictures import Pictures
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.incidents import Incidents
@@ -31,11 +31,11 @@ from bot.routing import Audiences
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.slack import mrkdwn
-from bot.slack.answering import Answering, Later
+from bot.slack.answering import Answering
 from bot.slack.app import Parts, SlackApp
 from bot.slack.backfill import Unread
 from bot.slack.binding import Binding
-from bot.slack.socket import Timing
+from bot.slack.socket import Background, Timing
 from bot.slack.threads import Threads
 from bot.slackapi import Place, Pulse, permalink
 from bot.storage.store import Store
@@ -189,7 +189,7 @@ class Bot:
         self.access = AccessControl(self.people, configured, self._paged)
         self.incidents = Incidents(store, self.clock, lambda _: None)
         self.pages = Pages(store, self.incidents, self.messages.in_flight, self.clock)
-        self.later = Later()
+        self.later = Background()
         roster: Any = more.pop("roster", None) or Roster(configured, self.people, store, self.clock)
         self.paged: Callable[[str], frozenset[str]] = more.pop("paged", self.incidents.paged)
         nobody: Any = Nobody()
@@ -209,7 +209,7 @@ class Bot:
                 messages=self.messages,
                 incidents=self.incidents,
                 pages=self.pages,
-                adopt=lambda row, ts: self.later.run(self.messages.adopt(row, ts, ""), "adopt"),
+                adopt=self._adopt,
                 group_of=lambda _: None,
                 foreign=lambda: None,
             ),
@@ -237,6 +237,9 @@ class Bot:
         self.answering, self.conversation = self.parts.answering, self.app.conversation
         self.interactions, self.backfill = self.app.interactions, self.app.backfill
         self._running: asyncio.Task[None] | None = None
+
+    def _adopt(self, row: Row, ts: str) -> None:
+        self.later.run(self.messages.adopt(row, ts, ""), "adopt")
 
     def _answering(self) -> Answering:
         return Answering(

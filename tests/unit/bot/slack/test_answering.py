@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bot.people import Person, Reaction
+from bot.slack.payloads import Spot, Submission
 from bot.slackapi import Place
 from bot.views.codec import Press
 from bot.views.pagecodec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
@@ -157,9 +158,10 @@ async def test_words_that_are_too_long_are_told_beside_the_field_or_in_place_of_
         raise TooLong("answer", 2001, 2000)
 
     monkeypatch.setattr(answering, "answer", answer)
-    reaction = await answering.submit(
-        Press("answer", "CLR-42-001", 1), values, Person("T1", "U1"), Place("C1")
+    sent = Submission(
+        value="", person=Person("T1", "U1"), place=Place("C1"), spot=Spot(""), values=values, opened_by="U1"
     )
+    reaction = await answering.submit(Press("answer", "CLR-42-001", 1), sent)
     words = "The answer has 2001 characters; at most 2000 are allowed."
     if values:
         assert reaction.errors == {"freetext": words}
