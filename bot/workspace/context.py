@@ -124,7 +124,7 @@ class Changes:
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
-        self._listening: set[asyncio.Queue[str]] = set()
+        self._listening: set[asyncio.Queue[str | None]] = set()
         self.version = 0
         self.seen = 0  # as `version`, without what no page shows
 
@@ -140,6 +140,11 @@ class Changes:
             for topic in topics:
                 queue.put_nowait(topic)
 
+    def end(self) -> None:
+        """Let those who listen go."""
+        for queue in self._listening:
+            queue.put_nowait(None)
+
     async def wait(self, predicate: Callable[[], T], timeout: float) -> T:
         """The predicate's first truthy value; it is asked again at every change.
 
@@ -154,9 +159,9 @@ class Changes:
             return value
 
     @contextmanager
-    def listen(self) -> Iterator[asyncio.Queue[str]]:
-        """A feed of topics, for as long as the block lasts."""
-        queue: asyncio.Queue[str] = asyncio.Queue()
+    def listen(self) -> Iterator[asyncio.Queue[str | None]]:
+        """A feed of topics, for as long as the block lasts; None: there will be no more."""
+        queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._listening.add(queue)
         try:
             yield queue
@@ -204,7 +209,8 @@ class Context:
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Cancel what runs in the background and wait until it is gone."""
+        """Cancel what runs in the background and wait until it is gone; end the feeds."""
+        self.changes.end()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

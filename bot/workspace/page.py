@@ -440,10 +440,12 @@ class Page:
             if request.query.get("version", "") not in {"", str(self._context.changes.seen)}:
                 queue.put_nowait("refresh")
             while True:
-                topics = {await queue.get(): None}
+                topics = [await queue.get()]
                 while not queue.empty():
-                    topics[queue.get_nowait()] = None
-                names = ("traffic" if topic == "record" else topic for topic in topics)
+                    topics.append(queue.get_nowait())
+                if None in topics:
+                    return response
+                names = ("traffic" if topic == "record" else topic for topic in dict.fromkeys(topics))
                 try:
                     await response.write("".join(f"data: {name}\n\n" for name in names).encode())
                 except ConnectionError:

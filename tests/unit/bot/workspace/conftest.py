@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
+import aiohttp
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
-from tests.unit.bot.workspace.kit import FAST, Bot, StartBot, connected, web_client
+from tests.unit.bot.workspace.kit import FAST, App, over_http, over_socket, web_client
 
 
 @pytest.fixture
@@ -22,10 +22,15 @@ def client(ws: Workspace) -> AsyncWebClient:
 
 
 @pytest.fixture
-async def start(ws: Workspace) -> AsyncIterator[StartBot]:
-    async with AsyncExitStack() as stack:
+async def http(ws: Workspace) -> AsyncIterator[aiohttp.ClientSession]:
+    """A browser, or another process."""
+    async with aiohttp.ClientSession(ws.url) as session:
+        yield session
 
-        async def connect(bot: Bot) -> Bot:
-            return await stack.enter_async_context(connected(bot))
 
-        yield connect
+@pytest.fixture
+async def app(ws: Workspace, request: pytest.FixtureRequest) -> AsyncIterator[App]:
+    """The app beside the workspace: over Socket Mode, unless the test asks for `http`."""
+    join = over_http if getattr(request, "param", "socket") == "http" else over_socket
+    async with join(App(ws)) as joined:
+        yield joined

@@ -1,0 +1,552 @@
+"""The Web API: what each method answers and refuses, history and its pages, files, rate limits, faults on demand."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+import pytest
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.workspace import Options, Workspace
+from bot.workspace.faults import Limiter
+from bot.workspace.seed import (
+    ADE,
+    AGENTS,
+    APP_TOKEN,
+    ARCHIVED,
+    BOT_ID,
+    BOT_TOKEN,
+    BOT_USER,
+    EVA,
+    EXTERNAL_TEAM,
+    FALLBACK,
+    FOLAKE,
+    GIO,
+    GONE,
+    ONCALL,
+    PLATFORM,
+    RANDOM,
+    TEAM,
+)
+from bot.workspace.state import KEPT_FILES
+from tests.unit.bot.workspace.kit import (
+    App,
+    Json,
+    actions,
+    ask,
+    button,
+    home,
+    modal,
+    plain,
+    section,
+    text_input,
+    web_client,
+)
+
+METADATA = {"event_type": "clarify_card", "event_payload": {"clarification": "CLR-1-001"}}
+
+
+async def posted(client: AsyncWebClient, text: str = "x", **more: Any) -> str:
+    return str((await client.chat_postMessage(channel=AGENTS, text=text, **more))["ts"])
+
+
+def message(**fields: Any) -> Json:
+    return {"channel": AGENTS, "text": "x"} | fields
+
+
+def publish(user: str, view: Json) -> tuple[str, Json]:
+    return "views.publish", {"user_id": user, "view": view}
+
+
+def ticket(**fields: Any) -> tuple[str, Json]:
+    return "files.getUploadURLExternal", {"filename": "a.png", "length": 5} | fields
+
+
+def complete(**fields: Any) -> tuple[str, Json]:
+    return "files.completeUploadExternal", {"files": [{"id": "$file"}]} | fields
+
+
+# Before each: a message of the bot ($mine) and of Ade ($theirs), a file that was uploaded ($file) and one that was only
+# announced ($announced), and a Home tab of Folake with external_id "taken".
+REFUSED: list[tuple[str, Json, str]] = [
+    ("chat.dance", {}, "unknown_method"),
+    ("api.test", {"error": "my_error"}, "my_error"),
+    ("chat.postMessage", message(channel="C0NOWHERE"), "channel_not_found"),
+    ("chat.postMessage", message(channel=RANDOM), "not_in_channel"),
+    ("chat.postMessage", message(channel=ARCHIVED), "is_archived"),
+    ("chat.postMessage", message(channel=GONE), "channel_not_found"),
+    ("chat.postMessage", message(channel=BOT_USER), "channel_not_found"),
+    ("chat.postMessage", message(text=""), "no_text"),
+    ("chat.postMessage", message(thread_ts="1.000000"), "thread_not_found"),
+    ("chat.postMessage", message(blocks=[{"type": "nonsense"}]), "invalid_blocks"),
+    ("chat.postMessage", message(blocks="nonsense"), "invalid_blocks_format"),
+    ("chat.postMessage", message(attachments=[{"text": "x"}]), "invalid_attachments"),
+    ("chat.postMessage", message(metadata={"event_type": "x"}), "invalid_metadata_format"),
+    ("chat.postMessage", message(metadata=METADATA | {"event_type": "é"}), "invalid_metadata_schema"),
+    ("chat.postMessage", message(metadata=METADATA | {"event_payload": {"x": "x" * 17_000}}), "metadata_too_large"),
+    ("chat.postMessage", {"text": "x"}, "invalid_arguments"),
+    ("chat.update", message(ts="$mine", text="x" * 4001), "msg_too_long"),
+    ("chat.update", message(ts="1.000000"), "message_not_found"),
+    ("chat.update", message(ts="$theirs"), "cant_update_message"),
+    ("chat.update", message(ts="$mine", blocks=[section("x" * 3000)] * 4), "msg_blocks_too_long"),
+    ("chat.delete", message(ts="$theirs"), "cant_delete_message"),
+    ("chat.postEphemeral", message(channel=FALLBACK, user=GIO), "user_not_in_channel"),
+    ("conversations.history", {"channel": RANDOM}, "not_in_channel"),
+    ("conversations.history", {"channel": AGENTS, "cursor": "nonsense"}, "invalid_cursor"),
+    ("conversations.history", {"channel": AGENTS, "limit": 0}, "invalid_limit"),
+    ("conversations.history", {"channel": AGENTS, "limit": "many"}, "invalid_arguments"),
+    ("conversations.history", {"channel": AGENTS, "oldest": "yesterday"}, "invalid_ts_oldest"),
+    ("conversations.replies", {"channel": AGENTS, "ts": "1.0"}, "thread_not_found"),
+    ("conversations.info", {"channel": "C0NOWHERE"}, "channel_not_found"),
+    ("conversations.list", {"types": "im"}, "missing_scope"),
+    ("conversations.list", {"types": "round"}, "invalid_types"),
+    ("conversations.open", {"users": GONE}, "user_disabled"),
+    ("conversations.open", {"users": BOT_USER}, "cannot_dm_bot"),
+    ("conversations.open", {"users": f"{ADE},{GIO}"}, "too_many_users"),
+    ("conversations.join", {"channel": RANDOM}, "missing_scope"),
+    ("users.info", {"user": "U0NOBODY"}, "user_not_found"),
+    ("users.getPresence", {"user": "U0NOBODY"}, "user_not_found"),
+    ("users.lookupByEmail", {"email": "nobody@local.example"}, "users_not_found"),
+    ("usergroups.users.list", {"usergroup": "S0NONE"}, "no_such_subteam"),
+    ("bots.info", {"bot": "B0OTHER"}, "bot_not_found"),
+    ("reactions.add", {"channel": AGENTS, "timestamp": "$mine", "name": "eyes"}, "missing_scope"),
+    ("views.open", {"trigger_id": "1", "view": '{"type": "modal"}'}, "invalid_arguments"),
+    ("views.open", {"trigger_id": "1", "view": modal(text_input())}, "invalid_trigger_id"),
+    ("views.update", {"view": modal(text_input())}, "invalid_arguments"),
+    ("views.update", {"view_id": "V1", "view": modal(text_input())}, "not_found"),
+    (*publish("U0NOBODY", home()), "user_not_found"),
+    (*publish(GONE, home()), "not_enabled"),
+    (*publish(BOT_USER, home()), "not_enabled"),
+    (*publish(ADE, modal(text_input())), "invalid_arguments"),
+    (*publish(ADE, home(*[section("é" * 3000)] * 50)), "view_too_large"),
+    (*publish(ADE, home(*[{"type": "divider"}] * 101)), "invalid_arguments"),
+    (*publish(ADE, home(title=plain("x"))), "invalid_arguments"),
+    (*publish(ADE, home(external_id="taken")), "duplicate_external_id"),
+    ("views.publish", {"user_id": ADE, "view": home(), "hash": "h.made-up"}, "hash_conflict"),
+    (*ticket(filename=None), "invalid_arguments"),
+    (*ticket(length=0), "invalid_arguments"),
+    (*ticket(length="many"), "invalid_arguments"),
+    (*ticket(length=5 * 1024 * 1024 + 1), "file_upload_size_restricted"),
+    (*ticket(alt_txt="x" * 1001), "alt_txt_too_large"),
+    (*complete(files=[]), "invalid_arguments"),
+    (*complete(files=[{"id": "F0NONE"}]), "file_not_found"),
+    (*complete(files=[{"id": "$announced"}]), "file_not_found"),
+    (*complete(channel_id=RANDOM), "not_in_channel"),
+    (*complete(channel_id=ARCHIVED), "is_archived"),
+    (*complete(channel_id="C0NOWHERE"), "channel_not_found"),
+    (*complete(channel_id=ADE), "channel_not_found"),
+    (*complete(channel_id=AGENTS, thread_ts="1.000000"), "thread_not_found"),
+]  # fmt: skip
+
+
+async def test_refusals(ws: Workspace, client: AsyncWebClient) -> None:
+    known = {
+        "$mine": await posted(client),
+        "$theirs": (await ws.post(ADE, AGENTS, "mine")).ts,
+        "$file": await uploaded(client),
+        "$announced": (await client.files_getUploadURLExternal(filename="a.png", length=5))["file_id"],
+    }
+    await client.views_publish(user_id=FOLAKE, view=home(external_id="taken"))
+    before = (len(ws.messages(AGENTS)), len(ws.ephemerals(GIO)), ws.home(ADE))
+    for method, arguments, error in REFUSED:
+        sent = json.loads(json.dumps(arguments))
+        for name, value in known.items():
+            sent = json.loads(json.dumps(sent).replace(name, value))
+        answer = await ask(client, method, **sent)
+        assert (answer["ok"], answer["error"]) == (False, error), (method, arguments)
+    assert (len(ws.messages(AGENTS)), len(ws.ephemerals(GIO)), ws.home(ADE)) == before
+    await completed(client, known["$file"], channel_id=AGENTS)  # what was refused left it to be shared
+
+
+@pytest.mark.parametrize(
+    ("method", "token", "error"),
+    [
+        ("auth.test", "", "not_authed"),
+        ("auth.test", "xoxb-wrong", "invalid_auth"),
+        ("apps.connections.open", BOT_TOKEN, "not_allowed_token_type"),
+        ("chat.postMessage", APP_TOKEN, "not_allowed_token_type"),
+    ],
+)
+async def test_wrong_token_is_refused(
+    http: aiohttp.ClientSession, method: str, token: str, error: str
+) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with http.post(f"/api/{method}", headers=headers) as answer:
+        assert (await answer.json())["error"] == error
+
+
+async def test_missing_scope_names_needed_and_provided(ws: Workspace, client: AsyncWebClient) -> None:
+    ws.state.tokens[BOT_TOKEN] = frozenset({"users:read"})
+    answer = await ask(client, "chat.postMessage", channel=AGENTS, text="x")
+    expected = {"error": "missing_scope", "needed": "chat:write", "provided": "users:read"}
+    assert answer | expected == answer
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        ({"data": "{", "headers": {"Content-Type": "application/json"}}, "invalid_json"),
+        ({"json": []}, "json_not_object"),
+        ({"data": "x", "headers": {"Content-Type": "text/plain"}}, "invalid_post_type"),
+        ({"data": {"token": BOT_TOKEN, "blocks": json.dumps([actions(button())])}}, None),
+        ({"params": {"token": BOT_TOKEN, "text": "in the query"}}, None),
+    ],
+)
+async def test_arguments_come_in_three_ways(
+    ws: Workspace, http: aiohttp.ClientSession, sent: Json, error: str | None
+) -> None:
+    sent = dict(sent)
+    query = sent.pop("params", {}) | {"channel": AGENTS}
+    async with http.post("/api/chat.postMessage", params=query, **sent) as answer:
+        body = await answer.json()
+    assert body.get("error") == error
+    assert [call.method for call in ws.calls] == ["chat.postMessage"]
+    assert "token" not in ws.calls[-1].args
+
+
+# chat
+
+
+async def test_post_message_says_what_is_wrong_with_blocks(client: AsyncWebClient) -> None:
+    answer = await ask(client, "chat.postMessage", **message(blocks=[actions(button("x" * 76))]))
+    pointer = "/blocks/0/elements/0/text/text"
+    expected = f"[ERROR] must be less than 76 characters [json-pointer:{pointer}]"
+    assert answer["response_metadata"]["messages"] == [expected]
+
+
+async def test_messages_are_posted_cut_and_changed(ws: Workspace, client: AsyncWebClient) -> None:
+    long = await posted(client, "x" * 40_001, blocks=[actions(button())])
+    assert len(ws.message(AGENTS, long).text) == 40_000
+    await client.chat_update(channel=AGENTS, ts=long, text="two")  # without blocks: they are gone
+    assert (ws.message(AGENTS, long).text, ws.message(AGENTS, long).blocks) == ("two", [])
+    answer = await client.chat_postMessage(channel=ADE, text="psst")
+    assert (answer["channel"][0], [m.text for m in ws.direct(ADE)]) == ("D", ["psst"])
+
+
+async def test_delete_leaves_a_tombstone_where_there_are_replies(
+    ws: Workspace, client: AsyncWebClient
+) -> None:
+    alone, root = await posted(client), await posted(client)
+    await ws.post(ADE, AGENTS, "reply", root)
+    for ts in (alone, root):
+        await client.chat_delete(channel=AGENTS, ts=ts)
+    assert [m.subtype for m in ws.messages(AGENTS)] == ["tombstone", None]
+    assert (await ask(client, "chat.delete", channel=AGENTS, ts=root))["error"] == "message_not_found"
+
+
+async def test_ephemeral_is_seen_by_one_and_stored_nowhere(ws: Workspace, client: AsyncWebClient) -> None:
+    await client.chat_postEphemeral(channel=AGENTS, user=ADE, text="only you")
+    assert [e.text for e in ws.ephemerals(ADE)] == ["only you"]
+    assert (await client.conversations_history(channel=AGENTS))["messages"] == []
+
+
+async def test_metadata_is_shown_where_asked_for(client: AsyncWebClient) -> None:
+    ts = await posted(client, metadata=METADATA)
+    bare = await client.conversations_history(channel=AGENTS)
+    full = await client.conversations_history(channel=AGENTS, include_all_metadata=True)
+    assert ("metadata" in bare["messages"][0], full["messages"][0]["metadata"]) == (False, METADATA)
+    changed = METADATA | {"event_payload": {"clarification": "CLR-1-001", "revision": 2}}
+    await client.chat_update(channel=AGENTS, ts=ts, text="y", metadata=changed)
+    replies = await client.conversations_replies(channel=AGENTS, ts=ts, include_all_metadata=True)
+    assert replies["messages"][0]["metadata"] == changed
+
+
+async def test_message_to_somebody_deactivated_since_goes_nowhere(
+    ws: Workspace, client: AsyncWebClient
+) -> None:
+    await client.chat_postMessage(channel=GIO, text="page 1")
+    ws.change_user(GIO, deleted=True)
+    await client.chat_postMessage(channel=GIO, text="page 2")
+    assert [m.text for m in ws.direct(GIO)] == ["page 1", "page 2"]
+
+
+# conversations
+
+
+async def test_history_pages_newest_first(client: AsyncWebClient) -> None:
+    for number in range(7):
+        await posted(client, str(number))
+    pages, cursor = [], None
+    while cursor != "":
+        answer = await client.conversations_history(channel=AGENTS, limit=3, cursor=cursor)
+        pages.append("".join(m["text"] for m in answer["messages"]))
+        cursor = (answer.get("response_metadata") or {}).get("next_cursor", "")
+        assert answer["has_more"] is bool(cursor)
+    assert pages == ["654", "321", "0"]
+
+
+async def test_history_bounds(client: AsyncWebClient) -> None:
+    stamps = [await posted(client, str(n)) for n in range(4)]
+    for bounds, inclusive, expected in [
+        ({"oldest": 1}, False, "32"),
+        ({"oldest": 1}, True, "321"),
+        ({"latest": 2}, False, "10"),
+        ({"latest": 2}, True, "210"),
+        ({"oldest": 0, "latest": 3}, False, "21"),
+    ]:
+        exact = {name: stamps[n] for name, n in bounds.items()}
+        answer = await client.conversations_history(channel=AGENTS, inclusive=inclusive, **exact)  # type: ignore[arg-type]
+        assert "".join(m["text"] for m in answer["messages"]) == expected
+
+
+async def test_history_shows_roots_with_their_counts(ws: Workspace, client: AsyncWebClient) -> None:
+    root = await posted(client, "root")
+    await ws.post(ADE, AGENTS, "quiet", root)
+    loud = await posted(client, "loud", thread_ts=root, reply_broadcast=True)
+    shown = (await client.conversations_history(channel=AGENTS))["messages"]
+    assert [(m["text"], m.get("subtype")) for m in shown] == [("loud", "thread_broadcast"), ("root", None)]
+    assert shown[0]["root"]["ts"] == root
+    assert (shown[1]["reply_count"], shown[1]["latest_reply"]) == (2, loud)
+
+
+async def test_replies_page_oldest_first_with_the_root_once(ws: Workspace, client: AsyncWebClient) -> None:
+    root = await posted(client, "root")
+    replies = [await ws.post(ADE, AGENTS, str(number), root) for number in range(4)]
+    first = await client.conversations_replies(channel=AGENTS, ts=root, limit=3)
+    cursor = first["response_metadata"]["next_cursor"]
+    second = await client.conversations_replies(channel=AGENTS, ts=root, limit=3, cursor=cursor)
+    later = await client.conversations_replies(channel=AGENTS, ts=root, oldest=replies[2].ts)
+    assert [m["text"] for m in first["messages"]] == ["root", "0", "1"]
+    assert [m["text"] for m in second["messages"]] == ["2", "3"]
+    assert [m["text"] for m in later["messages"]] == ["root", "3"]
+
+
+async def test_private_channels_are_hidden_from_outside(ws: Workspace, client: AsyncWebClient) -> None:
+    ws.channel(RANDOM).is_private = True
+    for method in ("conversations.info", "chat.postMessage"):
+        assert (await ask(client, method, channel=RANDOM, text="x"))["error"] == "channel_not_found"
+    ws.join(BOT_USER, RANDOM)
+    assert (await client.conversations_info(channel=RANDOM))["channel"]["is_private"] is True
+
+
+# People and groups
+
+
+async def test_people_groups_and_where_the_bot_is(ws: Workspace, client: AsyncWebClient) -> None:
+    auth = await client.auth_test()
+    assert (auth["team_id"], auth["user_id"], auth["bot_id"]) == (TEAM, BOT_USER, BOT_ID)
+    assert "chat:write" in auth.headers["x-oauth-scopes"]
+    eva = (await client.users_info(user=EVA))["user"]
+    assert (eva["team_id"], eva["is_stranger"], "email" in eva["profile"]) == (EXTERNAL_TEAM, True, False)
+    assert (await client.users_info(user=GONE))["user"]["deleted"] is True
+    assert (await client.users_lookupByEmail(email="folake@local.example"))["user"]["id"] == FOLAKE
+    ws.change_user(GIO, hidden="user_not_visible")
+    assert (await ask(client, "users.info", user=GIO))["error"] == "user_not_visible"
+    assert (await client.usergroups_users_list(usergroup=PLATFORM))["users"] == [ONCALL, ADE]
+    ws.disable_group(PLATFORM)
+    assert (await ask(client, "usergroups.users.list", usergroup=PLATFORM))["error"] == "no_such_subteam"
+    assert (await client.usergroups_list())["usergroups"] == []
+    members = (await client.conversations_members(channel=AGENTS))["members"]
+    assert (ADE in members, GONE in members) == (True, False)
+    first = await client.users_list(limit=2)
+    second = await client.users_list(limit=100, cursor=first["response_metadata"]["next_cursor"])
+    assert [len(page["members"]) for page in (first, second)] == [2, len(ws.state.users) - 2]
+    mine = (await client.users_conversations())["channels"]
+    assert {c["name"] for c in mine} == {"agents", "clarify-fallback", "old-questions"}
+
+
+async def test_presence_of_others_and_ones_own(ws: Workspace, client: AsyncWebClient) -> None:
+    assert (await client.users_getPresence(user=ADE)).data == {"ok": True, "presence": "active"}
+    ws.set_presence(ADE, "away")
+    assert (await client.users_getPresence(user=ADE))["presence"] == "away"
+    ws.set_presence(ADE, "active")
+    ws.change_user(ADE, deleted=True)
+    assert (await client.users_getPresence(user=ADE))["presence"] == "away"
+    assert {"online", "auto_away", "manual_away"} <= set((await client.users_getPresence(user=BOT_USER)).data)
+
+
+# views
+
+
+async def test_view_update_and_publish_check_the_hash(ws: Workspace, client: AsyncWebClient) -> None:
+    view = ws.board.open_view(ADE, modal(text_input()))
+    old = view.hash
+    await client.views_update(view_id=view.id, hash=old, view=modal(text_input(), title=plain("Filled")))
+    assert ws.views(ADE)[0].payload["title"]["text"] == "Filled"
+    with pytest.raises(SlackApiError, match="hash_conflict"):
+        await client.views_update(view_id=view.id, hash=old, view=modal(text_input()))
+    await ws.close_view(ADE)
+    with pytest.raises(SlackApiError, match="not_found"):
+        await client.views_update(view_id=view.id, view=modal(text_input()))
+    first = (await client.views_publish(user_id=ADE, view=home()))["view"]
+    second = (await client.views_publish(user_id=ADE, hash=first["hash"], view=home()))["view"]
+    assert (second["id"], second["hash"] != first["hash"], ws.home(FOLAKE)) == (first["id"], True, None)
+    with pytest.raises(SlackApiError, match="hash_conflict"):
+        await client.views_publish(user_id=ADE, hash=first["hash"], view=home())
+    ws.state.app.home_tab = False
+    with pytest.raises(SlackApiError, match="not_enabled"):
+        await client.views_publish(user_id=ADE, view=home())
+
+
+async def test_view_stack_is_three_high(ws: Workspace, client: AsyncWebClient) -> None:
+    ws.board.open_view(ADE, modal(text_input()))
+    for _ in range(2):
+        await client.views_push(trigger_id=ws.board.trigger(ADE), view=modal(text_input()))
+    with pytest.raises(SlackApiError, match="push_limit_reached"):
+        await client.views_push(trigger_id=ws.board.trigger(ADE), view=modal(text_input()))
+    root, middle, top = ws.views(ADE)
+    assert (top.root_view_id, top.previous_view_id) == (root.id, middle.id)
+
+
+async def test_trigger_is_good_once_and_briefly(ws: Workspace, app: App) -> None:
+    trigger_id = (await app.clicked())["trigger_id"]
+    await app.client.views_open(trigger_id=trigger_id, view=modal(text_input()))
+    with pytest.raises(SlackApiError, match="exchanged_trigger_id"):
+        await app.client.views_open(trigger_id=trigger_id, view=modal(text_input()))
+    later = (await app.clicked())["trigger_id"]
+    ws.state.triggers[later].expires -= 3.1
+    with pytest.raises(SlackApiError, match="expired_trigger_id"):
+        await app.client.views_open(trigger_id=later, view=modal(text_input()))
+
+
+# Files
+
+PNG = b"\x89PNG\r\n\x1a\nnot much of one"
+ALT = 'Two "bars"'
+
+
+async def put(url: str, content: bytes) -> int:
+    async with aiohttp.ClientSession() as session, session.post(url, data=BytesIO(content)) as answer:
+        return answer.status
+
+
+async def fetched(url: str) -> tuple[int, str, bytes]:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, answer.content_type, await answer.read()
+
+
+async def uploaded(client: AsyncWebClient, content: bytes = PNG, name: str = "bars.png") -> str:
+    """A file that is there, and not completed."""
+    made = await client.files_getUploadURLExternal(filename=name, length=len(content), alt_txt=ALT)
+    assert await put(made["upload_url"], content) == 200
+    return str(made["file_id"])
+
+
+async def completed(client: AsyncWebClient, file: str, **more: Any) -> None:
+    await client.files_completeUploadExternal(files=[{"id": file, "title": "Bars"}], **more)
+
+
+async def test_shared_file_is_in_one_message_and_one_event(ws: Workspace, client: AsyncWebClient) -> None:
+    file = await uploaded(client)
+    await completed(client, await uploaded(client))  # without a channel nothing is posted
+    assert not ws.messages(AGENTS)
+    await completed(client, file, channel_id=AGENTS, initial_comment="Two bars.")
+    (sent,) = (await client.conversations_history(channel=AGENTS))["messages"]
+    assert (sent["text"], sent["user"], sent["bot_id"]) == ("Two bars.", BOT_USER, BOT_ID)
+    (shown,) = sent["files"]
+    assert shown | {"id": file, "title": "Bars", "alt_txt": ALT, "mimetype": "image/png"} == shown
+    assert await fetched(shown["url_private"]) == (200, "image/png", PNG)
+    again = await ask(client, "files.completeUploadExternal", files=[{"id": file}], channel_id=AGENTS)
+    assert again["error"] == "file_not_found"
+    line = await ws.wait_for(lambda: next((e for e in ws.traffic.lines if e.title == "file_share"), None))
+    assert line is not None
+    event: Json = json.loads(line.text())["event"]
+    assert (event["type"], event["channel"], event["files"]) == ("message", AGENTS, [shown])
+    assert not [line for line in ws.traffic.lines if "not much" in line.text()]  # calls, and no bytes
+
+
+async def test_sdk_uploads_as_it_does_to_slack(ws: Workspace, client: AsyncWebClient) -> None:
+    await client.files_upload_v2(channel=AGENTS, content=PNG, filename="bars.png", title="Bars")
+    assert len(ws.messages(AGENTS)[0].files) == 1
+
+
+async def test_upload_takes_what_was_announced_up_to_five_mebibytes(
+    ws: Workspace, client: AsyncWebClient
+) -> None:
+    made = await client.files_getUploadURLExternal(filename="bars.png", length=5)
+    url, page = made["upload_url"], f"{ws.url}file/{made['file_id']}"
+    assert [await put(url, content) for content in (b"1234", b"123456", b"12345")] == [400, 413, 200]
+    assert await put(f"{ws.url}upload/nothing", b"12345") == 404
+    assert (await fetched(page))[0] == 404  # not completed
+    await completed(client, made["file_id"])
+    assert (await fetched(page))[1] == "application/octet-stream"
+    assert await put(url, b"54321") == 404
+    await completed(client, await uploaded(client, b"x" * 5 * 1024 * 1024, "big.bin"))
+
+
+async def test_old_files_are_forgotten(ws: Workspace, client: AsyncWebClient) -> None:
+    for _ in range(KEPT_FILES + 1):
+        await completed(client, await uploaded(client), channel_id=AGENTS)
+    messages = (await client.conversations_history(channel=AGENTS))["messages"]
+    assert messages[-1]["files"] == [{"id": ws.messages(AGENTS)[0].files[0], "mode": "tombstone"}]
+    assert len(ws.state.files) == KEPT_FILES
+
+
+# Rate limits and faults
+
+
+async def test_rate_limit_answers_429_with_retry_after() -> None:
+    async with Workspace(options=Options(rate_limits=True, clock=lambda: 1_795_000_000.0)) as ws:
+        client = web_client(ws)
+        for _ in range(4):
+            await posted(client)
+        with pytest.raises(SlackApiError) as caught:
+            await posted(client)
+        await client.chat_postMessage(channel=ADE, text="another channel")
+    assert caught.value.response.status_code == 429
+    assert caught.value.response.headers["Retry-After"] == "1"
+
+
+def test_limiter_refills_with_time() -> None:
+    limiter = Limiter()
+    waits = [limiter.wait("post", "C1", 100.0 + more) for more in (0, 0, 0, 0, 0, 0.5, 1)]
+    assert waits == pytest.approx([0, 0, 0, 0, 1.0, 0.5, 0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected", "stored"),
+    [
+        ("refuse:channel_not_found", (200, "channel_not_found", None), 0),
+        ("accept_then_error:internal_error", (200, "internal_error", None), 1),
+        ("429:1.5", (429, "ratelimited", "1.5"), 0),
+        ("429", (429, "ratelimited", None), 0),
+        ("5xx:503", (503, None, None), 0),
+        ("drop", None, 0),
+        ("accept_then_drop", None, 1),
+        ("delay:0", (200, "", None), 1),
+        ("accept_then_delay:0", (200, "", None), 1),
+    ],
+)
+async def test_fault_is_met_once(
+    ws: Workspace, http: aiohttp.ClientSession, kind: str, expected: object, stored: int
+) -> None:
+    ws.faults.add("chat.*", "refuse:is_archived", channel=FALLBACK)  # another channel's
+    ws.faults.add("chat.postMessage", kind)
+    form, met = message(token=BOT_TOKEN), None
+    try:
+        async with http.post("/api/chat.postMessage", data=form) as answer:
+            is_json = answer.content_type == "application/json"
+            error = (await answer.json()).get("error", "") if is_json else None
+            met = (answer.status, error, answer.headers.get("Retry-After"))
+    except aiohttp.ClientConnectionError:
+        pass
+    assert (met, len(ws.messages(AGENTS))) == (expected, stored)
+    async with http.post("/api/chat.postMessage", data=form) as answer:
+        assert (await answer.json())["ok"] is True
+    assert [call.fault for call in ws.calls] == [kind, None]
+
+
+async def test_fault_that_delays_waits(ws: Workspace, http: aiohttp.ClientSession) -> None:
+    ws.faults.add("chat.postMessage", "accept_then_delay:3600")
+    with pytest.raises(TimeoutError):
+        await http.post(
+            "/api/chat.postMessage", data=message(token=BOT_TOKEN), timeout=aiohttp.ClientTimeout(0.1)
+        )
+    assert len(ws.messages(AGENTS)) == 1
+
+
+@pytest.mark.parametrize("kind", ["refuse", "delay:soon", "429:x", "5xx:404", "drop:1", "gremlins"])
+def test_fault_of_unknown_kind_is_refused(ws: Workspace, kind: str) -> None:
+    with pytest.raises(ValueError, match="expected one of"):
+        ws.faults.add("chat.postMessage", kind)
+
+
+async def test_sdk_that_retries_a_dropped_connection_posts_twice(ws: Workspace) -> None:
+    ws.faults.add("chat.postMessage", "accept_then_drop")
+    client = AsyncWebClient(BOT_TOKEN, base_url=ws.api_url)  # with its default retry handlers
+    await posted(client, "once?")
+    assert [m.text for m in ws.messages(AGENTS)] == ["once?", "once?"]

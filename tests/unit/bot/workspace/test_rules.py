@@ -1,0 +1,208 @@
+"""Slack's limits on blocks, elements, messages and views: what is taken, what is refused, and where it was wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bot.workspace.rules import check_message, check_view
+from tests.unit.bot.workspace.kit import (
+    Json,
+    actions,
+    button,
+    home,
+    modal,
+    mrkdwn,
+    option,
+    plain,
+    section,
+    select,
+    text_input,
+)
+
+DIVIDER = {"type": "divider"}
+
+
+def fields(*texts: Json) -> Json:
+    return {"type": "section", "fields": list(texts)}
+
+
+def header(text: Json) -> Json:
+    return {"type": "header", "text": text}
+
+
+def context(*elements: Json) -> Json:
+    return {"type": "context", "elements": list(elements)}
+
+
+def field(element: Json, **more: Any) -> Json:
+    """An input block."""
+    return {"type": "input", "block_id": "n", "label": plain("Number"), "element": element} | more
+
+
+def number(**more: Any) -> Json:
+    return field({"type": "number_input", "action_id": "n", "is_decimal_allowed": True} | more)
+
+
+def asking(**more: Any) -> Json:
+    """A button that asks once more."""
+    sure = {"title": plain("Sure?"), "text": plain("?"), "confirm": plain("Yes"), "deny": plain("No")}
+    return actions(button(confirm=sure | more))
+
+
+def chosen(kind: str, count: int) -> Json:
+    return actions({"type": kind, "options": [option("o", str(n)) for n in range(count)]})
+
+
+def buttons(count: int) -> Json:
+    return actions(*[button(action_id=f"a{n}") for n in range(count)])
+
+
+# Blocks of a message, and a part of what is said to be wrong with them: "" where nothing is.
+BLOCKS: dict[str, tuple[Any, str]] = {
+    "longest section": ([section("x" * 3000)], ""),
+    "section too long": ([section("x" * 3001)], "must be less than 3001 characters [json-pointer:/blocks/0/text/text]"),
+    "section empty text": ([section("")], "/blocks/0/text/text"),
+    "section of nothing": ([{"type": "section"}], "missing required field: text"),
+    "unknown field": ([section(colour="red")], "colour"),
+    "text a string": ([{"type": "section", "text": "x"}], "must be a text object"),
+    "verbatim": ([{"type": "section", "text": mrkdwn("x") | {"verbatim": True}}], ""),
+    "verbatim on plain": ([{"type": "section", "text": plain("x") | {"verbatim": True}}], "verbatim"),
+    "emoji on mrkdwn": ([{"type": "section", "text": mrkdwn("x") | {"emoji": True}}], "emoji"),
+    "accessory": ([section(accessory=button())], ""),
+    "number input as accessory": ([section(accessory={"type": "number_input"})], "unsupported type"),
+    "10 fields": ([fields(*[mrkdwn("x" * 200)] * 10)], ""),
+    "11 fields": ([fields(*[mrkdwn("x")] * 11)], "no more than 10 items"),
+    "field too long": ([fields(mrkdwn("x" * 2001))], "/blocks/0/fields/0/text"),
+    "longest header": ([header(plain("x" * 150))], ""),
+    "header too long": ([header(plain("x" * 151))], "/blocks/0/text/text"),
+    "header mrkdwn": ([header(mrkdwn("x"))], "must be plain_text"),
+    "10 context elements": ([context(*[mrkdwn("x")] * 10)], ""),
+    "11 context elements": ([context(*[mrkdwn("x")] * 11)], "no more than 10 items"),
+    "no context elements": ([context()], "no less than 1 items"),
+    "button in context": ([context(button())], "/blocks/0/elements/0"),
+    "image": ([{"type": "image", "image_url": "https://x.org/i.png", "alt_text": ""}], ""),
+    "image without alt_text": ([{"type": "image", "image_url": "https://x.org/i.png"}], "alt_text"),
+    "image from nowhere": ([{"type": "image", "alt_text": "x"}], "exactly one of image_url and slack_file"),
+    "rich text": ([{"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [{"type": "text", "text": "x"}]}]}], ""),
+    "rich text of something else": ([{"type": "rich_text", "elements": [DIVIDER]}], "unsupported type"),
+    "markdown": ([{"type": "markdown", "text": "x" * 10_999}], ""),
+    "markdown too long": ([{"type": "markdown", "text": "x" * 12_001}], "less than 12001"),
+    "table": ([{"type": "table", "rows": [[1]]}], ""),
+    "table too wide": ([{"type": "table", "rows": [[1] * 21]}], "1 to 20 cells"),
+    "25 buttons": ([buttons(25)], ""),
+    "26 buttons": ([buttons(26)], "no more than 25 items"),
+    "no buttons": ([actions()], "/blocks/0/elements"),
+    "button with all": ([actions(button("x" * 75, value="x" * 2000, style="primary", accessibility_label="x" * 75, url="https://x.org"))], ""),
+    "button text too long": ([actions(button("x" * 76))], "less than 76"),
+    "button mrkdwn": ([actions(button() | {"text": mrkdwn("x")})], "must be plain_text"),
+    "button value too long": ([actions(button(value="x" * 2001))], "less than 2001"),
+    "button value empty": ([actions(button(value=""))], "more than 0"),
+    "button value no string": ([actions(button(value=1))], "must be a string"),
+    "button style": ([actions(button(style="default"))], "must be one of danger, primary"),
+    "button url": ([actions(button(url="javascript:alert(1)"))], "valid URL"),
+    "button url too long": ([actions(button(url="https://x/" + "x" * 3000))], "less than 3001"),
+    "action_id too long": ([actions(button(action_id="x" * 256))], "less than 256"),
+    "same action_id twice": ([actions(button(), button())], "action_id must be unique"),
+    "same action_id in two blocks": ([actions(button()), actions(button())], ""),
+    "same block_id twice": ([section(block_id="x"), section(block_id="x")], "block_id must be unique"),
+    "block_id too long": ([section(block_id="x" * 256)], "less than 256"),
+    "confirm": ([asking(style="danger")], ""),
+    "confirm too long": ([asking(title=plain("x" * 101))], "less than 101"),
+    "confirm text too long": ([asking(text=plain("x" * 301))], "less than 301"),
+    "confirm button too long": ([asking(deny=plain("x" * 31))], "less than 31"),
+    "confirm lacks deny": ([asking(deny=None)], "missing required field: deny"),
+    "100 options": ([actions(select(*[option("o", str(n)) for n in range(100)]))], ""),
+    "101 options": ([actions(select(*[option("o", str(n)) for n in range(101)]))], "no more than 100"),
+    "no options": ([actions(select())], "no less than 1"),
+    "options and groups": ([actions(select(option("x", "v"), option_groups=[]))], "exactly one of options and option_groups"),
+    "option text too long": ([actions(select(option("x" * 76, "v")))], "less than 76"),
+    "option value too long": ([actions(select(option("x", "v" * 151)))], "less than 151"),
+    "option values alike": ([actions(select(option("x", "v"), option("y", "v")))], "values must be unique"),
+    "initial offered": ([actions(select(option("x", "v"), initial_option=option("x", "v")))], ""),
+    "initial not offered": ([actions(select(option("x", "v"), initial_option=option("z", "z")))], "must be one of the options"),
+    "placeholder too long": ([actions(select(option("x", "v"), placeholder=plain("x" * 151)))], "less than 151"),
+    "10 radios": ([chosen("radio_buttons", 10)], ""),
+    "11 radios": ([chosen("radio_buttons", 11)], "no more than 10"),
+    "11 checkboxes": ([chosen("checkboxes", 11)], "no more than 10"),
+    "6 in overflow": ([chosen("overflow", 6)], "no more than 5"),
+    "date": ([actions({"type": "datepicker", "initial_date": "2026-02-03"})], ""),
+    "no date": ([actions({"type": "datepicker", "initial_date": "soon"})], "YYYY-MM-DD"),
+    "no time": ([actions({"type": "timepicker", "initial_time": "25:00"})], "HH:mm"),
+    "text input in actions": ([actions({"type": "plain_text_input"})], "unsupported type"),
+    "multi select in actions": ([actions({"type": "multi_static_select"})], "unsupported type"),
+    "input in a message": ([text_input()], ""),
+    "two with focus": ([text_input("a", focus_on_load=True), text_input("b", focus_on_load=True)], "focus_on_load"),
+    "50 blocks": ([DIVIDER] * 50, ""),
+    "51 blocks": ([DIVIDER] * 51, "/blocks"),
+    "blocks no list": (DIVIDER, "/blocks"),
+    "block no object": (["x"], "/blocks/0"),
+    "unknown block": ([{"type": "carousel_of_joy"}], "/blocks/0/type"),
+    "budget": ([section("x" * 2750)] * 4, ""),
+    "over budget": ([section("x" * 2751)] * 4, "msg_blocks_too_long"),
+}  # fmt: skip
+VIEWS: dict[str, tuple[Json, str]] = {
+    "modal": (modal(text_input(multiline=True, min_length=1, max_length=3000)), ""),
+    "no submit without inputs": ({"type": "modal", "title": plain("x"), "blocks": [section()]}, ""),
+    "100 blocks": (modal(*[DIVIDER] * 100), ""),
+    "101 blocks": (modal(*[DIVIDER] * 101), "no more than 100 items allowed [json-pointer:/view/blocks]"),
+    "longest metadata": (modal(section(), private_metadata="x" * 3000, callback_id="x" * 255), ""),
+    "metadata too long": (modal(section(), private_metadata="x" * 3001), "/view/private_metadata"),
+    "callback_id too long": (modal(section(), callback_id="x" * 256), "/view/callback_id"),
+    "home": (home(section()), ""),
+    "submit on home": (home(submit=plain("x")), "submit"),
+    "no type": ({"blocks": []}, "/view/type"),
+    "no blocks": ({"type": "modal", "title": plain("x")}, "missing required field: blocks"),
+    "title too long": (modal(section(), title=plain("x" * 25)), "/view/title/text"),
+    "submit too long": (modal(section(), submit=plain("x" * 25)), "/view/submit/text"),
+    "close too long": (modal(section(), close=plain("x" * 25)), "/view/close/text"),
+    "title missing": ({"type": "modal", "blocks": []}, "missing required field: title"),
+    "input without submit": ({"type": "modal", "title": plain("x"), "blocks": [text_input()]}, "missing required field: submit"),
+    "unknown field": (modal(section(), colour="red"), "colour"),
+    "max_length": (modal(text_input(max_length=3001)), "between 1 and 3000"),
+    "min over max": (modal(text_input(min_length=5, max_length=4)), "min_length"),
+    "initial too long": (modal(text_input(max_length=3, initial_value="xxxx")), "less than 4"),
+    "label missing": (modal(field({"type": "plain_text_input"}, label=None)), "missing required field: label"),
+    "number": (modal(number(min_value="1", max_value="2.5", initial_value="2")), ""),
+    "decimal missing": (modal(field({"type": "number_input"})), "is_decimal_allowed"),
+    "bound no string": (modal(number(min_value=1)), "must be a string"),
+    "bound no number": (modal(number(min_value="one")), "must be a number"),
+    "bound not whole": (modal(number(min_value="1.5", is_decimal_allowed=False)), "must be a whole number"),
+    "min over max number": (modal(number(min_value="2", max_value="1")), "max_value"),
+    "initial out of bounds": (modal(number(max_value="1", initial_value="2")), "between min_value and max_value"),
+    "button in input": (modal(field(button())), "unsupported type"),
+    "file input": (modal(field({"type": "file_input"})), ""),
+    "file input at home": (home(field({"type": "file_input"})), "unsupported type"),
+    "markdown in a modal": (modal({"type": "markdown", "text": "x"}), "unsupported type"),
+    "too big": (modal(*[section("é" * 3000) for _ in range(50)]), "bytes"),
+}  # fmt: skip
+
+
+def judged(found: list[str], expected: str) -> None:
+    assert any(expected in problem for problem in found) if expected else not found, found
+
+
+@pytest.mark.parametrize(("blocks", "expected"), BLOCKS.values(), ids=BLOCKS)
+def test_blocks_of_a_message(blocks: Any, expected: str) -> None:
+    judged(check_message({"blocks": blocks}), expected)
+
+
+@pytest.mark.parametrize(("view", "expected"), VIEWS.values(), ids=VIEWS)
+def test_views(view: Json, expected: str) -> None:
+    judged(check_view(view), expected)
+
+
+@pytest.mark.parametrize(
+    ("payload", "update", "expected"),
+    [
+        ({"text": "x" * 40_000}, False, ""),
+        ({"text": "x" * 40_001}, False, "msg_too_long"),
+        ({"text": "x" * 4000}, True, ""),
+        ({"text": "x" * 4001}, True, "msg_too_long"),
+        ({"text": 1}, False, "invalid_arguments"),
+        ({}, False, "no_text"),
+    ],
+)
+def test_text_of_a_message(payload: Json, update: bool, expected: str) -> None:
+    judged(check_message(payload, update=update), expected)
