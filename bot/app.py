@@ -26,17 +26,15 @@ from bot import home
 from bot.commands.commands import Changes, Commands, Turns
 from bot.commands.digests import Digests
 from bot.commands.lists import Access, Lists
-from bot.counting import CountedGateway
 from bot.delivery.delivery import Delivery
+from bot.delivery.desired import DesiredState
 from bot.delivery.erasing import Erasing
-from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.messages import Messages
+from bot.delivery.memory import SlackMemory
+from bot.delivery.messages import Messages, Permalinks
+from bot.delivery.messenger import Messenger, Pictures
 from bot.delivery.nudges import Nudges
-from bot.delivery.pictures import Pictures
-from bot.delivery.replies import ReplyDelivery
-from bot.delivery.rollupplaces import RollupPlaces
-from bot.delivery.rollups import Rollups
-from bot.delivery.wishes import Wishes
+from bot.delivery.replies import Replies
+from bot.delivery.rollups import Rollups, RollupThreads
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import LedgerOutage, Notices
@@ -52,7 +50,6 @@ from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
-from bot.permalinks import Permalinks
 from bot.producers.inbox import Inbox, Incoming, Trouble
 from bot.producers.producers import Producers
 from bot.protocol import AgentDesk
@@ -214,14 +211,15 @@ class Bot:
         await self.slack.expect()
         await self.inbox.reserve_above(found.highest_issue)
         await trust_earlier_release(self.inbox, self.router, found.summaries)
-        self.delivery.hold(pages=True)
+        self.messenger.hold(pages=True)
         await self.delivery.restore()
+        await self.replies.restore(self.index)
         await self.pager.restore()
         await self.sessions.restore()
         await self.home.restore()
         await self.agents.restore(found.summaries)
         for summary in found.summaries:
-            self.nudges.note(summary)
+            self.nudges.record_changed(summary)
         self._spawn(self.delivery.run(), "delivery")
         self._spawn(self.nudges.run(), "nudges")
         self._spawn(self.pager.run(), "paging")
@@ -404,41 +402,47 @@ class Bot:
 
     def _build_delivery(self, rng: random.Random) -> None:
         settings, clock = self.settings, self.clock
-        self.replies = ReplyDelivery(
+        self.replies = Replies(
             producers=self.producers,
             router=self.router,
             ledger=self.ledger,
             store=self.store,
             clock=clock,
             rng=rng,
-            on_refused=self._refused,
+            raise_incident=self.incidents.raise_,
             on_foreign=self._not_ours,
-            on_blocked=self._blocked,
         )
-        self.delivery = Delivery(
+        gateway = Gateway(self.web, self.store.installation, self.telemetry)
+        self.messenger = Messenger(
             settings=settings,
-            index=self.index,
-            ledger=self.ledger,
+            gateway=gateway,
             messages=self.messages,
-            gateway=CountedGateway(Gateway(self.web, self.store.installation), self.telemetry),
-            rollups=self.rollups,
-            wishes=Wishes(
-                self.ledger,
-                self.messages,
-                self.rollups,
-                self.renderer,
-                self.audiences,
+            desired=DesiredState(
+                ledger=self.ledger,
+                messages=self.messages,
+                rollups=self.rollups,
+                renderer=self.renderer,
+                audiences=self.audiences,
                 clock=clock,
                 draw=self.page_view.draw,
             ),
+            ledger=self.ledger,
             raise_incident=self.incidents.raise_,
             on_outcome=self.pages.on_outcome,
-            replies=self.replies,
             clock=clock,
             rng=rng,
         )
+        self.delivery = Delivery(
+            index=self.index,
+            audiences=self.audiences,
+            messages=self.messages,
+            rollups=self.rollups,
+            messenger=self.messenger,
+            gateway=gateway,
+            clock=clock,
+        )
         self.nudges = Nudges(
-            records=self.ledger,
+            ledger=self.ledger,
             messages=self.messages,
             rollups=self.rollups,
             renderer=self.renderer,
@@ -516,7 +520,7 @@ class Bot:
         )
 
     def _build_slack(self, rng: random.Random) -> None:
-        memory = SqliteSlackMemory(self.store, self.messages.in_flight)
+        memory = SlackMemory(self.store, self.messages.in_flight)
         later = Background()
         self.slack = SlackApp(
             Parts(
@@ -545,14 +549,14 @@ class Bot:
                     messages=self.messages,
                     incidents=self.incidents,
                     pages=self.pages,
-                    adopt=self.delivery.adopt,
+                    adopt=self.messenger.adopt,
                     group_of=self._group_of,
                     foreign=self._foreign,
                 ),
                 threads=Threads(
                     memory=memory,
                     pages=self.pages,
-                    rollups=RollupPlaces(self.store, self.messages.in_flight, self.rollups),
+                    rollups=RollupThreads(self.messages, self.rollups),
                     index=self.index,
                     ledger=self.ledger,
                     audiences=self.audiences,
@@ -625,11 +629,11 @@ class Bot:
         A page that Slack cannot take has to find another way soon, so it is tried while Slack is away.
         """
         if not await within(self.clock, _PAGES_WAIT, self._introduced.wait()):
-            self.delivery.hold(pages=False)
+            self.messenger.hold(pages=False)
         await self._introduced.wait()
         if not await within(self.clock, _POSTS_WAIT, self.slack.ready.wait()):
             _log.warning("no connection for clicks yet; posting all the same")
-        self.delivery.go_on()
+        self.messenger.go_on()
         self._posting.set()
 
     async def _open_slack(self) -> None:
@@ -791,8 +795,9 @@ class Bot:
         if self.webhooks is not None:
             self.webhooks.record_changed(summary)
         self.monitoring.note(summary)
-        self.delivery.note(summary, record if ours else None)
-        self.nudges.note(summary)
+        self.delivery.record_changed(summary)
+        self.replies.record_changed(summary, record if ours else None)
+        self.nudges.record_changed(summary)
         self.escalations.note(summary)
         self.home.record_changed(record)
 
@@ -820,12 +825,6 @@ class Bot:
 
     async def _not_ours(self, clarification: str) -> None:
         await self.watch.adopt(clarification)
-
-    async def _refused(self, clarification: str) -> None:
-        await self.delivery.page_refused(clarification)
-
-    async def _blocked(self, clarification: str, why: str) -> None:
-        await self.delivery.page_blocked(clarification, why)
 
     def _summary_of(self, clarification: str) -> Summary | None:
         return self.index.get(clarification, parse_id(clarification)[0])

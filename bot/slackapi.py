@@ -12,7 +12,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
@@ -21,6 +21,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
 from bot.settings.model import Settings, is_loopback, url_host
+from bot.telemetry import Telemetry
 from core.clock import Clock
 
 Call = Callable[[], Awaitable[AsyncSlackResponse]]
@@ -111,6 +112,7 @@ class Place:
 class Sent:
     """`thread_ts`: the thread in which it was found, if it does not begin one."""
 
+    word: ClassVar[str] = "sent"
     channel: str
     ts: str
     thread_ts: str | None = None
@@ -120,6 +122,7 @@ class Sent:
 class Later:
     """Slack did not take it, and will later. `after` in seconds where Slack said."""
 
+    word: ClassVar[str] = "later"
     reason: str
     after: float | None = None
 
@@ -128,6 +131,7 @@ class Later:
 class Unknown:
     """It may have been taken: look it up before repeating it."""
 
+    word: ClassVar[str] = "unknown"
     reason: str
 
 
@@ -135,6 +139,7 @@ class Unknown:
 class Never:
     """Slack will never take this, there. `what` tells what is at fault."""
 
+    word: ClassVar[str] = "never"
     code: str
     what: Literal["place", "content", "message", "app"]
 
@@ -233,22 +238,31 @@ class Draft:
     thread_ts: str | None = None
     broadcast: bool = False
 
+    @property
+    def kind(self) -> str:
+        """Whether it is a card, a page, or what a notice's key begins with."""
+        kind = str(self.metadata["event_type"]).removeprefix("clarify_")
+        return str(self.metadata["event_payload"]["key"]).partition(":")[0] if kind == "notice" else kind
+
 
 class Gateway:
     """`client` has no retry handlers: the default one repeats a dropped post, which makes two messages.
 
     `installation`: our id, which the metadata of every post names: what another one posted is not taken for ours.
+    `telemetry` counts how every try to post or to change a message ended.
     """
 
-    def __init__(self, client: AsyncWebClient, installation: str) -> None:
+    def __init__(self, client: AsyncWebClient, installation: str, telemetry: Telemetry) -> None:
         self._client = client
         self._installation = installation
+        self._telemetry = telemetry
 
     async def post(self, channel: str, draft: Draft) -> Outcome:
         """chat.postMessage, once."""
         arguments: dict[str, Any] = {"thread_ts": draft.thread_ts} if draft.thread_ts else {}
         if draft.thread_ts and draft.broadcast:
             arguments["reply_broadcast"] = True
+        outcome: Outcome
         try:
             response = await self._client.chat_postMessage(
                 channel=channel,
@@ -261,12 +275,17 @@ class Gateway:
                 unfurl_media=False,
                 **arguments,
             )
-            return Sent(str(response["channel"]), str(response["ts"]))
+            outcome = Sent(str(response["channel"]), str(response["ts"]))
         except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
-            return failure(error)
+            outcome = failure(error)
+        if draft.kind == "page" and isinstance(outcome, Sent | Never):
+            self._telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
+        self._telemetry.delivered(draft.kind, outcome.word)
+        return outcome
 
     async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
         """chat.update, once. An update whose outcome is unknown is simply repeated: it says the same."""
+        outcome: Outcome = Sent(channel, ts)
         try:
             await self._client.chat_update(
                 channel=channel,
@@ -276,9 +295,10 @@ class Gateway:
                 metadata=self._signed(draft.metadata),
                 parse="none",
             )
-            return Sent(channel, ts)
         except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
+            outcome = failure(error)
+        self._telemetry.delivered(draft.kind, outcome.word)
+        return outcome
 
     async def open_dm(self, user: str) -> str | Later | Unknown | Never:
         """The channel of the direct messages with a user."""
@@ -354,13 +374,15 @@ class Gateway:
         blocks: list[dict[str, Any]] | None = None,
     ) -> Outcome:
         """chat.postEphemeral, once. `text` is ours, with what people or agents said already made inert."""
+        outcome: Outcome = Sent(channel, "")
         try:
             await self._client.chat_postEphemeral(
                 channel=channel, user=user, text=text, thread_ts=thread_ts, blocks=blocks
             )
-            return Sent(channel, "")
         except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
+            outcome = failure(error)
+        self._telemetry.tried_once("whisper", outcome.word)  # what fails is not tried again
+        return outcome
 
     def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         payload = {**metadata["event_payload"], _INSTALLATION: self._installation}

@@ -14,7 +14,7 @@ is dated back with it. While only `now` shows it, the last sending is made again
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
@@ -40,6 +40,39 @@ _REASONS: dict[Why, str] = {
     "agent failed": "The agent that was asked could not answer, twice.",
     "by hand": "Somebody passed this on to the person on call.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class NewIncident:
+    """Something that somebody has to take. `key` makes it once only; the renderer makes all words inert.
+
+    `agent_id`: whose on-call people are paged. `clarification`: what it is about, if it is about one; `expires_at`:
+    until when an answer helps.
+    """
+
+    key: str
+    reason: str
+    title: str
+    body: str = ""
+    agent_id: str | None = None
+    clarification: str | None = None
+    expires_at: datetime | None = None
+
+    @classmethod
+    def about(cls, record: Clarification, key: str, reason: str, title: str) -> NewIncident:
+        """An incident about a clarification."""
+        return cls(
+            key,
+            reason,
+            title,
+            agent_id=record.asked.agent_id or record.from_,
+            clarification=record.id,
+            expires_at=record.asked.expires_at if record.is_open else None,
+        )
+
+
+Raise = Callable[[NewIncident], Awaitable[object]]
+"""Have somebody take this; durable when it returns. Raises StorageUnavailable: it was not kept."""
 
 
 @dataclass(frozen=True, slots=True)

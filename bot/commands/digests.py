@@ -16,7 +16,7 @@ from bot import charts
 from bot.commands.grammar import Digest
 from bot.commands.lists import Access
 from bot.delivery.delivery import Delivery
-from bot.delivery.pictures import Picture, Pictures
+from bot.delivery.messenger import Picture, Pictures
 from bot.people import Person
 from bot.routing import Audience, audience_of
 from bot.slackapi import Place

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import inf
 
 from bot.commands.grammar import Board, List
+from bot.delivery.messages import Permalinks
 from bot.oncall.roster import Roster
 from bot.people import AccessControl, Person, Refusal, within_budget
-from bot.permalinks import Permalinks
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import Place

@@ -1,34 +1,22 @@
-"""Compares what was decided with what outside parties were shown, and sets lanes and replies to work on the rest."""
+"""Compares what was decided with what people were shown, and puts the messages that differ into their lanes."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
 
-from bot.delivery.fallback import Fallback
-from bot.delivery.lanes import Lanes, Priority
+from bot.delivery.lanes import CARD, DEAD_CONTROLS, NOTICE, Priority, card_priority
 from bot.delivery.messages import Fresh, Messages, Row
-from bot.delivery.messenger import Messenger
-from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE, card_priority
-from bot.delivery.pages import NewIncident, OnOutcome, Raise
-from bot.delivery.replies import ReplyDelivery
-from bot.delivery.rollups import Rollups
-from bot.delivery.sequels import Sequels, live_blocks
-from bot.delivery.wishes import Wish, Wishes, rolled_up
+from bot.delivery.messenger import Messenger, live_blocks
+from bot.delivery.rollups import Rollups, rolled_up
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
-from bot.settings.model import Settings
 from bot.slackapi import Gateway, Place, Sent
-from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError
 from core.index import OWN_THREAD, Index, Summary
-from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
 _STORAGE_RETRY = 0.5
@@ -44,87 +32,39 @@ class InDoubt:
 
 
 class Delivery:
-    """Built by main; `start` after the index was filled.
-
-    `raise_incident` has somebody paged; `on_outcome` is told what became of each message.
-    """
+    """Built by main; `restore` after the index was filled, then `run`."""
 
     def __init__(
         self,
         *,
-        settings: Settings,
         index: Index,
-        ledger: FileLedger,
+        audiences: Audiences,
         messages: Messages,
-        gateway: Gateway,
         rollups: Rollups,
-        wishes: Wishes,
-        raise_incident: Raise,
-        on_outcome: OnOutcome,
-        replies: ReplyDelivery,
+        messenger: Messenger,
+        gateway: Gateway,
         clock: Clock,
-        rng: random.Random,
     ) -> None:
-        self._settings = settings
-        self._audiences = Audiences(settings)
         self._index = index
-        self._ledger = ledger
+        self._audiences = audiences
         self._messages = messages
-        self._adopting: set[asyncio.Task[None]] = set()
-        self._gateway = gateway
         self._rollups = rollups
-        self._raise = raise_incident
-        self._on_outcome = on_outcome
-        self._replies = replies
+        self._messenger = messenger
+        self._gateway = gateway
         self._clock = clock
-        self._fallback = Fallback(
-            messages=messages,
-            ledger=ledger,
-            fallback_channel=settings.slack.fallback_channel,
-            raise_incident=raise_incident,
-            on_outcome=on_outcome,
-            send=lambda target, key: self.lanes.put(target, key, (CARD, 0.0), post=True),
-        )
-        self._messenger = Messenger(
-            gateway=gateway,
-            messages=messages,
-            wishes=wishes,
-            clock=clock,
-            unplaceable=self._fallback.unplaceable,
-            landed=self._landed,
-            on_outcome=on_outcome,
-            may_post=lambda kind: not (self._holds_pages if kind == "page" else self._holds),
-            elsewhere=settings.slack.fallback_channel,
-        )
-        self.lanes = Lanes(
-            self._messenger.deliver, clock, time.monotonic, settings.pacing.posts_per_second, rng
-        )
-        self._sequels = Sequels(messages, self.notify)
-        self._holds = self._holds_pages = False
+        self.lanes = messenger.lanes
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: dict[str, int] = {}  # of what has cards: the round of the latest
 
-    def note(self, summary: Summary, written: Clarification | None = None) -> None:
-        """A record was written (`written`: by us, just now): bring everybody in line with it."""
+    def record_changed(self, summary: Summary) -> None:
+        """A record was written: bring its messages in line with it."""
         self._index.put(summary)
         self._rollups.update(summary)
-        if summary.reply == "sending":
-            self._replies.put(summary.id, written)
         self._changed.put_nowait(summary)
 
     def refresh(self, clarification: str) -> None:
         """Somebody saw controls that should be gone: say again what the cards of a clarification should say."""
         self._changed.put_nowait(clarification)
-
-    def hold(self, *, pages: bool) -> None:
-        """Post nothing new, and with `pages` no page either, until `go_on`. What was begun is looked up all the same."""
-        self._holds, self._holds_pages = True, pages
-        self.lanes.go_on()
-
-    def go_on(self) -> None:
-        """Post what was held, and whatever comes."""
-        self._holds = self._holds_pages = False
-        self.lanes.go_on()
 
     def in_doubt(self, summaries: Iterable[Summary]) -> list[InDoubt]:
         """The cards that an earlier storage may have posted; of questions in numbers, as many as get cards at once."""
@@ -149,23 +89,12 @@ class Delivery:
                 self._known[summary.id] = summary.round
                 if card.ts is not None or card.intent_at is not None:
                     self._rollups.has_card(summary)
-            if summary.reply == "sending":
-                self._replies.put(summary.id)
             if card is None or card.shown != summary.digest:
                 self._changed.put_nowait(summary)
         for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
                 self._rollups.begin(rolled_up(row), row.key)
             self.send(row.target, row.key, post=row.ts is None)
-        await self._page_refused_again()
-
-    async def _page_refused_again(self) -> None:
-        """Killed between a refusal and its page, the page is still owed; sent before, it is not sent again."""
-        for clarification in [summary.id for summary in self._index if summary.reply == "refused"]:
-            try:
-                await self.page_refused(clarification)
-            except ClarifyError as error:
-                _log.warning("a page goes without its clarification", id=clarification, reason=str(error))
 
     async def run(self) -> None:
         """Work through what changed, in batches; runs until cancelled."""
@@ -255,25 +184,7 @@ class Delivery:
 
     def send(self, target: str, key: str, *, post: bool = True) -> None:
         """Have a stored message delivered."""
-        kind = key.partition(":")[0]
-        priority: Priority = (PAGE, 0.0) if kind == "page" else (NOTICE, 0.0)
-        self.lanes.put(target, key, priority, post=post)
-
-    def adopt(self, row: Row, ts: str) -> None:
-        """A post in doubt is at `ts`: somebody pressed it. Noted and brought up to date beside the press, which does
-        not wait for a storage that is busy: what could not be noted is looked up, as any post in doubt.
-        """
-        task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
-        self._adopting.add(task)
-        task.add_done_callback(self._adopting.discard)
-
-    async def _adopt(self, row: Row, ts: str) -> None:
-        try:
-            await self._messenger.adopt(row, ts)
-        except StorageUnavailable as error:
-            _log.warning("where a post is could not be noted", key=row.key, reason=str(error))
-        else:
-            self.send(row.channel or row.target, row.key, post=False)
+        self._messenger.send(target, key, post=post)
 
     async def notify(self, fresh: Fresh) -> None:
         """Have a notice shown; durable when this returns.
@@ -285,21 +196,6 @@ class Delivery:
         row = await self._messages.get(fresh.key)
         if row is not None:
             self.send(row.channel or row.target, row.key, post=row.ts is None)
-
-    async def page_refused(self, clarification: str) -> None:
-        """An agent refused its reply: somebody has to know."""
-        record = await self._ledger.find(clarification, parse_id(clarification)[0])
-        reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
-        key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
-        await self._raise(NewIncident.about(record, key, reason, title))
-
-    async def page_blocked(self, clarification: str, why: str) -> None:
-        """An answer does not reach its agent until somebody mends something."""
-        record = await self._ledger.find(clarification, parse_id(clarification)[0])
-        reason = f"The agent cannot be reached with the answer: it {why}. It is tried again until the agent's time is over."
-        key = f"undelivered:{record.id}:{record.round}"
-        title = f"{record.id}: the answer does not reach the agent"
-        await self._raise(NewIncident.about(record, key, reason, title))
 
     async def tell(
         self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
@@ -319,10 +215,6 @@ class Delivery:
         await self.notify(
             Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
         )
-
-    async def _landed(self, row: Row, wish: Wish) -> None:
-        await self._on_outcome(row, "sent", None)
-        await self._sequels.follow(row, wish)
 
 
 def _card_key(summary: Summary) -> str:

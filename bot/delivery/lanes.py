@@ -14,10 +14,17 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from core.clock import Clock, Pace
+from core.clock import Clock, Pace, event_or_time
 
 _log = structlog.get_logger("clarify.delivery")
 Priority = tuple[int, float]
+# Order of sending (design): pages, removal of dead controls, cards by time left, notices.
+PAGE, DEAD_CONTROLS, CARD, NOTICE = range(4)
+
+
+def card_priority(expires_at: float | None) -> Priority:
+    """Cards by time left; those that never expire last."""
+    return (CARD, expires_at if expires_at is not None else float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,6 @@ class NotYet:
 
 
 Deliver = Callable[[str], Awaitable[Done | Again | NotYet]]
-Elapsed = Callable[[], float]
 
 
 @dataclass(slots=True)
@@ -57,14 +63,11 @@ class _Queue:
 
 
 class Lanes:
-    """`deliver(key)` brings one key in line; `elapsed` is a monotonic clock in seconds."""
+    """`deliver(key)` brings one key in line."""
 
-    def __init__(
-        self, deliver: Deliver, clock: Clock, elapsed: Elapsed, posts_per_second: float, rng: random.Random
-    ) -> None:
+    def __init__(self, deliver: Deliver, clock: Clock, posts_per_second: float, rng: random.Random) -> None:
         self._deliver = deliver
         self._clock = clock
-        self._elapsed = elapsed
         self._rng = rng
         self._posts_per_second = posts_per_second
         self._paces: dict[str, Pace] = {}
@@ -127,9 +130,9 @@ class Lanes:
             key, priority = self._pop(queue)
             if key is None:
                 continue
-            began = self._elapsed()
+            began = self._clock.steady()
             result = await self._deliver(key)
-            now = self._elapsed()
+            now = self._clock.steady()
             if isinstance(result, NotYet):
                 self._not_yet.append((channel, key, priority))
                 continue
@@ -147,15 +150,11 @@ class Lanes:
 
     async def _turn(self, pace: Pace, queue: _Queue, *, post: bool) -> None:
         """Wait for the slot."""
-        while queue.waiting and (seconds := pace.wait(self._elapsed(), post=post)) > 0:
+        while queue.waiting and (seconds := pace.wait(self._clock.steady(), post=post)) > 0:
             if self._closed:
                 return
             queue.changed.clear()
-            sleep = asyncio.ensure_future(self._clock.sleep(seconds))
-            changed = asyncio.ensure_future(queue.changed.wait())
-            await asyncio.wait({sleep, changed}, return_when=asyncio.FIRST_COMPLETED)
-            sleep.cancel()
-            changed.cancel()
+            await event_or_time(self._clock, queue.changed, seconds)
 
     def _pop(self, queue: _Queue) -> tuple[str | None, Priority]:
         while queue.heap:

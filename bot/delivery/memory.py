@@ -1,20 +1,18 @@
-"""What the Slack app must not forget."""
+"""What the Slack app must not forget: events in work, what was said once, texts behind buttons, how far was read."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection
 
-from bot.delivery.inflight import InFlight
-from bot.delivery.messages import thread
+from bot.delivery.messages import InFlight, move_channel, thread
 from bot.routing import Thread
-from bot.storage.store import Store, Tx
+from bot.storage.store import Row, Store, Tx
 from bot.storage.sweeping import Sweep
 from core.records import Subject
 
 
-class SqliteSlackMemory:
+class SlackMemory:
     """What was heard and said in Slack. Each method is durable when it returns.
 
     Every method raises StorageUnavailable if nothing could be stored or read.
@@ -26,26 +24,28 @@ class SqliteSlackMemory:
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
         """Keep an event until it is done; False if it was taken before."""
-        changed = await self._store.execute(
-            "insert into slack_events (event_id, body) values (?, ?) on conflict do nothing",
-            event_id,
-            json.dumps(body),
+        changed = await self._store.run(
+            "insert into slack_events (event_id, body) values (:id, :body) on conflict (event_id) do nothing",
+            id=event_id,
+            body=json.dumps(body),
         )
         return changed > 0
 
     async def pending_slack_events(self) -> list[tuple[str, dict[str, object]]]:
         rows = await self._store.read(
-            "select event_id, body from slack_events where state = 'new' order by rowid"
+            "select event_id, body from slack_events where state = 'new' order by seq"
         )
         return [(row["event_id"], json.loads(row["body"])) for row in rows]
 
     async def slack_event_done(self, event_id: str) -> None:
-        await self._store.execute(
-            "update slack_events set state = 'done', body = null where event_id = ?", event_id
+        await self._store.run(
+            "update slack_events set state = 'done', body = null where event_id = :id", id=event_id
         )
 
     async def thread_at(self, channel: str, ts: str) -> Thread | None:
-        row = await self._landed(channel, "select * from sessions where channel = ? and thread_ts = ?", ts)
+        row = await self._landed(
+            "select * from sessions where channel = :channel and thread_ts = :ts", channel, ts
+        )
         return thread(row) if row else None
 
     async def open_threads(self) -> list[Thread]:
@@ -60,42 +60,45 @@ class SqliteSlackMemory:
     async def card_at(self, channel: str, ts: str) -> tuple[str, int] | None:
         """The clarification and round whose card is the message at `ts`."""
         row = await self._landed(
+            """select clarification, round from messages
+               where channel = :channel and ts = :ts and kind = 'card'""",
             channel,
-            "select clarification, round from messages where channel = ? and ts = ? and kind = 'card'",
             ts,
         )
         return (row["clarification"], row["round"]) if row else None
 
     async def posted(self, channel: str, ts: str) -> bool:
         """Whether the message at `ts` is one that we posted."""
-        sql = "select 1 from messages where channel = ? and ts = ?"
-        return await self._landed(channel, sql, ts) is not None
+        sql = "select key from messages where channel = :channel and ts = :ts"
+        return await self._landed(sql, channel, ts) is not None
 
     async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
         """The `ts` of a round's card, if it is in `channel`."""
         row = await self._store.read_one(
-            "select ts from messages where kind = 'card' and clarification = ? and round = ? and channel = ?",
-            clarification,
-            round,
-            channel,
+            """select ts from messages where kind = 'card' and clarification = :clarification and round = :round
+               and channel = :channel""",
+            clarification=clarification,
+            round=round,
+            channel=channel,
         )
         return row["ts"] if row else None
 
     async def first_time(self, key: str) -> bool:
         """True the first time that it is asked for `key`, ever."""
-        return await self._store.execute("insert into onces values (?) on conflict do nothing", key) > 0
+        new = await self._store.run(
+            "insert into onces (key) values (:key) on conflict (key) do nothing", key=key
+        )
+        return new > 0
 
     async def keep_text(self, text_id: str, body: dict[str, object]) -> None:
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "insert into texts values (?, ?) on conflict (id) do update set body = excluded.body",
-                (text_id, json.dumps(body)),
-            )
-
-        await self._store.write(work)
+        await self._store.run(
+            "insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body",
+            id=text_id,
+            body=json.dumps(body),
+        )
 
     async def kept_text(self, text_id: str) -> dict[str, object] | None:
-        row = await self._store.read_one("select body from texts where id = ?", text_id)
+        row = await self._store.read_one("select body from texts where id = :id", id=text_id)
         if row is None:
             return None
         body: dict[str, object] = json.loads(row["body"])
@@ -103,35 +106,37 @@ class SqliteSlackMemory:
 
     async def watermark(self, channel: str) -> str | None:
         """The `ts` up to which the replies of a channel were taken in."""
-        row = await self._store.read_one("select ts from watermarks where channel = ?", channel)
+        row = await self._store.read_one(
+            "select ts from watermarks where channel = :channel", channel=channel
+        )
         return row["ts"] if row else None
 
     async def set_watermark(self, channel: str, ts: str) -> None:
-        await self._store.execute(
-            "insert into watermarks values (?, ?) on conflict (channel) do update set ts = excluded.ts",
-            channel,
-            ts,
-        )
+        await self._store.write(lambda tx: mark(tx, channel, ts))
 
     async def channel_renamed(self, old: str, new: str) -> None:
         """A channel got another id: its messages and threads are found under the new one."""
 
-        def work(db: sqlite3.Connection) -> None:
-            db.execute("update sessions set channel = ? where channel = ?", (new, old))
-            db.execute("update messages set channel = ? where channel = ?", (new, old))
-            db.execute("update messages set target = ? where target = ?", (new, old))
-            db.execute("update or replace watermarks set channel = ? where channel = ?", (new, old))
+        def work(tx: Tx) -> None:
+            move_channel(tx, old, new)
+            for row in tx.rows("delete from watermarks where channel = :old returning ts", old=old):
+                mark(tx, new, row["ts"])
 
         await self._store.write(work)
 
-    async def _landed(self, channel: str, sql: str, ts: str) -> sqlite3.Row | None:
-        """What is at a place. News of a post can be here before it is known that the post arrived."""
-        while True:
-            change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
-            row = await self._store.read_one(sql, channel, ts)
-            if row is not None or change is None:
-                return row
-            await change.wait()
+    async def _landed(self, sql: str, channel: str, ts: str) -> Row | None:
+        """What is at a place, also if it is just being posted there."""
+        return await self._in_flight.look(channel, lambda: self._store.read_one(sql, channel=channel, ts=ts))
+
+
+def mark(tx: Tx, channel: str, ts: str) -> None:
+    """`SlackMemory.set_watermark` within a transaction."""
+    tx.run(
+        """insert into watermarks (channel, ts) values (:channel, :ts)
+           on conflict (channel) do update set ts = excluded.ts""",
+        channel=channel,
+        ts=ts,
+    )
 
 
 _WHICH = "word:which:"  # asks which question a kept text is for

@@ -1,45 +1,28 @@
-"""The messages table: what each Slack message was meant to say, where it is, what it says now."""
+"""The messages table: what each Slack message was meant to say, where it is, what it says now, its web address."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-import sqlite3
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
-from bot.delivery.inflight import InFlight
+import structlog
+
+from bot.errors import SlackError, StorageError
 from bot.routing import Thread
+from bot.storage.store import Row as Found
 from bot.storage.store import Store, Tx, batches
 from bot.storage.sweeping import Sweep
 from core.clarification import parse_id
 from core.index import OWN_THREAD
 from core.records import Subject
 
+_log = structlog.get_logger("clarify.delivery")
+_T = TypeVar("_T")
 # What a card shows that an earlier storage may have known, before that one's id: it is yet to be looked up.
 TAKEN_UP = "taken up:"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One message. `key` is its name for ever; `ts` None: not posted, or not known to be (`intent_at`)."""
-
-    key: str
-    kind: str
-    clarification: str | None
-    round: int | None
-    producer: str | None
-    session_id: str | None
-    target: str
-    body: dict[str, Any] | None
-    wanted: str | None
-    channel: str | None
-    ts: str | None
-    thread_ts: str | None
-    intent_at: float | None
-    shown: str | None
-    final: bool
-    failed: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +44,60 @@ class Fresh:
     asker: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Row(Fresh):
+    """A message as it is kept. `key` is its name for ever; `ts` None: not posted, or not known to be (`intent_at`)."""
+
+    channel: str | None = None
+    ts: str | None = None
+    thread_ts: str | None = None
+    intent_at: float | None = None
+    shown: str | None = None
+    final: bool = False
+    failed: str | None = None
+
+
+_GIVEN = tuple(each.name for each in fields(Fresh) if each.name != "asker")
+_COLUMNS = tuple(each.name for each in fields(Row) if each.name != "asker")
+
+
+class InFlight:
+    """Posts that were begun and whose outcome is not known yet. In memory, filled again on start."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, str] = {}  # by the key of the message
+        self._changed = asyncio.Event()
+
+    def begin(self, key: str, channel: str) -> None:
+        self._channels[key] = channel
+
+    def end(self, key: str) -> None:
+        """Its outcome is known, and stored."""
+        if self._channels.pop(key, None) is not None:
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    def any_in(self, channel: str) -> bool:
+        return channel in self._channels.values()
+
+    async def look(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
+        """What `read` finds in a channel; where that is nothing yet, read again with every outcome that comes.
+
+        News of a post can be here before it is known that the post arrived.
+        """
+        while True:
+            change = self._changed if self.any_in(channel) else None
+            found = await read()
+            if found or change is None:
+                return found
+            await change.wait()
+
+    async def settled(self) -> None:
+        """Returns when every outcome is known."""
+        while self._channels:
+            await self._changed.wait()
+
+
 class Messages:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -69,29 +106,33 @@ class Messages:
     async def want(self, fresh: Iterable[Fresh]) -> None:
         """Have messages shown; one that is there already gets the new body, if it has one."""
         wanted = list(fresh)
-        await self._store.write(lambda db: put(db, wanted))
+        await self._store.write(lambda tx: put(tx, wanted))
 
     async def get(self, key: str) -> Row | None:
-        row = await self._store.read_one("select * from messages where key = ?", key)
+        row = await self._store.read_one("select * from messages where key = :key", key=key)
         return _row(row) if row else None
 
     async def at(self, channel: str, ts: str) -> Row | None:
         """The message that we know to be at a place."""
-        row = await self._store.read_one("select * from messages where channel = ? and ts = ?", channel, ts)
-        return _row(row) if row else None
+        found = await self._rows("channel = :channel and ts = :ts", channel=channel, ts=ts)
+        return found[0] if found else None
+
+    async def landed_at(self, channel: str, ts: str) -> Row | None:
+        """The message at a place, also if it is just being posted there."""
+        return await self.in_flight.look(channel, lambda: self.at(channel, ts))
 
     async def begun_in(self, channel: str) -> list[Row]:
         """The messages that may be in a channel: their post was begun, and its outcome is not known."""
-        rows = await self._store.read(
-            "select * from messages where channel = ? and ts is null and intent_at is not null and failed is null",
-            channel,
-        )
-        return [_row(row) for row in rows]
+        begun = "channel = :channel and ts is null and intent_at is not null and failed is null"
+        return await self._rows(begun, channel=channel)
 
     async def unfinished(self) -> list[Row]:
         """All messages that may still have to change."""
-        rows = await self._store.read("select * from messages where final = 0 and failed is null")
-        return [_row(row) for row in rows]
+        return await self._rows("final = 0 and failed is null")
+
+    async def rollups(self) -> list[Row]:
+        """The roll-up cards that may still change."""
+        return await self._rows("kind = 'rollup' and final = 0 and failed is null and ts is not null")
 
     async def know_clarifications(self) -> bool:
         """Whether a clarification was ever to be shown, as far as it is still known."""
@@ -100,41 +141,36 @@ class Messages:
 
     async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The cards of clarifications, the earlier rounds first."""
-        rows = await self._store.read(
-            """select m.* from json_each(?) wanted join messages m on m.clarification = wanted.value
-               where m.kind = 'card' order by m.round""",
-            json.dumps(list(clarifications)),
-        )
-        return [_row(row) for row in rows]
+        cards = [
+            card
+            for some in batches(clarifications)
+            for card in await self._rows("kind = 'card' and clarification in :some", some=some)
+        ]
+        return sorted(cards, key=lambda card: card.round or 0)
 
     async def nudges_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The reminders of clarifications that may still have to change."""
-        rows = await self._store.read(
-            """select m.* from json_each(?) wanted join messages m on m.clarification = wanted.value
-               where m.kind = 'nudge' and m.final = 0 and m.failed is null""",
-            json.dumps(list(clarifications)),
-        )
-        return [_row(row) for row in rows]
+        open_ones = "kind = 'nudge' and final = 0 and failed is null and clarification in :some"
+        return [row for some in batches(clarifications) for row in await self._rows(open_ones, some=some)]
 
     async def nudges_for(self, rollup: str) -> list[Row]:
         """The reminders of a roll-up card that may still have to change."""
-        rows = await self._store.read(
-            """select * from messages where key >= ? and key < ?
-               and kind = 'nudge' and final = 0 and failed is null""",
-            f"nudge:{rollup}:",
-            f"nudge:{rollup};",
+        return await self._rows(
+            "key >= :first and key < :end and kind = 'nudge' and final = 0 and failed is null",
+            first=f"nudge:{rollup}:",
+            end=f"nudge:{rollup};",
         )
-        return [_row(row) for row in rows]
 
     async def intend(self, key: str, channel: str, thread_ts: str | None, at: float) -> bool:
         """A post begins; if its outcome stays unknown, this says where to look for it. False: it is there by now."""
         self.in_flight.begin(key, channel)
-        changed = await self._store.execute(
-            "update messages set intent_at = ?, channel = ?, thread_ts = ? where key = ? and ts is null",
-            at,
-            channel,
-            thread_ts,
-            key,
+        changed = await self._store.run(
+            """update messages set intent_at = :at, channel = :channel, thread_ts = :thread_ts
+               where key = :key and ts is null""",
+            key=key,
+            at=at,
+            channel=channel,
+            thread_ts=thread_ts,
         )
         if not changed:
             self.in_flight.end(key)
@@ -142,7 +178,7 @@ class Messages:
 
     async def not_sent(self, key: str) -> None:
         """The post that was begun did not arrive."""
-        await self._store.execute("update messages set intent_at = null where key = ?", key)
+        await self._store.run("update messages set intent_at = null where key = :key", key=key)
         self.in_flight.end(key)
 
     async def landed(
@@ -155,23 +191,33 @@ class Messages:
         final: bool,
         opens_thread: bool,
         thread_ts: str | None = None,
+        rest: Sequence[Fresh] = (),
     ) -> None:
         """It is there. `opens_thread`: the session's thread starts with it, or is the one of `thread_ts`, in which it
-        was found.
+        was found. `rest`: what follows it.
         """
 
-        def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                "update messages set channel = ?, ts = ?, shown = ?, final = ?, intent_at = null where key = ?",
-                (channel, ts, shown, int(final), row.key),
+        def work(tx: Tx) -> None:
+            tx.run(
+                """update messages set channel = :channel, ts = :ts, thread_ts = coalesce(:thread_ts, thread_ts),
+                     shown = :shown, final = :final, intent_at = null where key = :key""",
+                key=row.key,
+                channel=channel,
+                ts=ts,
+                thread_ts=thread_ts,
+                shown=shown,
+                final=int(final),
             )
-            if thread_ts is not None:
-                db.execute("update messages set thread_ts = ? where key = ?", (thread_ts, row.key))
             if opens_thread:
-                db.execute(
-                    "update sessions set channel = ?, thread_ts = ? where producer = ? and session_id = ?",
-                    (channel, thread_ts or ts, row.producer, row.session_id),
+                tx.run(
+                    """update sessions set channel = :channel, thread_ts = :thread_ts
+                       where producer = :producer and session_id = :session_id""",
+                    channel=channel,
+                    thread_ts=thread_ts or ts,
+                    producer=row.producer,
+                    session_id=row.session_id,
                 )
+            put(tx, rest)
 
         await self._store.write(work)
         self.in_flight.end(row.key)
@@ -180,132 +226,153 @@ class Messages:
         """A post whose outcome was not known is at `ts`, unless it was found meanwhile."""
         opens_thread = row.kind != "page" and row.session_id is not None and row.thread_ts is None
 
-        def work(db: sqlite3.Connection) -> None:
-            taken = db.execute(
-                """update messages set ts = ?, shown = ?, final = 0, intent_at = null
-                   where key = ? and ts is null and channel = ?""",
-                (ts, shown, row.key, row.channel),
-            ).rowcount
+        def work(tx: Tx) -> None:
+            taken = tx.run(
+                """update messages set ts = :ts, shown = :shown, final = 0, intent_at = null
+                   where key = :key and ts is null and channel = :channel""",
+                key=row.key,
+                channel=row.channel,
+                ts=ts,
+                shown=shown,
+            )
             if taken and opens_thread:
-                db.execute(
-                    """update sessions set channel = ?, thread_ts = ?
-                       where producer = ? and session_id = ? and thread_ts is null""",
-                    (row.channel, ts, row.producer, row.session_id),
+                tx.run(
+                    """update sessions set channel = :channel, thread_ts = :ts
+                       where producer = :producer and session_id = :session_id and thread_ts is null""",
+                    channel=row.channel,
+                    ts=ts,
+                    producer=row.producer,
+                    session_id=row.session_id,
                 )
 
         await self._store.write(work)
         self.in_flight.end(row.key)
 
     async def now_shows(self, key: str, shown: str, *, final: bool) -> None:
-        await self._store.execute(
-            "update messages set shown = ?, final = ? where key = ?", shown, int(final), key
+        await self._store.run(
+            "update messages set shown = :shown, final = :final where key = :key",
+            key=key,
+            shown=shown,
+            final=int(final),
         )
 
     async def forget_shown(self, clarification: str) -> None:
         """What the cards of a clarification say is in doubt."""
-        await self._store.execute(
-            "update messages set shown = null where clarification = ? and kind = 'card' and ts is not null",
-            clarification,
+        await self._store.run(
+            """update messages set shown = null
+               where clarification = :clarification and kind = 'card' and ts is not null""",
+            clarification=clarification,
         )
 
     async def move(self, key: str, target: str) -> None:
         """It has to be posted (again), in `target`."""
-        await self._store.execute(
-            "update messages set target = ?, channel = null, ts = null, intent_at = null, shown = null where key = ?",
-            target,
-            key,
+        await self._store.run(
+            """update messages set target = :target, channel = null, ts = null, intent_at = null, shown = null
+               where key = :key""",
+            key=key,
+            target=target,
         )
         self.in_flight.end(key)
 
     async def give_up(self, key: str, reason: str) -> None:
-        await self._store.execute(
-            "update messages set failed = ?, intent_at = null where key = ?", reason, key
+        await self._store.run(
+            "update messages set failed = :reason, intent_at = null where key = :key", key=key, reason=reason
         )
         self.in_flight.end(key)
 
     async def leave_thread(self, producer: str, session_id: str) -> None:
         """The session's thread cannot be used any more; its next message opens a new one."""
-        await self._store.execute(
-            "update sessions set channel = null, thread_ts = null where producer = ? and session_id = ?",
-            producer,
-            session_id,
+        await self._store.run(
+            """update sessions set channel = null, thread_ts = null
+               where producer = :producer and session_id = :session_id""",
+            producer=producer,
+            session_id=session_id,
         )
 
     async def thread_of(self, producer: str, session_id: str) -> Thread | None:
         row = await self._store.read_one(
-            "select * from sessions where producer = ? and session_id = ? and thread_ts is not null",
-            producer,
-            session_id,
+            """select * from sessions
+               where producer = :producer and session_id = :session_id and thread_ts is not null""",
+            producer=producer,
+            session_id=session_id,
         )
         return thread(row) if row else None
 
     async def someone_else_opens(self, row: Row) -> bool:
         """Whether another message of the session may be opening its thread (outcome unknown)."""
         found = await self._store.read_one(
-            """select 1 from messages where producer = ? and session_id = ? and key <> ? and ts is null
-               and intent_at is not null and failed is null""",
-            row.producer,
-            row.session_id,
-            row.key,
+            """select 1 from messages where producer = :producer and session_id = :session_id and key <> :key
+               and ts is null and intent_at is not null and failed is null""",
+            producer=row.producer,
+            session_id=row.session_id,
+            key=row.key,
         )
         return found is not None
 
     async def card_to_come(self, session_id: str) -> bool:
         """Whether the card that begins a question's own thread is yet to be posted."""
         found = await self._store.read_one(
-            """select 1 from messages where producer = ? and session_id = ? and kind = 'card' and ts is null
-               and failed is null""",
-            OWN_THREAD,
-            session_id,
+            """select 1 from messages where producer = :producer and session_id = :session_id and kind = 'card'
+               and ts is null and failed is null""",
+            producer=OWN_THREAD,
+            session_id=session_id,
         )
         return found is not None
 
     async def taken_places(self, channel: str, clarification: str | None, besides: str) -> set[str]:
         """The ts of messages of a clarification that are accounted for, `besides` the message of that key."""
+        same = "clarification is null" if clarification is None else "clarification = :clarification"
         rows = await self._store.read(
-            "select ts from messages where channel = ? and clarification is ? and ts is not null and key <> ?",
-            channel,
-            clarification,
-            besides,
+            f"select ts from messages where channel = :channel and {same} and ts is not null and key <> :besides",  # noqa: S608 - one of two
+            channel=channel,
+            besides=besides,
+            **({} if clarification is None else {"clarification": clarification}),
         )
         return {str(row["ts"]) for row in rows}
 
+    async def _rows(self, where: str, **values: object) -> list[Row]:
+        rows = await self._store.read(f"select * from messages where {where}", **values)  # noqa: S608 - from above
+        return [_row(row) for row in rows]
 
-def put(db: Tx, fresh: Iterable[Fresh]) -> None:
+
+def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
     """`Messages.want` within a transaction of somebody else's."""
     fresh = list(fresh)
-    db.executemany(
-        """insert into sessions (producer, session_id, agent_id, issue) values (?, ?, ?, ?)
-           on conflict do nothing""",
+    tx.many(
+        """insert into sessions (producer, session_id, agent_id, issue)
+           values (:producer, :session_id, :agent_id, :issue) on conflict (producer, session_id) do nothing""",
         [
-            (f.producer, f.session_id, f.asker, parse_id(f.clarification)[0])
+            {
+                "producer": f.producer,
+                "session_id": f.session_id,
+                "agent_id": f.asker,
+                "issue": parse_id(f.clarification)[0],
+            }
             for f in fresh
             if f.asker is not None and f.clarification is not None
         ],
     )
-    db.executemany(
+    tx.many(
         """insert into messages (key, kind, clarification, round, producer, session_id, target, body, wanted)
-           values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+           values (:key, :kind, :clarification, :round, :producer, :session_id, :target, :body, :wanted)
            on conflict (key) do update set body = excluded.body, wanted = excluded.wanted, final = 0
-           where excluded.body is not null and excluded.wanted is not messages.wanted""",
+           where excluded.body is not null
+             and coalesce(excluded.wanted, '') <> coalesce(messages.wanted, '')""",
         [
-            (
-                f.key,
-                f.kind,
-                f.clarification,
-                f.round,
-                f.producer,
-                f.session_id,
-                f.target,
-                json.dumps(f.body) if f.body is not None else None,
-                f.wanted,
-            )
+            {name: getattr(f, name) for name in _GIVEN}
+            | {"body": json.dumps(f.body) if f.body is not None else None}
             for f in fresh
         ],
     )
 
 
-def thread(row: sqlite3.Row) -> Thread:
+def move_channel(tx: Tx, old: str, new: str) -> None:
+    """A channel got another id."""
+    for column, table in (("channel", "sessions"), ("channel", "messages"), ("target", "messages")):
+        tx.run(f"update {table} set {column} = :new where {column} = :old", old=old, new=new)  # noqa: S608 - from above
+
+
+def thread(row: Found) -> Thread:
     return Thread(
         producer=row["producer"],
         session_id=row["session_id"],
@@ -316,8 +383,8 @@ def thread(row: sqlite3.Row) -> Thread:
     )
 
 
-def _row(row: sqlite3.Row) -> Row:
-    values = {key: row[key] for key in Row.__slots__}
+def _row(row: Found) -> Row:
+    values = {key: row[key] for key in _COLUMNS}
     values["body"] = json.loads(row["body"]) if row["body"] else None
     values["final"] = bool(row["final"])
     return Row(**values)
@@ -403,3 +470,53 @@ def draw_again(tx: Tx, keys: Iterable[str]) -> None:
     """Have messages drawn again, from what is left."""
     for some in batches(keys):
         tx.run("update messages set shown = null, final = 0 where key in :keys and failed is null", keys=some)
+
+
+_PATIENCE = 1.0  # seconds: a list is shown without links rather than late
+_MOST_KEPT = 20_000
+
+
+class Permalinks:
+    """The web addresses of messages and of clarifications' cards, kept by place. Never raises.
+
+    `fetch` asks Slack for the address of the message at a channel and ts; may raise SlackError.
+    """
+
+    def __init__(self, messages: Messages, fetch: Callable[[str, str], Awaitable[str]]) -> None:
+        self._messages = messages
+        self._fetch = fetch
+        self._kept: dict[tuple[str, str], str] = {}
+
+    async def link(self, clarification: str) -> str | None:
+        """The address of a clarification's newest card."""
+        return (await self.links([clarification])).get(clarification)
+
+    async def links(self, clarifications: Sequence[str]) -> dict[str, str]:
+        """The addresses of the newest cards of clarifications, as far as they are known in time."""
+        try:
+            cards = await self._messages.cards_of(clarifications)
+        except StorageError as error:
+            _log.warning("lists go without links", reason=str(error))
+            return {}
+        places = {
+            card.clarification: (card.channel, card.ts)
+            for card in cards
+            if card.clarification and card.channel and card.ts
+        }
+        found = await asyncio.gather(*(self.permalink(*place) for place in places.values()))
+        return {name: link for name, link in zip(places, found, strict=True) if link}
+
+    async def permalink(self, channel: str, ts: str) -> str | None:
+        """The address of a message; None where Slack does not tell in time."""
+        if (known := self._kept.get((channel, ts))) is not None:
+            return known
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                link = await self._fetch(channel, ts)
+        except (SlackError, TimeoutError) as error:
+            _log.info("a message goes without its link", reason=str(error) or type(error).__name__)
+            return None
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[channel, ts] = link
+        return link

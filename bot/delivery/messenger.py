@@ -1,24 +1,37 @@
-"""Brings one Slack message in line with what it should say: post once, update, find again, move, give up."""
+"""Brings one Slack message in line with its desired state: posts it once, finds it again, updates it, moves it, gives it
+up. What its text cannot hold follows in the thread; what its channel does not take goes to the fallback channel.
+
+Pictures, which are files for one person and no messages of ours, are sent here too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
+import aiohttp
 import structlog
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.fallback import NOT_BUILT
-from bot.delivery.lanes import Again, Done, NotYet
-from bot.delivery.messages import TAKEN_UP, Messages, Row
-from bot.delivery.pages import OnOutcome
-from bot.delivery.wishes import Hold, Wish, Wishes
+from bot.delivery.desired import Desired, DesiredState, Skip
+from bot.delivery.lanes import CARD, NOTICE, PAGE, Again, Done, Lanes, NotYet, Priority
+from bot.delivery.messages import TAKEN_UP, Fresh, Messages, Row
 from bot.errors import StorageUnavailable
-from bot.slackapi import Draft, Gateway, Later, Never, Sent, Unknown
+from bot.settings.model import Settings
+from bot.slackapi import Draft, Gateway, Later, Never, Sent, Unknown, failure
 from bot.views import inert
+from core.clarification import parse_id
 from core.clock import Clock
-from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
+from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LockTimeout
+from core.escalation import NewIncident, Raise
+from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
 # A post that timed out may still land: it is looked for this long before it is repeated. Seconds.
@@ -29,43 +42,80 @@ _AWAY_RETRY = 3.0  # with as many cards as there are
 _APP_RETRY = 30.0
 _SECTION = 2900
 _CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
-_ADOPTED = "adopted"  # what a message shows whose place a press told: its sequels are still owed
+_ADOPTED = "adopted"  # what a message shows whose place a press told: its overflow is still owed
+_NOT_BUILT = "could_not_be_built"
+_UPLOAD_TIMEOUT = 30.0  # seconds, for the bytes of a picture
 
-Unplaceable = Callable[[Row, str], Awaitable[bool]]
-Landed = Callable[[Row, Wish], Awaitable[None]]
+MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
+"""What became of a message: it is there; refused for good; not posted since nobody needs it any more; tried, and will
+be tried again.
+"""
+OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
+"""Told of every message, with a note on why. Raises StorageUnavailable: it could not be kept, so tell it again."""
 
 
 class Messenger:
-    """`unplaceable(row, code)` is asked when Slack will never take a message there: True if it was given a
-    new place (the row was moved), False if it cannot be shown at all. `on_outcome` is told of one that was not
-    posted because nobody needs it any more, and of one that will be tried again. `may_post(kind)`: whether a new message of this kind may be posted by now.
+    """`lanes` call `deliver`. `raise_incident` has somebody paged for what cannot be shown; `on_outcome` is told what
+    became of each message.
     """
 
     def __init__(
         self,
         *,
+        settings: Settings,
         gateway: Gateway,
         messages: Messages,
-        wishes: Wishes,
+        desired: DesiredState,
+        ledger: FileLedger,
+        raise_incident: Raise,
+        on_outcome: OnOutcome,
         clock: Clock,
-        unplaceable: Unplaceable,
-        landed: Landed,
-        on_outcome: OnOutcome | None = None,
-        may_post: Callable[[str], bool] = lambda _: True,
-        elsewhere: str | None = None,
+        rng: random.Random,
     ) -> None:
-        """`elsewhere`: the channel in which messages are that theirs did not take."""
+        self._fallback = settings.slack.fallback_channel
         self._gateway = gateway
         self._messages = messages
-        self._wishes = wishes
-        self._clock = clock
-        self._unplaceable = unplaceable
-        self._on_landed = landed
+        self._desired = desired
+        self._ledger = ledger
+        self._raise = raise_incident
         self._on_outcome = on_outcome
-        self._may_post = may_post
-        self._elsewhere = elsewhere
+        self._clock = clock
+        self.lanes = Lanes(self.deliver, clock, settings.pacing.posts_per_second, rng)
+        self._holds = self._holds_pages = False
         self._plain: set[str] = set()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._adopting: set[asyncio.Task[None]] = set()
+
+    def send(self, target: str, key: str, *, post: bool = True) -> None:
+        """Have a stored message delivered in its turn."""
+        priority: Priority = (PAGE, 0.0) if key.startswith("page:") else (NOTICE, 0.0)
+        self.lanes.put(target, key, priority, post=post)
+
+    def hold(self, *, pages: bool) -> None:
+        """Post nothing new, and with `pages` no page either, until `go_on`. What was begun is looked up all the same."""
+        self._holds, self._holds_pages = True, pages
+        self.lanes.go_on()
+
+    def go_on(self) -> None:
+        """Post what was held, and whatever comes."""
+        self._holds = self._holds_pages = False
+        self.lanes.go_on()
+
+    def adopt(self, row: Row, ts: str) -> None:
+        """A post in doubt is at `ts`: somebody pressed it. Noted and brought up to date beside the press, which does
+        not wait for a storage that is busy: what could not be noted is looked up, as any post in doubt.
+        """
+        task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _adopt(self, row: Row, ts: str) -> None:
+        try:
+            await self._messages.adopt(row, ts, _ADOPTED)
+        except StorageUnavailable as error:
+            _log.warning("where a post is could not be noted", key=row.key, reason=str(error))
+        else:
+            self.send(row.channel or row.target, row.key, post=False)
 
     async def deliver(self, key: str) -> Done | Again | NotYet:
         """Bring the message `key` in line, as far as one call goes. Never raises for what others do.
@@ -92,61 +142,54 @@ class Messenger:
             _log.exception("a message could not be built", key=key)
             return await self._give_up(row) if row is not None else Done()
 
-    async def adopt(self, row: Row, ts: str) -> None:
-        """Somebody pressed a message whose post is in doubt: it is at `ts`.
-
-        Raises:
-            StorageUnavailable: that could not be noted.
-        """
-        await self._messages.adopt(row, ts, _ADOPTED)
-
     async def _give_up(self, row: Row) -> Done | Again:
         try:
             await self._messages.give_up(row.key, "could not be built")
-            await self._unplaceable(row, NOT_BUILT)
+            await self._unplaceable(row, _NOT_BUILT)
         except StorageUnavailable as error:
             _log.warning("delivery has to wait", key=row.key, reason=str(error))
             return Again(_STORAGE_RETRY)
         return Done()
 
     async def _bring(self, row: Row) -> Done | Again | NotYet:
-        wish = await self._wishes.of(row)
-        if isinstance(wish, Hold):
+        desired = await self._desired.of(row)
+        if isinstance(desired, Skip):
             return Done()
         if row.ts is None:
-            return await self._post(row, wish)
-        if row.shown != wish.digest:
-            return await self._update(row, wish)
-        if wish.final and not row.final:
-            await self._messages.now_shows(row.key, wish.digest, final=True)
+            return await self._post(row, desired)
+        if row.shown != desired.digest:
+            return await self._update(row, desired)
+        if desired.final and not row.final:
+            await self._messages.now_shows(row.key, desired.digest, final=True)
         return Done()
 
-    async def _post(self, row: Row, wish: Wish) -> Done | Again | NotYet:
+    async def _post(self, row: Row, desired: Desired) -> Done | Again | NotYet:
         if row.intent_at is not None:
-            found = await self._look_up(row, wish)
+            found = await self._look_up(row, desired)
             if found is not None:
                 return found
-        elif wish.waits or (wish.opens_thread and await self._messages.someone_else_opens(row)):
+        elif desired.waits or (desired.opens_thread and await self._messages.someone_else_opens(row)):
             return Again(_LOOK_AGAIN)
-        if wish.unwanted:
+        if desired.unwanted:
             return await self._drop(row)
-        return await (self._send(row, wish) if self._may_post(row.kind) else self._hold(row))
+        holds = self._holds_pages if row.kind == "page" else self._holds
+        return await (self._hold(row) if holds else self._send(row, desired))
 
-    async def _send(self, row: Row, wish: Wish) -> Done | Again:
-        channel = wish.channel
+    async def _send(self, row: Row, desired: Desired) -> Done | Again:
+        channel = desired.channel
         if channel.startswith(("U", "W")):
             dm = await self._gateway.open_dm(channel)
             if not isinstance(dm, str):
-                return await self._not_posted(row, wish, dm, tried=False)
+                return await self._not_posted(row, desired, dm, tried=False)
             channel = dm
         now = self._clock.now().timestamp()
-        if not await self._messages.intend(row.key, channel, wish.thread_ts, now):
+        if not await self._messages.intend(row.key, channel, desired.thread_ts, now):
             return Again(0.0)  # a press told meanwhile where it is
-        outcome = await self._gateway.post(channel, self._draft(row, wish))
+        outcome = await self._gateway.post(channel, self._draft(row, desired))
         if isinstance(outcome, Sent):
-            await self._landed(row, wish, outcome)
+            await self._landed(row, desired, outcome, thread_ts=desired.thread_ts)
             return Done(posted=True)
-        return await self._not_posted(row, wish, outcome, tried=True)
+        return await self._not_posted(row, desired, outcome, tried=True)
 
     async def _hold(self, row: Row) -> NotYet:
         """It is not there, and is not to be there yet."""
@@ -156,21 +199,20 @@ class Messenger:
 
     async def _drop(self, row: Row) -> Done:
         await self._messages.give_up(row.key, "not needed any more")
-        if self._on_outcome is not None:
-            await self._on_outcome(row, "dropped", None)
+        await self._on_outcome(row, "dropped", None)
         return Done()
 
-    async def _look_up(self, row: Row, wish: Wish) -> Done | Again | NotYet | None:
+    async def _look_up(self, row: Row, desired: Desired) -> Done | Again | NotYet | None:
         """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
         begun = row.intent_at or 0.0
         if row.shown is not None and row.shown.startswith(TAKEN_UP):
-            found = await self._look_up_old(row, wish, begun)
+            found = await self._look_up_old(row, desired, begun)
         else:
             taken = await self._messages.taken_places(row.channel or "", row.clarification, row.key)
-            found = await self._gateway.find(row.channel or "", row.thread_ts, wish.matches, taken)
+            found = await self._gateway.find(row.channel or "", row.thread_ts, desired.matches, taken)
         if isinstance(found, Sent):
             _log.info("found a post whose outcome was unknown", key=row.key)
-            await self._landed(row, wish, found, certain=False)
+            await self._landed(row, desired, found, thread_ts=found.thread_ts or row.thread_ts, certain=False)
             current = await self._messages.get(row.key)
             return await self._bring(current) if current is not None else Done()
         if isinstance(found, Never):
@@ -180,37 +222,44 @@ class Messenger:
         left = begun + LANDING - self._clock.now().timestamp()
         return Again(min(left, _LOOK_AGAIN)) if 0 < left <= LANDING else None
 
-    async def _look_up_old(self, row: Row, wish: Wish, asked: float) -> Sent | Later | Unknown | Never | None:
+    async def _look_up_old(
+        self, row: Row, desired: Desired, asked: float
+    ) -> Sent | Later | Unknown | Never | None:
         """The card that an earlier storage knew, where it should be or where it went instead."""
-        places = dict.fromkeys(each for each in (row.target, self._elsewhere) if each is not None)
+        places = dict.fromkeys(each for each in (row.target, self._fallback) if each is not None)
         former = (row.shown or "").removeprefix(TAKEN_UP)
         found: Sent | Later | Unknown | Never | None = None
         for place in places:
-            found = await self._gateway.find_card(place, wish.matches, asked - _CLOCKS, former)
+            found = await self._gateway.find_card(place, desired.matches, asked - _CLOCKS, former)
             if isinstance(found, Sent | Later | Unknown):
                 break
         return found
 
-    async def _landed(self, row: Row, wish: Wish, sent: Sent, *, certain: bool = True) -> None:
+    async def _landed(
+        self, row: Row, desired: Desired, sent: Sent, *, thread_ts: str | None, certain: bool = True
+    ) -> None:
         """It is there. A post that was found may say what was true when it was tried: it is brought up to date."""
-        shown, final = (wish.digest, wish.final) if certain else ("", False)
+        rest = await self._overflow(row, desired, sent.channel, thread_ts, sent.ts)
         await self._messages.landed(
             row,
             sent.channel,
             sent.ts,
-            shown,
-            final=final,
-            opens_thread=wish.opens_thread,
+            desired.digest if certain else "",
+            final=desired.final and certain,
+            opens_thread=desired.opens_thread,
             thread_ts=sent.thread_ts,
+            rest=rest,
         )
         _log.info("posted", key=row.key, channel=sent.channel)
-        await self._on_landed(row, wish)
+        for each in rest:
+            self.send(each.target, each.key)
+        await self._on_outcome(row, "sent", None)
 
     async def _not_posted(
-        self, row: Row, wish: Wish, outcome: Later | Unknown | Never, *, tried: bool
+        self, row: Row, desired: Desired, outcome: Later | Unknown | Never, *, tried: bool
     ) -> Done | Again:
         _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
-        if self._on_outcome is not None and not _is_rate_limit(outcome):
+        if not (isinstance(outcome, Later) and outcome.after is not None):  # a rate limit is no news
             await self._on_outcome(row, "tried", _reason(outcome))
         if isinstance(outcome, Unknown):
             return Again(_LOOK_AGAIN, posted=tried) if tried else Again(pause=True)
@@ -218,33 +267,33 @@ class Messenger:
             await self._messages.not_sent(row.key)
         if isinstance(outcome, Later):
             return Again(outcome.after, pause=True, posted=tried)
-        return await self._refused(row, wish, outcome)
+        return await self._refused(row, desired, outcome)
 
-    async def _update(self, row: Row, wish: Wish) -> Done | Again:
-        outcome = await self._gateway.update(row.channel or "", row.ts or "", self._draft(row, wish))
+    async def _update(self, row: Row, desired: Desired) -> Done | Again:
+        outcome = await self._gateway.update(row.channel or "", row.ts or "", self._draft(row, desired))
         if isinstance(outcome, Sent):
             if row.shown == _ADOPTED:
-                await self._on_landed(row, wish)
-            await self._messages.now_shows(row.key, wish.digest, final=wish.final)
+                await self._follow_adopted(row, desired)
+            await self._messages.now_shows(row.key, desired.digest, final=desired.final)
             return Done()
         _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
         if isinstance(outcome, Later):
             return Again(outcome.after, pause=True)
         if isinstance(outcome, Unknown):
             return Again(pause=True)
-        if outcome.what in {"place", "message"} and not wish.needed:
+        if outcome.what in {"place", "message"} and not desired.needed:
             await self._messages.give_up(row.key, outcome.code)
             return Done()
-        return await self._refused(row, wish, outcome)
+        return await self._refused(row, desired, outcome)
 
-    async def _refused(self, row: Row, wish: Wish, outcome: Never) -> Done | Again:
+    async def _refused(self, row: Row, desired: Desired, outcome: Never) -> Done | Again:
         """Slack will never take this as it is: change what is at fault, or give up loudly."""
         if outcome.what == "app":
             return Again(_APP_RETRY)
         if outcome.what == "content" and row.key not in self._plain:
             self._plain.add(row.key)
             return Again(0.0)
-        in_thread = wish.thread_ts is not None and row.session_id is not None
+        in_thread = desired.thread_ts is not None and row.session_id is not None
         if outcome.what == "message" and (row.ts is not None or in_thread):
             if row.ts is None:
                 await self._messages.leave_thread(row.producer or "", row.session_id or "")
@@ -255,19 +304,105 @@ class Messenger:
         await self._messages.give_up(row.key, outcome.code)
         return Done()
 
-    def _draft(self, row: Row, wish: Wish) -> Draft:
-        blocks: list[dict[str, Any]] = wish.message.blocks
+    def _draft(self, row: Row, desired: Desired) -> Draft:
+        blocks: list[dict[str, Any]] = desired.message.blocks
         if row.key in self._plain:
-            said = inert.split(wish.message.text, _SECTION)
+            said = inert.split(desired.message.text, _SECTION)
             blocks = [
                 *({"type": "section", "text": {"type": "plain_text", "text": piece}} for piece in said),
                 *[b for b in blocks if b["type"] == "actions"][:2],
             ]
-        return Draft(wish.message.text, blocks, wish.metadata, wish.thread_ts, wish.broadcast)
+        return Draft(desired.message.text, blocks, desired.metadata, desired.thread_ts, desired.broadcast)
 
+    async def _unplaceable(self, row: Row, code: str) -> bool:
+        """A message cannot be shown where it belongs, for the reason `code`: somebody is paged, so that a human sees it.
+        Whether it got another place.
 
-def _is_rate_limit(outcome: Later | Unknown | Never) -> bool:
-    return isinstance(outcome, Later) and outcome.after is not None
+        Raises:
+            StorageUnavailable: nothing was decided.
+        """
+        if row.kind == "page":
+            await self._on_outcome(row, "failed", code)
+            return False
+        if row.kind in {"word", "more"}:
+            _log.error("cannot be shown", key=row.key, reason=code)
+            return False
+        place, elsewhere = row.channel or row.target, self._fallback
+        if code == _NOT_BUILT or elsewhere in {place, row.target}:
+            elsewhere = None
+        if elsewhere is not None:
+            if row.session_id is not None:
+                await self._messages.leave_thread(row.producer or "", row.session_id)
+            await self._messages.move(row.key, elsewhere)
+            self.lanes.put(elsewhere, row.key, (CARD, 0.0), post=True)
+        what = (
+            "It could not be laid out for Slack; see the log for why"
+            if code == _NOT_BUILT
+            else f"Slack refused to post in {place}: {code}"
+        )
+        shown = "It is shown in the fallback channel." if elsewhere else "It could not be shown anywhere."
+        await self._page(row, f"unplaceable:{row.key}:{place}:{code}", f"{what}. {shown}")
+        return elsewhere is not None
+
+    async def _page(self, row: Row, key: str, reason: str) -> None:
+        title = "A card could not be posted" if row.kind == "card" else "A message could not be posted"
+        if row.clarification is None:
+            incident = NewIncident(key, reason, title, agent_id=(row.body or {}).get("agent"))
+        else:
+            try:
+                record = await self._ledger.find(row.clarification, parse_id(row.clarification)[0])
+                incident = NewIncident.about(record, key, reason, title)
+            except ClarifyError as error:
+                _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
+                incident = NewIncident(key, reason, f"{title} ({row.clarification})")
+        await self._raise(incident)
+
+    async def _follow_adopted(self, row: Row, desired: Desired) -> None:
+        rest = await self._overflow(row, desired, row.channel or "", row.thread_ts, row.ts or "")
+        await self._messages.want(rest)
+        for each in rest:
+            self.send(each.target, each.key)
+        await self._on_outcome(row, "sent", None)
+
+    async def _overflow(
+        self, row: Row, desired: Desired, channel: str, thread_ts: str | None, ts: str
+    ) -> list[Fresh]:
+        """What the text of a message at a place could not hold follows, of a page in its own thread, of all else in the
+        session's. Each text once in each thread.
+        """
+        if not desired.message.more:
+            return []
+        name, producer, session_id, where = row.key, row.producer, row.session_id, None
+        if row.kind == "page":
+            if await self._is_told(channel, thread_ts, desired.about):
+                return []
+            if desired.about:  # every repeat tells the same: a thread holds it once, a direct message too
+                name = f"{desired.about}:{row.target}:{thread_ts or ''}"
+            producer, session_id, where = None, None, thread_ts or ts
+        return [
+            Fresh(
+                key=f"more:{name}:{number}",
+                kind="more",
+                target=row.target,
+                producer=producer,
+                session_id=session_id,
+                body={"text": inert.fallback(words), "blocks": plain_blocks(words), "thread_ts": where},
+                wanted="more",
+            )
+            for number, words in enumerate(desired.message.more)
+        ]
+
+    async def _is_told(self, channel: str, thread_ts: str | None, card: str | None) -> bool:
+        """Whether the card that a page is about stands in the same thread, and the rest of it follows there."""
+        if card is None or thread_ts is None:
+            return False
+        first = await self._messages.get(f"more:{card}:0")
+        if first is None or first.failed is not None:
+            return False
+        if first.ts is not None:
+            return (first.channel, first.thread_ts) == (channel, thread_ts)
+        thread = await self._messages.thread_of(first.producer or "", first.session_id or "")
+        return thread is not None and (thread.channel, thread.ts) == (channel, thread_ts)
 
 
 def _retry_after(outcome: Later | Unknown) -> float | None:
@@ -276,3 +411,102 @@ def _retry_after(outcome: Later | Unknown) -> float | None:
 
 def _reason(outcome: Later | Unknown | Never) -> str:
     return outcome.code if isinstance(outcome, Never) else outcome.reason
+
+
+def plain_blocks(words: str) -> list[dict[str, object]]:
+    """Sections of plain text, unescaped: nothing in it formats, links or mentions."""
+    return [
+        {"type": "section", "text": {"type": "plain_text", "text": piece, "emoji": False}}
+        for piece in inert.split(words, _SECTION)
+        if piece.strip()
+    ]
+
+
+def live_blocks(text: str) -> list[dict[str, object]]:
+    """Sections of the bot's own words, in which others' are escaped already."""
+    return [
+        {"type": "section", "text": {"type": "mrkdwn", "text": piece, "verbatim": True}}
+        for piece in inert.split_live(text, _SECTION)
+        if piece.strip()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A PNG. `alt` says in plain text what it shows, in at most 1000 characters; `comment` is mrkdwn of ours."""
+
+    name: str
+    title: str
+    alt: str
+    comment: str
+    content: bytes
+
+
+class _NotTakenError(Exception):
+    """The address that Slack gave for the bytes did not take them."""
+
+
+class Pictures:
+    """Pictures for one person: to their direct messages with the bot, in three steps as Slack wants it.
+
+    `client` has no retry handlers: what was shared is not shared again. Source: docs.slack.dev, "Working with files",
+    `files.getUploadURLExternal`, `files.completeUploadExternal`. The SDK's own `files_upload_v2` would put the
+    description into the address of a request, which is too long where it is Chinese.
+    """
+
+    def __init__(self, client: AsyncWebClient) -> None:
+        self._client = client
+
+    async def send(self, user: str, picture: Picture) -> str | None:
+        """Share a picture with one person alone, once. None: it is there; else why not, in words for that person."""
+        try:
+            opened = await self._client.conversations_open(users=user)
+            await self._share(str(opened["channel"]["id"]), picture)
+        except _NotTakenError as error:
+            trouble = str(error)
+        except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+            trouble = _words(error, failure(error))
+        else:
+            return None
+        _log.warning("a picture was not sent", reason=trouble)
+        return trouble
+
+    async def _share(self, channel: str, picture: Picture) -> None:
+        about = {"filename": picture.name, "length": len(picture.content), "alt_txt": picture.alt}
+        ticket = await self._client.api_call("files.getUploadURLExternal", data=about)
+        await self._upload(str(ticket["upload_url"]), picture.content)
+        files = json.dumps([{"id": ticket["file_id"], "title": picture.title}])
+        share = {"files": files, "channel_id": channel, "initial_comment": picture.comment}
+        await self._client.api_call("files.completeUploadExternal", data=share)
+
+    async def _upload(self, url: str, content: bytes) -> None:
+        """Nothing is shared yet: whatever goes wrong here, there is no picture."""
+        timeout = aiohttp.ClientTimeout(total=_UPLOAD_TIMEOUT)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.post(
+                    url, data=BytesIO(content), proxy=self._client.proxy, ssl=self._client.ssl or True
+                ) as response,
+            ):
+                if response.status != 200:
+                    raise _NotTakenError(f"Slack did not take the file (status {response.status})")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _NotTakenError(f"Slack did not take the file ({type(error).__name__})") from error
+
+
+def _words(error: Exception, outcome: Later | Unknown | Never) -> str:
+    match outcome:
+        case Later():
+            return "Slack is busy or out of reach, please try again in a minute"
+        case Unknown():
+            return "Slack did not confirm it, so it may be there all the same"
+        case Never(code="missing_scope"):
+            return f"the app lacks the scope {_needed(error)}, see manifest.yml"
+        case Never(code=code):
+            return f"Slack says {code}"
+
+
+def _needed(error: Exception) -> str:
+    data = error.response.data if isinstance(error, SlackApiError) and hasattr(error.response, "data") else {}
+    return str(data.get("needed") or "files:write") if isinstance(data, dict) else "files:write"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -20,15 +20,10 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout
 from core.index import OWN_THREAD, Summary, summarize
+from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.nudges")
 _RETRY = 0.5  # seconds
-
-
-class Records(Protocol):
-    """Where the records are: `core.ledger.FileLedger`."""
-
-    async def find(self, clarification: str, issue: int) -> Clarification: ...
 
 
 class _Owed(NamedTuple):
@@ -44,7 +39,7 @@ class Nudges:
     def __init__(
         self,
         *,
-        records: Records,
+        ledger: FileLedger,
         messages: Messages,
         rollups: Rollups,
         renderer: Renderer,
@@ -52,7 +47,7 @@ class Nudges:
         notify: Callable[[Fresh], Awaitable[None]],
         clock: Clock,
     ) -> None:
-        self._records = records
+        self._ledger = ledger
         self._messages = messages
         self._rollups = rollups
         self._renderer = renderer
@@ -62,13 +57,12 @@ class Nudges:
         self._queue: asyncio.Queue[_Owed] = asyncio.Queue()
         self._known: dict[str, _Owed] = {}
 
-    def note(self, seen: Summary | Clarification) -> None:
+    def record_changed(self, seen: Summary) -> None:
         """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
-        known = seen if isinstance(seen, Summary) else summarize(seen)
-        if not self._is_owed(known):
+        if not self._is_owed(seen):
             self._known.pop(seen.id, None)
             return
-        owed = _Owed(known.id, known.issue, known.round, known.nudges)
+        owed = _Owed(seen.id, seen.issue, seen.round, seen.nudges)
         if self._known.get(seen.id) != owed:
             self._known[seen.id] = owed
             self._queue.put_nowait(owed)
@@ -96,7 +90,7 @@ class Nudges:
         return True
 
     async def _say(self, owed: _Owed) -> None:
-        record = await self._records.find(owed.clarification, owed.issue)
+        record = await self._ledger.find(owed.clarification, owed.issue)
         if not self._is_owed(summarize(record)) or (record.round, record.nudges) != (owed.round, owed.nudges):
             return
         fresh = await self._shared(record) if await self._is_held(record) else self._own(record)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 
 import structlog
 
-from bot.delivery.reply_policy import Settle, after_try
 from bot.errors import StorageUnavailable
-from bot.producers.client import Reply, ReplyOutcome, TryAgain
+from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
 from bot.storage.store import Store, Tx, batches
 from bot.storage.sweeping import Sweep
-from core.clarification import Aaep, Clarification, parse_id
-from core.clock import Clock
-from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.clarification import Aaep, Clarification, ReplyState, parse_id
+from core.clock import Clock, backoff
+from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.escalation import NewIncident, Raise
+from core.index import Summary
 from core.ledger import FileLedger
 from core.router import Router
 
@@ -28,9 +30,55 @@ _NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _RETRY = 0.5
 _PATIENCE = 60.0  # until somebody is told that an agent cannot be reached with the answer
 
-OnRefused = Callable[[str], Awaitable[None]]
-OnForeign = Callable[[str], Awaitable[object]]
-OnBlocked = Callable[[str, str], Awaitable[None]]
+_FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The reply's last word. `resolve`: that is proof that the requester took the answer."""
+
+    state: ReplyState
+    note: str | None = None
+    resolve: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    seconds: float
+
+
+def after_try(
+    outcome: ReplyOutcome,
+    *,
+    uncertain: bool,
+    attempts: int,
+    now: datetime,
+    expires_at: datetime | None,
+    jitter: float,
+) -> Settle | Wait:
+    """Decide what follows the try number `attempts` (from 1).
+
+    Args:
+        outcome: of this try.
+        uncertain: an earlier try may have arrived, so that a refusal may only mean "token already used".
+        attempts: how many tries there were.
+        now: on the clock of `expires_at`.
+        expires_at: when the producer stops waiting, None if never.
+        jitter: from 0 to 1.
+    """
+    match outcome:
+        case Accepted(proof=proof):
+            return Settle("delivered", resolve=proof)
+        case Refused(reason=reason):
+            return Settle("unconfirmed", reason) if uncertain else Settle("refused", reason)
+    maybe = uncertain or outcome.may_have_arrived
+    if expires_at is not None and now >= expires_at:
+        return Settle("unconfirmed" if maybe else "too_late", outcome.reason)
+    wait = backoff(attempts - 1, first=_FIRST_WAIT, longest=LONGEST_WAIT, spread=0.5, chance=jitter)
+    seconds = max(wait, outcome.retry_after or 0.0)
+    # The last try is made just before the time runs out, and one more right after it says "too late".
+    left = (expires_at - now).total_seconds() if expires_at is not None else seconds
+    return Wait(max(0.05, min(seconds, left)))
 
 
 @dataclass(slots=True)
@@ -41,10 +89,10 @@ class _Blocked:
     told: bool = False
 
 
-class ReplyDelivery:
-    """One task per reply that is on its way. A human has to know what `on_refused(clarification)` is told of, and
-    `on_blocked(clarification, why)`: it does not arrive, and waiting alone will not help. `on_foreign(clarification)`
-    is told when somebody else wrote the answer and put a person's name to it.
+class Replies:
+    """One task per reply that is on its way. `raise_incident` has a person take what went wrong: the agent refused the
+    answer, or it does not arrive and waiting alone will not help. `on_foreign(clarification)` is told when somebody
+    else wrote the answer and put a person's name to it.
     """
 
     def __init__(
@@ -56,9 +104,8 @@ class ReplyDelivery:
         store: Store,
         clock: Clock,
         rng: random.Random,
-        on_refused: OnRefused,
-        on_foreign: OnForeign,
-        on_blocked: OnBlocked,
+        raise_incident: Raise,
+        on_foreign: Callable[[str], Awaitable[object]],
     ) -> None:
         self._producers = producers
         self._router = router
@@ -66,9 +113,8 @@ class ReplyDelivery:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._on_refused = on_refused
+        self._raise = raise_incident
         self._on_foreign = on_foreign
-        self._on_blocked = on_blocked
         self._blocked: dict[tuple[str, str], _Blocked] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
@@ -77,8 +123,24 @@ class ReplyDelivery:
         self._closing = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def put(self, clarification: str, answered: Clarification | None = None) -> None:
-        """Have the reply of a clarification sent, if it is not settled. `answered`: as it was written just now."""
+    def record_changed(self, summary: Summary, written: Clarification | None = None) -> None:
+        """Have the reply of a clarification sent, if it is not settled. `written`: the record as we wrote it just now."""
+        if summary.reply == "sending":
+            self._put(summary.id, written)
+
+    async def restore(self, summaries: Iterable[Summary]) -> None:
+        """On start: send what was on its way. Killed between a refusal and its page, the page is still owed; sent
+        before, it is not sent again.
+        """
+        for summary in summaries:
+            self.record_changed(summary)
+            if summary.reply == "refused":
+                try:
+                    await self._page_refused(summary.id)
+                except ClarifyError as error:
+                    _log.warning("a page goes without its clarification", id=summary.id, reason=str(error))
+
+    def _put(self, clarification: str, answered: Clarification | None = None) -> None:
         if clarification in self._tasks:
             self._again.add(clarification)
             return
@@ -129,8 +191,8 @@ class ReplyDelivery:
         """One try; None when it is settled, else how long to wait, and for which producer."""
         fresh = self._fresh.pop(clarification, None)
         record = fresh or await self._ledger.find(clarification, parse_id(clarification)[0])
-        asked = record.asked
-        if asked.reply != "sending" or asked.reply_token is None or asked.producer is None:
+        asked, token = record.asked, record.asked.reply_token
+        if asked.reply != "sending" or token is None or asked.producer is None:
             return None
         if fresh is None and not (
             await self._ledger.is_as_asked(record) and await self._ledger.vouches(record)
@@ -138,9 +200,9 @@ class ReplyDelivery:
             _log.warning("another program changed a question or who answered it", clarification=clarification)
             await self._on_foreign(clarification)
             return None
-        self._tried.add((clarification, asked.reply_token))
+        self._tried.add((clarification, token))
         # The first try of all need not be noted: "sending" without a note says, after a kill, that it may have been made.
-        attempts, uncertain = (1, False) if fresh else await self._begin(clarification, asked.reply_token)
+        attempts, uncertain = (1, False) if fresh else await self._begin(clarification, token)
         reply = _reply(asked)
         outcome = await self._producers.send(asked.producer, reply)
         certain = isinstance(outcome, TryAgain) and not outcome.may_have_arrived
@@ -165,14 +227,7 @@ class ReplyDelivery:
             outcome=type(outcome).__name__,
         )
         if fresh or (certain and not uncertain):
-            await self._store.execute(
-                """insert into replies values (?, ?, ?, ?) on conflict (clarification, token)
-                   do update set attempts = excluded.attempts, uncertain = excluded.uncertain""",
-                clarification,
-                asked.reply_token,
-                attempts,
-                int(not certain),
-            )
+            await self._store.write(lambda tx: _note(tx, record.id, token, attempts, uncertain=not certain))
         return min(step.seconds, left), asked.producer
 
     async def _note_blocked(self, record: Clarification, outcome: ReplyOutcome, *, uncertain: bool) -> float:
@@ -196,10 +251,22 @@ class ReplyDelivery:
         return max(_RETRY, left) if left > 0 else math.inf
 
     async def _tell_blocked(self, record: Clarification, outcome: TryAgain) -> None:
+        """An answer does not reach its agent until somebody mends something."""
         blocked = self._blocked.setdefault((record.id, record.asked.reply_token or ""), _Blocked(0.0))
-        if not blocked.told:
-            await self._on_blocked(record.id, outcome.reason)
-            blocked.told = True
+        if blocked.told:
+            return
+        reason = f"The agent cannot be reached with the answer: it {outcome.reason}. It is tried again until the agent's time is over."
+        key = f"undelivered:{record.id}:{record.round}"
+        title = f"{record.id}: the answer does not reach the agent"
+        await self._raise(NewIncident.about(record, key, reason, title))
+        blocked.told = True
+
+    async def _page_refused(self, clarification: str) -> None:
+        """An agent refused its reply: somebody has to know."""
+        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
+        key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
+        await self._raise(NewIncident.about(record, key, reason, title))
 
     async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
         """Note a try before it is made: killed in the middle of it, its outcome is unknown.
@@ -207,45 +274,41 @@ class ReplyDelivery:
         Without any note, a process that was killed may have made the first try.
         """
 
-        def work(db: sqlite3.Connection) -> tuple[int, bool]:
-            rows = list(
-                db.execute(
-                    "select attempts, uncertain from replies where clarification = ? and token = ?",
-                    (clarification, token),
-                )
+        def work(tx: Tx) -> tuple[int, bool]:
+            row = tx.one(
+                "select attempts, uncertain from replies where clarification = :clarification and token = :token",
+                clarification=clarification,
+                token=token,
             )
-            attempts, uncertain = (int(rows[0][0]), bool(rows[0][1])) if rows else (0, True)
-            db.execute(
-                """insert into replies values (?, ?, ?, 1) on conflict (clarification, token)
-                   do update set attempts = excluded.attempts, uncertain = 1""",
-                (clarification, token, attempts + 1),
-            )
+            attempts, uncertain = (row["attempts"], bool(row["uncertain"])) if row else (0, True)
+            _note(tx, clarification, token, attempts + 1, uncertain=True)
             return attempts + 1, uncertain
 
         return await self._store.write(work)
 
     async def _finish(self, record: Clarification, step: Settle) -> None:
         token = record.asked.reply_token or ""
-        while True:
-            try:
-                await self._router.settle_reply(record.id, token, step.state, step.note, resolve=step.resolve)
-                break
-            except _NOT_NOW as error:
-                _log.warning("a reply's outcome has to wait", clarification=record.id, reason=str(error))
-                await self._clock.sleep(_RETRY)
+        settle = partial(
+            self._router.settle_reply, record.id, token, step.state, step.note, resolve=step.resolve
+        )
+        await self._until_kept(settle, record.id, "a reply's outcome has to wait")
         self._tried.discard((record.id, token))
         self._blocked.pop((record.id, token), None)
         _log.info("reply settled", clarification=record.id, state=step.state)
         if step.state == "refused":
-            await self._tell_refused(record.id)
+            await self._until_kept(partial(self._page_refused, record.id), record.id, "a page has to wait")
 
-    async def _tell_refused(self, clarification: str) -> None:
+    async def _until_kept(
+        self, work: Callable[[], Awaitable[object]], clarification: str, waits: str
+    ) -> None:
         while True:
             try:
-                return await self._on_refused(clarification)
+                await work()
             except _NOT_NOW as error:
-                _log.warning("a page has to wait", clarification=clarification, reason=str(error))
+                _log.warning(waits, clarification=clarification, reason=str(error))
                 await self._clock.sleep(_RETRY)
+            else:
+                return
 
     async def _pause(self, seconds: float, producer: str | None) -> None:
         """Wait, but not when the producer comes back before."""
@@ -269,7 +332,20 @@ class ReplyDelivery:
                 self.failed.set_exception(error)
         elif clarification in self._again and not self._closing.is_set():
             self._again.discard(clarification)
-            self.put(clarification)
+            self._put(clarification)
+
+
+def _note(tx: Tx, clarification: str, token: str, attempts: int, *, uncertain: bool) -> None:
+    tx.run(
+        """insert into replies (clarification, token, attempts, uncertain)
+           values (:clarification, :token, :attempts, :uncertain)
+           on conflict (clarification, token)
+           do update set attempts = excluded.attempts, uncertain = excluded.uncertain""",
+        clarification=clarification,
+        token=token,
+        attempts=attempts,
+        uncertain=int(uncertain),
+    )
 
 
 def _reply(asked: Aaep) -> Reply:

@@ -6,6 +6,9 @@ there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from bot.delivery.messages import Messages, Row
 from bot.routing import Audiences, Group
 from core.clarification import Clarification, parse_id
 from core.index import Index, Summary
@@ -92,3 +95,45 @@ class Rollups:
 
     def end(self, group: Group) -> None:
         self._keys.pop(group, None)
+
+
+def rolled_up(row: Row) -> Group:
+    """Whose questions a roll-up card holds."""
+    body = row.body or {}
+    return Group(body.get("agent", ""), body.get("channel") or row.target)
+
+
+@dataclass(frozen=True, slots=True)
+class RollupPlace:
+    """Where a roll-up card stands in Slack, and the clarifications that it holds."""
+
+    channel: str
+    ts: str
+    holds: tuple[str, ...]
+
+
+class RollupThreads:
+    """Which questions a roll-up card holds, by where it stands: a reply in its thread is about them.
+
+    Raises StorageUnavailable: it is not known now.
+    """
+
+    def __init__(self, messages: Messages, rollups: Rollups) -> None:
+        self._messages = messages
+        self._rollups = rollups
+
+    async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
+        """The clarifications that the roll-up card at a place holds now; None where it is none."""
+        row = await self._messages.landed_at(channel, ts)
+        return self._held(row) if row is not None and row.kind == "rollup" else None
+
+    async def open_rollups(self) -> list[RollupPlace]:
+        """The roll-up cards that may still change."""
+        return [
+            RollupPlace(row.channel, row.ts, self._held(row))
+            for row in await self._messages.rollups()
+            if row.channel is not None and row.ts is not None
+        ]
+
+    def _held(self, row: Row) -> tuple[str, ...]:
+        return tuple(each.id for each in self._rollups.held(rolled_up(row)))

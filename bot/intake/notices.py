@@ -14,7 +14,6 @@ import structlog
 
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages, Row
-from bot.delivery.pages import NewIncident
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Item, Trouble
@@ -31,6 +30,7 @@ from core.aaep import Event
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgerUnreadable
+from core.escalation import NewIncident
 from core.ledger import FileLedger
 from core.records import Oddity
 

@@ -11,14 +11,13 @@ from itertools import islice
 
 import structlog
 
-from bot.delivery.pages import NewIncident
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents, OpenIncident
 from bot.oncall.roster import Policies
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
 from core.errors import ClarifyError
-from core.escalation import Handed, Happening, Taken
+from core.escalation import Handed, Happening, NewIncident, Taken
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 

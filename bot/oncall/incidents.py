@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple, cast, get_args
 
 import structlog
 
-from bot.delivery.pages import NewIncident
 from bot.storage.store import Row, Store, Tx, batches
 from bot.storage.sweeping import Sweep
 from core.aaep import whole_characters
@@ -26,6 +25,7 @@ from core.escalation import (
     Failed,
     Handed,
     Happening,
+    NewIncident,
     NotMine,
     Sent,
     Snoozed,
@@ -53,7 +53,7 @@ Group = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One thing that somebody has to take, as it is kept; see `bot.delivery.pages.NewIncident`.
+    """One thing that somebody has to take, as it is kept; see `core.escalation.NewIncident`.
 
     `policy` names the on-call policy; None: one post where everybody looks.
     """

@@ -16,9 +16,8 @@ from typing import Literal
 
 import structlog
 
-from bot.delivery.inflight import InFlight
-from bot.delivery.messages import Fresh, Row, put
-from bot.delivery.pages import MessageOutcome
+from bot.delivery.messages import Fresh, InFlight, Row, put
+from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
 from bot.storage.store import Row as StoredRow
 from bot.storage.store import Store, Tx, batches
@@ -347,10 +346,9 @@ class Pages:
         """The clarifications of the page whose message is at `ts`; none where it is no page. A reply in its thread is
         an answer.
         """
-        while True:
-            # A reply can be here before it is known that the page arrived.
-            change = self._in_flight.next_change() if self._in_flight.any_in(channel) else None
-            rows = await self._store.read(
+        rows = await self._in_flight.look(
+            channel,
+            lambda: self._store.read(
                 """select i.clarification from messages m
                    join page_sendings s on s.message = m.key
                    join page_items p on p.page = s.page
@@ -359,10 +357,9 @@ class Pages:
                    group by i.clarification order by min(i.id)""",
                 channel=channel,
                 ts=ts,
-            )
-            if rows or change is None:
-                return tuple(row["clarification"] for row in rows)
-            await change.wait()
+            ),
+        )
+        return tuple(row["clarification"] for row in rows)
 
     async def open_pages(self) -> list[PagePlace]:
         """The pages about questions that somebody still has to take, which begin threads of their own."""

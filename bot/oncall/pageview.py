@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import structlog
 
-from bot.delivery.messages import Messages, Row
-from bot.delivery.pages import Drawn
+from bot.delivery.desired import Drawn
+from bot.delivery.messages import Messages, Permalinks, Row
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies
-from bot.permalinks import Permalinks
 from bot.views.handoff import Handoff
 from bot.views.inert import is_user
 from bot.views.pagecard import LISTED

@@ -21,7 +21,7 @@ from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.commands.commands import Commands
 from bot.delivery.delivery import Delivery
-from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.memory import SlackMemory
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.people import AccessControl, People, Person, Reaction, explained, without_budget
 from bot.routing import Audience, Audiences, audience_of
@@ -66,7 +66,7 @@ class Answering:
         *,
         router: Router,
         ledger: FileLedger,
-        memory: SqliteSlackMemory,
+        memory: SlackMemory,
         access: AccessControl,
         people: People,
         renderer: Renderer,

@@ -28,7 +28,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.commands.commands import Commands
 from bot.delivery.delivery import Delivery
-from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.memory import SlackMemory
 from bot.errors import (
     ConfigurationError,
     SlackError,
@@ -81,7 +81,7 @@ class Parts:
     binding: Binding
     threads: Threads
     unread: Unread
-    memory: SqliteSlackMemory
+    memory: SlackMemory
     delivery: Delivery
     later: Background
     counted: Callable[[int], Coroutine[Any, Any, None]]

@@ -23,7 +23,7 @@ from typing import Any
 
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.memory import SlackMemory
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import missed_event
@@ -141,7 +141,7 @@ class Backfill:
         self,
         *,
         web: AsyncWebClient,
-        memory: SqliteSlackMemory,
+        memory: SlackMemory,
         threads: Threads,
         unread: Unread,
         allowance: HistoryAllowance,

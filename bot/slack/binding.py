@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from bot.delivery.messages import Messages, Row
-from bot.delivery.wishes import rolled_up
+from bot.delivery.rollups import rolled_up
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.routing import Group

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
 from bot.delivery.delivery import Delivery
-from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.memory import SlackMemory
 from bot.errors import StorageUnavailable
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.replies import Replies, Words
@@ -30,7 +30,7 @@ class Conversation:
         self,
         *,
         replies: Replies,
-        memory: SqliteSlackMemory,
+        memory: SlackMemory,
         delivery: Delivery,
         clock: Clock,
         later: Background,

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bot.commands.commands import Commands
-from bot.delivery.memory import SqliteSlackMemory
+from bot.delivery.memory import SlackMemory
 from bot.errors import SlackError, StorageUnavailable
 from bot.people import People, Person, Reaction, explained
 from bot.slack import mrkdwn
@@ -80,7 +80,7 @@ class Replies:
         answering: Answering,
         commands: Commands,
         threads: Threads,
-        memory: SqliteSlackMemory,
+        memory: SlackMemory,
         people: People,
         clock: Clock,
     ) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.rollupplaces import RollupPlaces
+from bot.delivery.memory import SlackMemory
+from bot.delivery.rollups import RollupThreads
 from bot.oncall.pages import Pages
 from bot.routing import Audiences, Thread
 from bot.slack.payloads import MessageEvent
@@ -40,9 +40,9 @@ class Threads:
     def __init__(
         self,
         *,
-        memory: SqliteSlackMemory,
+        memory: SlackMemory,
         pages: Pages,
-        rollups: RollupPlaces,
+        rollups: RollupThreads,
         index: Index,
         ledger: FileLedger,
         audiences: Audiences,

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from bot.delivery.inflight import InFlight
-from bot.delivery.pages import NewIncident
+from bot.delivery.messages import InFlight
 from bot.errors import BackupError, StorageInUseError
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Batch, Destination, Pages
@@ -25,6 +24,7 @@ from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
+from core.escalation import NewIncident
 from core.ledger import FileLedger
 from tests.acceptance.upkeep import Said, command
 from tests.kit.clocks import ManualClock

@@ -18,7 +18,6 @@ import pytest
 import structlog
 
 import bot.app
-import bot.delivery.delivery
 import bot.storage.store
 from bot.app import Bot
 from bot.settings.model import Settings
@@ -82,8 +81,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.app, "Outside", lambda *_: Pagers(outer, life().effect))
     patch.setattr(bot.app, "People", lambda *_: Directory(outer))
     patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
-    for module in (bot.app, bot.delivery.delivery):
-        patch.setattr(module, "time", SimpleNamespace(monotonic=loop.time))
+    patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.storage.store, "_Connection", InlineConnection)
     patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
     structlog.configure(
@@ -131,9 +129,10 @@ class Life:
     async def _begin(self, summaries: list[Summary]) -> None:
         bot = self.bot
         await bot.delivery.restore()
+        await bot.replies.restore(bot.index)
         await bot.pager.restore()
         for summary in summaries:
-            bot.nudges.note(summary)
+            bot.nudges.record_changed(summary)
         for part in (bot.delivery, bot.nudges, bot.pager, bot.monitoring):
             self.parts.append(asyncio.create_task(part.run()))
 

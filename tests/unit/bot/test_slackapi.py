@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from bot.slackapi import (
     MESSAGE,
     NETWORK_ERRORS,
     PLACE,
+    Draft,
+    Gateway,
     Later,
     Never,
     Pulse,
@@ -27,6 +30,7 @@ from bot.slackapi import (
     failure,
     web_client,
 )
+from bot.telemetry import Telemetry
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, BOT_TOKEN
 from tests.kit.clocks import ManualClock
@@ -164,3 +168,49 @@ async def test_every_call_tells_whether_slack_answers(
     with suppress(*NETWORK_ERRORS):
         await client.auth_test()
     assert came == [True] * is_back
+
+
+NUDGE = {"event_type": "clarify_notice", "event_payload": {"key": "nudge:CLR-1-001:1"}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "kind"),
+    [
+        ({"event_type": "clarify_card", "event_payload": {"clarification": "CLR-1-001"}}, "card"),
+        ({"event_type": "clarify_page", "event_payload": {"key": "page:1:U1"}}, "page"),
+        (NUDGE, "nudge"),
+    ],
+)
+def test_kind_of_a_message(metadata: dict[str, Any], kind: str) -> None:
+    assert Draft("text", [], metadata).kind == kind
+
+
+@pytest.mark.parametrize("kind", ["page", "nudge"])
+@pytest.mark.parametrize(
+    ("error", "word", "paged"),
+    [
+        (None, "sent", "sent"),
+        (TimeoutError(), "unknown", None),
+        (refusal("ratelimited", 429), "later", None),
+        (refusal("channel_not_found"), "never", "failed"),
+    ],
+    ids=["sent", "unknown", "later", "never"],
+)
+async def test_every_try_is_counted(kind: str, error: Exception | None, word: str, paged: str | None) -> None:
+    telemetry, web = Telemetry(ManualClock()), AsyncWebClient()
+
+    async def call(*_: Any, **__: Any) -> Mapping[str, str]:
+        if error is not None:
+            raise error
+        return {"channel": "C1", "ts": "1.1"}
+
+    web.chat_postMessage = web.chat_update = web.chat_postEphemeral = call  # type: ignore[method-assign,assignment]
+    gateway = Gateway(web, "0" * 16, telemetry)
+    metadata = {"event_type": "clarify_page", "event_payload": {"key": "page:1"}} if kind == "page" else NUDGE
+    draft = Draft("text", [], metadata)
+    await gateway.post("C1", draft)
+    await gateway.update("C1", "1.1", draft)
+    await gateway.whisper("U1", "C1", None, "psst")
+    assert telemetry.deliveries == {(kind, word): 2, ("whisper", word): 1}
+    assert set(telemetry.retries) == ({kind} if word in {"later", "unknown"} else set())
+    assert telemetry.pages == ({("slack", paged): 1} if paged and kind == "page" else {})

@@ -10,9 +10,9 @@ import pytest
 
 from bot.commands.grammar import List, ListKind
 from bot.commands.lists import Access, Lists
+from bot.delivery.messages import Permalinks
 from bot.oncall.roster import Roster
 from bot.people import AccessControl, Person, Refusal
-from bot.permalinks import Permalinks
 from bot.routing import Audience
 from bot.slackapi import Place
 from core.agents import SessionFact

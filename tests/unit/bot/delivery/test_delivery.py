@@ -40,7 +40,7 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
     sent: list[str] = []
     monkeypatch.setattr(bot.delivery.lanes, "put", lambda _, key, *__, **___: sent.append(key))
     for seq in range(1, 23):
-        bot.delivery.note(summarize(record(seq=seq)))
+        bot.delivery.record_changed(summarize(record(seq=seq)))
     running = asyncio.create_task(bot.delivery.run())
     await until(lambda: refused and refused[0] in sent)
     assert await bot.messages.get(refused[0]) is not None
@@ -61,9 +61,9 @@ async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_s
     monkeypatch.setattr(bot.delivery.lanes, "put", lambda _, key, *__, **___: sent.append(key))
     asked = record(to="architect").model_copy(update={"aaep": None})
     running = asyncio.create_task(bot.delivery.run())
-    bot.delivery.note(summarize(escalated(asked, "stale", "Nobody answered.", NOW)))
+    bot.delivery.record_changed(summarize(escalated(asked, "stale", "Nobody answered.", NOW)))
     await until(lambda: sent == ["card:CLR-42-001:1"])
-    bot.delivery.note(summarize(asked.model_copy(update={"round": 2})))
+    bot.delivery.record_changed(summarize(asked.model_copy(update={"round": 2})))
     await until(lambda: len(sent) == 2)
     assert set(sent) == {"card:CLR-42-001:1"}
     assert await bot.messages.get("card:CLR-42-001:2") is None

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.delivery.lanes import Again, Done, Lanes, NotYet
-from bot.delivery.pacing import CARD, DEAD_CONTROLS, NOTICE, PAGE
+from bot.delivery.lanes import CARD, DEAD_CONTROLS, NOTICE, PAGE, Again, Done, Lanes, NotYet, card_priority
 from tests.kit.clocks import START, ManualClock
 
 POSTED = Done(posted=True)
@@ -49,7 +48,7 @@ def wire(clock: ManualClock) -> Wire:
 
 @pytest.fixture
 async def lanes(wire: Wire, clock: ManualClock) -> AsyncIterator[Lanes]:
-    made = Lanes(wire.deliver, clock, wire.elapsed, 1.0, random.Random(1))  # noqa: S311 - jitter
+    made = Lanes(wire.deliver, clock, 1.0, random.Random(1))  # noqa: S311 - jitter
     yield made
     await made.close()
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith(("lane", "later"))] == []
@@ -224,3 +223,16 @@ async def test_slack_that_is_back_ends_a_backoff_and_no_wait_that_slack_asked_fo
     assert wire.order.count("told") == 1
     await clock.advance(11)
     assert wire.order.count("told") == 2
+
+
+def test_order_of_sending() -> None:
+    keys = [
+        (NOTICE, 0.0),
+        card_priority(None),
+        card_priority(2e9),
+        card_priority(1e9),
+        (DEAD_CONTROLS, 0.0),
+        (PAGE, 0.0),
+    ]
+    assert sorted(keys) == keys[::-1]
+    assert card_priority(None)[0] == CARD

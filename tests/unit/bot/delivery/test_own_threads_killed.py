@@ -51,7 +51,9 @@ class Bot(World):
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         super().__init__(folder)
-        self.settings = parse_settings(CONFIGURATION + ROLES, file=folder / "clarify.toml", environ=ENVIRON)
+        self.settings = self.unpaced(
+            parse_settings(CONFIGURATION + ROLES, file=folder / "clarify.toml", environ=ENVIRON)
+        )
 
     def threaten(self, life: Life) -> None:
         self.store.write = life.threatens(self.store.write)  # type: ignore[assignment,method-assign]
@@ -79,7 +81,7 @@ class Bot(World):
             via="shell",
         )
         record = (await self.router.open(42, asking)).record
-        self.delivery.note(summarize(record))
+        self.delivery.record_changed(summarize(record))
         return record
 
     def cards(self) -> list[tuple[str, Draft]]:
@@ -128,7 +130,7 @@ async def _goes_on(bot: Bot, record: Clarification) -> None:
 
     by = Decider("user:slack/T1/U1", "slack", "T1", "U1")
     answered = await bot.router.answer(record.id, lambda _: Answer("SQLite", "SQLite"), by, bot.clock.now())
-    bot.delivery.note(summarize(answered))
+    bot.delivery.record_changed(summarize(answered))
     await bot.pass_by(1)
     await bot.ask("Which version?")
     await bot.pass_by(1)

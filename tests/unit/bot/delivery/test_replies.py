@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.replies import ReplyDelivery
+from bot.delivery.replies import LONGEST_WAIT, Replies, Settle, Wait, after_try
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
+from core.escalation import NewIncident
+from core.index import summarize
 from core.ledger import FileLedger
 from core.router import Router
 from tests.kit.builders import ADE, SLA, ask
@@ -57,50 +59,50 @@ class World:
     router: Router
     ledger: FileLedger
     store: Store
-    replies: ReplyDelivery
-    paged: list[str]
-    blocked: list[tuple[str, str]]
+    replies: Replies
+    raised: list[NewIncident]
     page_troubles: list[Exception]
     written: Clarification | None = None  # what this process wrote; None: found on a start
+
+    @property
+    def keys(self) -> list[str]:
+        return [incident.key for incident in self.raised]
 
     async def answer(self, **question: object) -> None:
         await self.router.open(42, ask(**({"expires_at": START + timedelta(minutes=5)} | question)))
         self.written = await self.router.answer(ID, lambda _: Answer("yes", "Yes"), ADE, START)
 
+    async def put(self) -> None:
+        """Have the reply sent: of what this process wrote, else as after a start."""
+        record = self.written or await self.ledger.find(ID, 42)
+        self.replies.record_changed(summarize(record), self.written)
+        self.written = None
+
     async def settle(self) -> Clarification:
         """Have the reply sent until it is settled; the clock moves only while it is waited for."""
-        self.replies.put(ID, self.written)
-        self.written = None
+        await self.put()
         while self.replies.length:
             await until(lambda: self.clock.sleeping or not self.replies.length)
             await self.clock.advance(0.25)
         return await self.ledger.find(ID, 42)
 
 
-def delivery(
-    producer: Producer,
-    paged: list[str],
-    troubles: list[Exception],
-    blocked: list[tuple[str, str]] | None = None,
-    **parts: Any,
-) -> ReplyDelivery:
-    async def page(clarification: str) -> None:
+def started(
+    producer: Producer, raised: list[NewIncident], troubles: list[Exception], **parts: Any
+) -> Replies:
+    async def raise_incident(incident: NewIncident) -> None:
         if troubles:
             raise troubles.pop()
-        paged.append(clarification)
+        raised.append(incident)
 
-    async def page_blocked(clarification: str, why: str) -> None:
-        if troubles:
-            raise troubles.pop()
-        if blocked is not None:
-            blocked.append((clarification, why))
+    async def foreign(clarification: str) -> None:
+        raise AssertionError(clarification)
 
-    return ReplyDelivery(
+    return Replies(
         producers=producer,
         rng=random.Random(1),  # noqa: S311 - jitter
-        on_refused=page,
-        on_blocked=page_blocked,
-        on_foreign=page,
+        raise_incident=raise_incident,
+        on_foreign=foreign,
         **parts,
     )
 
@@ -109,13 +111,10 @@ def delivery(
 async def world(store: Store, clock: ManualClock, tmp_path: Path) -> AsyncIterator[World]:
     ledger, producer = FileLedger(tmp_path), Producer()
     router = Router(ledger, clock, SLA, lambda _: None)
-    paged: list[str] = []
+    raised: list[NewIncident] = []
     troubles: list[Exception] = []
-    blocked: list[tuple[str, str]] = []
-    replies = delivery(
-        producer, paged, troubles, blocked, store=store, clock=clock, router=router, ledger=ledger
-    )
-    yield World(producer, clock, router, ledger, store, replies, paged, blocked, troubles)
+    replies = started(producer, raised, troubles, store=store, clock=clock, router=router, ledger=ledger)
+    yield World(producer, clock, router, ledger, store, replies, raised, troubles)
     await replies.close(grace=1)
     ledger.close()
 
@@ -141,7 +140,7 @@ async def test_reply_table(
     after = await world.settle()
     assert (after.asked.reply, after.status) == expected
     assert len(world.producer.got) == tries
-    assert world.paged == ([ID] if paged else [])
+    assert world.keys == (["refused:CLR-42-001:1"] if paged else [])
 
 
 async def test_reply_is_the_same_on_every_try(world: World) -> None:
@@ -159,7 +158,7 @@ async def test_reply_is_tried_until_its_time_is_over(world: World, outcome: TryA
     assert after.asked.reply == state
     assert 20 <= (world.clock.now() - START).total_seconds() <= 22
     assert 5 <= len(world.producer.got) <= 12
-    assert world.paged == []
+    assert world.raised == []
 
 
 async def test_settled_reply_is_not_sent_again(world: World) -> None:
@@ -175,7 +174,8 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     """The producer has it, but we died before we knew: its refusal of the repeat is no refusal."""
     world.producer.hang = asyncio.Event()
     await world.answer()
-    world.replies.put(ID)
+    world.written = None
+    await world.put()
     await until(lambda: world.producer.got)
     await world.replies.close(grace=0)  # the task dies in the middle of the call, as with SIGKILL
     again = Producer([NO])
@@ -185,17 +185,17 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
         "router": world.router,
         "ledger": world.ledger,
     }
-    second = delivery(again, world.paged, [], **parts)
+    second = started(again, world.raised, [], **parts)
     world.replies, world.written = second, None
     after = await world.settle()
-    assert (after.asked.reply, world.paged) == ("unconfirmed", [])
+    assert (after.asked.reply, world.raised) == ("unconfirmed", [])
     assert again.got == world.producer.got
 
 
 async def test_certain_failure_leaves_no_doubt(world: World) -> None:
     world.producer.script = [SURE]
     await world.answer()
-    world.replies.put(ID, world.written)
+    await world.put()
     async with asyncio.timeout(60):
         while True:
             row = await world.store.read_one("select attempts, uncertain from replies")
@@ -207,7 +207,7 @@ async def test_certain_failure_leaves_no_doubt(world: World) -> None:
 async def test_producer_that_is_back_gets_it_at_once(world: World) -> None:
     world.producer.script = [SURE, OK]
     await world.answer()
-    world.replies.put(ID, world.written)
+    await world.put()
     await until(lambda: world.clock.sleeping)
     world.producer.back["another"].set()
     await asyncio.sleep(0.01)
@@ -222,7 +222,7 @@ async def test_page_of_a_refusal_outlives_a_locked_storage(world: World) -> None
     world.page_troubles.extend([StorageUnavailable(), StorageUnavailable()])
     await world.answer()
     await world.settle()
-    assert world.paged == [ID]
+    assert world.keys == ["refused:CLR-42-001:1"]
 
 
 async def test_storage_locked_means_no_try_is_made(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ async def test_storage_locked_means_no_try_is_made(world: World, monkeypatch: py
             raise StorageUnavailable from sqlite3.OperationalError("locked")
 
         locked.setattr(world.store, "write", fail)
-        world.replies.put(ID)
+        await world.put()
         await world.clock.advance(0)
         await asyncio.sleep(0.05)
         assert world.producer.got == []
@@ -260,7 +260,7 @@ async def test_refusal_after_a_kill_before_anything_was_noted_is_not_sure(world:
     await world.answer()
     world.written = None
     after = await world.settle()
-    assert (after.asked.reply, world.paged) == ("unconfirmed", [])
+    assert (after.asked.reply, world.raised) == ("unconfirmed", [])
 
 
 REFUSED = TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)
@@ -279,9 +279,9 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
 ) -> None:
     world.producer.script = [outcome]
     await world.answer(expires_at=START + timedelta(hours=1))
-    world.replies.put(ID, world.written)
+    await world.put()
     noted: float | None = None
-    while not world.blocked:
+    while not world.raised:
         await until(lambda: world.clock.sleeping)
         if noted is None and (await world.ledger.find(ID, 42)).asked.reply_note is not None:
             noted = (world.clock.now() - START).total_seconds()
@@ -290,14 +290,16 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
     after = await world.ledger.find(ID, 42)
     assert (after.asked.reply, after.asked.reply_note) == ("sending", note)
     assert noted_after <= (60.0 if noted is None else noted) <= noted_after + 1
-    assert world.blocked == [(ID, outcome.reason)]
+    (incident,) = world.raised
+    assert incident.key == "undelivered:CLR-42-001:1"
+    assert outcome.reason in incident.reason
     world.producer.script = [PROOF]
     world.producer.back["planner"].set()
     await world.clock.advance(60)
     await until(lambda: not world.replies.length)
     after = await world.ledger.find(ID, 42)
     assert (after.asked.reply, after.asked.reply_note) == ("delivered", None)
-    assert len(world.blocked) == 1
+    assert len(world.raised) == 1
 
 
 @pytest.mark.parametrize(("outcome", "state"), [(REFUSED, "too_late"), (PAGE, "unconfirmed")])
@@ -308,7 +310,7 @@ async def test_answer_that_never_arrived_is_told_when_its_time_is_over(
     await world.answer(expires_at=START + timedelta(seconds=20))
     after = await world.settle()
     assert after.asked.reply == state
-    assert world.blocked == [(ID, outcome.reason)]
+    assert world.keys == ["undelivered:CLR-42-001:1"]
 
 
 async def test_agent_that_is_just_away_is_nobodys_business_yet(world: World) -> None:
@@ -316,4 +318,47 @@ async def test_agent_that_is_just_away_is_nobodys_business_yet(world: World) -> 
     await world.answer(expires_at=START + timedelta(hours=1))
     assert (await world.settle()).asked.reply == "delivered"
     assert world.clock.now() - START > timedelta(minutes=1)
-    assert world.blocked == []
+    assert world.raised == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "uncertain", "late", "step"),
+    [
+        (Accepted(proof=True), False, False, Settle("delivered", resolve=True)),
+        (Accepted(proof=False), False, False, Settle("delivered")),
+        (Accepted(proof=True), True, True, Settle("delivered", resolve=True)),
+        (Refused("no such token"), False, False, Settle("refused", "no such token")),
+        (Refused("no such token"), True, False, Settle("unconfirmed", "no such token")),
+        (Refused("no such token"), True, True, Settle("unconfirmed", "no such token")),
+        (SURE, False, True, Settle("too_late", "down")),
+        (SURE, True, True, Settle("unconfirmed", "down")),
+        (MAYBE, False, True, Settle("unconfirmed", "timeout")),
+    ],
+)
+def test_reply_settles(outcome: ReplyOutcome, uncertain: bool, late: bool, step: Settle) -> None:
+    expires = START + timedelta(seconds=0 if late else 60)
+    assert after_try(
+        outcome, uncertain=uncertain, attempts=3, now=START, expires_at=expires, jitter=0.5
+    ) == step  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("attempts", "jitter", "left", "retry_after", "seconds"),
+    [
+        (1, 1.0, None, None, 0.25), (1, 0.0, None, None, 0.125), (2, 1.0, None, None, 0.5), (5, 1.0, None, None, 4.0),
+        (50, 1.0, None, None, LONGEST_WAIT), (50, 0.0, None, None, LONGEST_WAIT / 2),
+        (1, 1.0, None, 7.0, 7.0), (50, 1.0, None, 7.0, LONGEST_WAIT),
+        (50, 1.0, 3.0, None, 3.0), (1, 1.0, 3.0, 60.0, 3.0), (50, 1.0, 0.001, None, 0.05),
+    ],
+)  # fmt: skip
+def test_reply_waits(
+    attempts: int, jitter: float, left: float | None, retry_after: float | None, seconds: float
+) -> None:
+    expires = START + timedelta(seconds=left) if left is not None else None
+    for may_have_arrived in (True, False):
+        again = TryAgain("x", may_have_arrived, retry_after)
+        step = after_try(
+            again, uncertain=False, attempts=attempts, now=START, expires_at=expires, jitter=jitter
+        )
+        assert isinstance(step, Wait)
+        assert step.seconds == pytest.approx(seconds)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.sequels import live_blocks, plain_blocks
+from bot.delivery.messenger import live_blocks, plain_blocks
 from bot.oncall.pages import Destination
 from bot.slackapi import Draft, Place
 from bot.views import inert
@@ -45,7 +45,7 @@ async def carded(world: World, question: str) -> None:
         "insert into sessions (producer, session_id, agent_id, issue) values ('planner', 'sess_1', 'a', 42)"
     )
     record = await world.asked(question=question)
-    world.delivery.note(next(iter(world.index)))
+    world.delivery.record_changed(next(iter(world.index)))
     await until(lambda: any(place == AGENTS for place, _ in world.slack.there))
     await world.router.escalate(record.id, "by hand")
     await world.quiet()

@@ -7,15 +7,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Messages
-from bot.delivery.pages import NewIncident
-from bot.delivery.replies import ReplyDelivery
+from bot.delivery.desired import DesiredState
+from bot.delivery.messages import Messages, Permalinks
+from bot.delivery.messenger import Messenger
 from bot.delivery.rollups import Rollups
-from bot.delivery.wishes import Wishes
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Incident, Incidents
@@ -24,15 +24,15 @@ from bot.oncall.pages import Destination, Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.roster import Policies, Roster
 from bot.people import Person, Refusal
-from bot.permalinks import Permalinks
 from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
-from bot.settings.model import Settings
+from bot.settings.model import PacingSettings, Settings
 from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from bot.storage.store import Store
 from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification, parse_id
+from core.escalation import NewIncident
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
 from core.router import Router
@@ -40,7 +40,6 @@ from tests.kit.builders import SLA, ask
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import Directory
-from tests.unit.bot.producers.parties import nobody
 
 AGENTS, FALLBACK, BOSSES = "C0AGENTS", "C0FALLBACK", "C0BOSSES"
 ONCALL, SECOND = "U0ONCALL", "U0SECOND"
@@ -49,8 +48,6 @@ DM, DM_SECOND = "D0ONCALL", "D0SECOND"
 CONFIGURATION = f"""
 [slack]
 fallback_channel = "{FALLBACK}"
-[pacing]
-posts_per_second = 1000
 [[producers]]
 name = "planner"
 url = "http://127.0.0.1:1"
@@ -205,12 +202,19 @@ class World:
             "SLACK_APP_TOKEN": APP_TOKEN,
             "PAGER_URL": "json://127.0.0.1:1",
         }
-        self.settings: Settings = parse_settings(CONFIGURATION, file=folder / "clarify.toml", environ=environ)
+        self.settings = self.unpaced(
+            parse_settings(CONFIGURATION, file=folder / "clarify.toml", environ=environ)
+        )
         self.gate, self.directory = Gate(), Directory()
         self.tasks: list[asyncio.Task[None]] = []
         self.count = 0
         self.deaf = False
         self.touched = 0
+
+    @staticmethod
+    def unpaced(settings: Settings) -> Settings:
+        """Posts wait for no clock."""
+        return settings.model_copy(update={"pacing": PacingSettings.model_construct(posts_per_second=inf)})
 
     async def start_without_ledgers(self) -> None:
         await self.start(read=False)
@@ -248,7 +252,7 @@ class World:
         self.router = Router(self.ledger, self.clock, SLA, self._changed)
         self.messages = Messages(self.store)
         audiences = Audiences(self.settings)
-        rollups, rng = Rollups(self.index, audiences), random.Random(1)  # noqa: S311 - jitter
+        rollups = Rollups(self.index, audiences)
         self.incidents = Incidents(
             self.store, self.clock, lambda agent: self.settings.route_for(agent).on_call, self._told
         )
@@ -266,37 +270,34 @@ class World:
             renderer=RENDERER,
             permalinks=Permalinks(self.messages, self.slack.permalink),
         )
-        self.delivery = Delivery(
+        gateway: Any = self.slack
+        messenger = Messenger(
             settings=self.settings,
-            index=self.index,
-            ledger=self.ledger,
+            gateway=gateway,
             messages=self.messages,
-            gateway=self.slack,  # type: ignore[arg-type]
-            rollups=rollups,
-            wishes=Wishes(
-                self.ledger,
-                self.messages,
-                rollups,
-                RENDERER,
-                audiences,
+            desired=DesiredState(
+                ledger=self.ledger,
+                messages=self.messages,
+                rollups=rollups,
+                renderer=RENDERER,
+                audiences=audiences,
                 clock=self.clock,
                 draw=self.view.draw,
             ),
+            ledger=self.ledger,
             raise_incident=self.incidents.raise_,
             on_outcome=self.pages.on_outcome,
-            replies=ReplyDelivery(
-                producers=nobody(self.store, self.clock),
-                router=self.router,
-                ledger=self.ledger,
-                store=self.store,
-                clock=self.clock,
-                rng=rng,
-                on_refused=self._refused,
-                on_foreign=self._refused,
-                on_blocked=self._blocked,
-            ),
             clock=self.clock,
-            rng=rng,
+            rng=random.Random(1),  # noqa: S311 - jitter
+        )
+        self.delivery = Delivery(
+            index=self.index,
+            audiences=audiences,
+            messages=self.messages,
+            rollups=rollups,
+            messenger=messenger,
+            gateway=gateway,
+            clock=self.clock,
         )
         self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, self.clock)
         self.pager = Pager(
@@ -333,12 +334,6 @@ class World:
 
     def _told(self) -> None:
         self.touched += 1
-
-    async def _refused(self, clarification: str) -> None:
-        raise AssertionError(clarification)
-
-    async def _blocked(self, clarification: str, why: str) -> None:
-        raise AssertionError((clarification, why))
 
     def _changed(self, record: Clarification) -> None:
         self.index.put(summarize(record))

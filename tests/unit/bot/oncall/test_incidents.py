@@ -8,10 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.pages import NewIncident
 from bot.oncall.incidents import Incident, Incidents
 from bot.storage.store import Store
-from core.escalation import Began, Closed, Failed, Handed, Happening, NotMine, Sent, Snoozed, Taken
+from core.escalation import (
+    Began,
+    Closed,
+    Failed,
+    Handed,
+    Happening,
+    NewIncident,
+    NotMine,
+    Sent,
+    Snoozed,
+    Taken,
+)
 from tests.kit.clocks import START, ManualClock
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.pages import NewIncident
 from bot.oncall.incidents import Incidents
 from bot.oncall.pager import Windows, merged
 from bot.oncall.pages import Destination
 from bot.views.pagecodec import PagePress
 from core.clarification import Answer, Holder
+from core.escalation import NewIncident
 from tests.kit.builders import ADE as DECIDER
 from tests.kit.clocks import START
 from tests.kit.until import until

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from bot.delivery.messages import Messages
-from bot.delivery.pages import MessageOutcome, NewIncident
+from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, State
 from bot.storage.store import Store
-from core.escalation import Began, Failed, Sent
+from core.escalation import Began, Failed, NewIncident, Sent
 from tests.kit.clocks import START, ManualClock
 
 GROUP = ("errored", "platform")

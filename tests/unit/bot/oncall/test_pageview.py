@@ -41,7 +41,7 @@ async def test_needed_and_final_table(world: World, verb: str, needed: bool, fin
 async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
-    world.delivery.note(next(iter(world.index)))
+    world.delivery.record_changed(next(iter(world.index)))
     await world.quiet()
     world.escalations.note(next(iter(world.index)))
     await world.quiet()

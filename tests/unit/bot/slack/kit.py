@@ -17,16 +17,14 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.commands.commands import Changes, Commands, Turns
 from bot.commands.digests import Digests
 from bot.commands.lists import Access, Lists
-from bot.delivery.inflight import InFlight
-from bot.delivery.memory import SqliteSlackMemory
-from bot.delivery.messages import Fresh, Messages, Row
-from bot.delivery.pictures import Pictures
+from bot.delivery.memory import SlackMemory
+from bot.delivery.messages import Fresh, InFlight, Messages, Row
+from bot.delivery.messenger import Pictures
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
-from bot.permalinks import Permalinks
 from bot.routing import Audiences
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
@@ -177,7 +175,7 @@ class Bot:
         self.index = Index()
         self.router = Router(self.ledger, self.clock, timedelta(minutes=30), self._changed)
         self.store = store
-        self.memory = SqliteSlackMemory(store, InFlight())
+        self.memory = SlackMemory(store, InFlight())
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
         self.refreshed: list[str] = []

@@ -1,6 +1,6 @@
 """What each message should say now, and where: derived from the ledger, the storage and the routes.
 
-Holds no decisions about clarifications. A `Wish` is compared with what was last shown; a `Hold` says why there is
+Holds no decisions about clarifications. A `Desired` is compared with what was last shown; a `Skip` says why there is
 nothing to post (yet).
 """
 
@@ -13,12 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 from bot.delivery.messages import Messages, Row
-from bot.delivery.pages import Drawn
-from bot.delivery.rollups import Rollups
-from bot.routing import Audiences, Group
-from bot.settings.model import RouteSettings
+from bot.delivery.rollups import Rollups, rolled_up
+from bot.routing import Audiences
 from bot.views.render import Message, Renderer
-from bot.views.rounds import Verbosity
 from core.clarification import DONE, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound
@@ -30,11 +27,10 @@ NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
 PAGE_EVENT = "clarify_page"
 _NO_TIME = timedelta(seconds=5)
-Draw = Callable[[Row], Awaitable[Drawn | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Desired:
     """What a message should be. `matches` finds it again among a channel's messages; `needed`: somebody has
     to see it, so it is posted again if it was deleted. `unwanted`: not worth a post any more; what is there is
     brought up to date all the same. `about`: of a page, the key of the card whose whole text its `more` is, or
@@ -57,23 +53,40 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Skip:
     reason: str
 
 
-class Wishes:
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What a page's message should be now. `needed`: somebody still has to see it; `final`: it will not change.
+
+    `about` names what its `more` tells, the same for every page that tells the same: the key of a question's card
+    where it is all of that question; None: it is the page's own.
+    """
+
+    message: Message
+    needed: bool
+    final: bool
+    about: str | None = None
+
+
+Draw = Callable[[Row], Awaitable[Drawn | None]]
+
+
+class DesiredState:
     """`draw` says what a page's message should be; None: its page is not known."""
 
     def __init__(
         self,
+        *,
         ledger: FileLedger,
         messages: Messages,
         rollups: Rollups,
         renderer: Renderer,
         audiences: Audiences,
-        *,
         clock: Clock,
-        draw: Draw | None = None,
+        draw: Draw,
     ) -> None:
         self._ledger = ledger
         self._messages = messages
@@ -83,54 +96,48 @@ class Wishes:
         self._clock = clock
         self._draw = draw
 
-    async def of(self, row: Row) -> Wish | Hold:
+    async def of(self, row: Row) -> Desired | Skip:
         """What `row`'s message should be now.
 
         Raises:
             LedgerUnreadable, LockTimeout: the ledger cannot be read now.
             RenderError: a fault of ours; the message cannot be built.
         """
-        if row.kind == "card":
-            return await self._card(row)
-        if row.kind == "rollup":
-            return await self._rollup(row)
-        if row.kind == "page" and row.body is None:
-            return await self._page(row)
-        if row.kind == "handoff":
-            return await self._handoff(row)
-        if row.kind == "nudge":
-            return await self._nudge(row)
-        return await self._told(row)
-
-    async def _card(self, row: Row) -> Wish | Hold:
+        kinds = {
+            "card": self._card,
+            "rollup": self._rollup,
+            "page": self._page,
+            "handoff": self._handoff,
+            "nudge": self._nudge,
+        }
         try:
-            record = await self._ledger.find(row.clarification or "", _issue(row))
+            return await kinds.get(row.kind, self._notice)(row)
         except NotFound:
-            return Hold("its record is gone from the ledger")
+            return Skip("its record is gone from the ledger")
+
+    async def _card(self, row: Row) -> Desired | Skip:
+        record = await self._record(row)
         if record.is_open and not await self._ledger.is_as_asked(record):
-            return Hold("another program changed its question")
+            return Skip("another program changed its question")
         if row.ts is None and record.is_open and not self._rollups.may_have_card(record.id):
-            return Hold("shown in the roll-up card")
+            return Skip("shown in the roll-up card")
         route = self._audiences.route(record)
         channel, thread_ts = await self._place(row, record)
-        elsewhere = route.channel if row.target != route.channel else None
         message = self._renderer.card(
             record,
             round=row.round,
-            verbosity=_verbosity(route),
-            posted_to_fallback=elsewhere,
+            verbosity=route.verbosity,
+            posted_to_fallback=route.channel if row.target != route.channel else None,
             asks_an_agent=self._audiences.asks_an_agent(record),
         )
-        return Wish(
+        about = {"clarification": record.id}
+        return Desired(
             message=message,
             digest=f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record)),
             final=_is_final(record, row.round),
             channel=channel,
-            metadata={
-                "event_type": CARD_EVENT,
-                "event_payload": {"clarification": record.id, "revision": record.revision},
-            },
-            matches={"event_type": CARD_EVENT, "event_payload": {"clarification": record.id}},
+            metadata={"event_type": CARD_EVENT, "event_payload": about | {"revision": record.revision}},
+            matches={"event_type": CARD_EVENT, "event_payload": about},
             thread_ts=thread_ts,
             broadcast=thread_ts is not None and record.is_open,
             opens_thread=thread_ts is None and row.session_id is not None,
@@ -151,33 +158,33 @@ class Wishes:
             return rollup.channel, rollup.ts
         return row.target, None
 
-    async def _rollup(self, row: Row) -> Wish | Hold:
+    async def _rollup(self, row: Row) -> Desired | Skip:
         group = rolled_up(row)
         held = self._rollups.held(group)
         if not held and row.ts is None:
-            return Hold("nothing to roll up")
+            return Skip("nothing to roll up")
         records = [await self._ledger.find(summary.id, summary.issue) for summary in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
         message = self._renderer.rollup(records, len(held), oldest, group.agent)
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
-    async def _page(self, row: Row) -> Wish | Hold:
-        drawn = await self._draw(row) if self._draw is not None else None
-        if drawn is None:
-            return Hold("its page is not known")
+    async def _page(self, row: Row) -> Desired | Skip:
+        if row.body is not None:  # of an earlier release, which stored its words
+            return await self._notice(row)
+        if (drawn := await self._draw(row)) is None:
+            return Skip("its page is not known")
         channel, thread_ts, waits = row.channel or row.target, row.thread_ts, False
         if row.ts is None:
             thread = await self._messages.thread_of(row.producer or "", row.session_id or "")
             channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
             waits = thread is None and await self._is_before_its_card(row)
-        metadata = {"event_type": PAGE_EVENT, "event_payload": {"key": row.key}}
-        return Wish(
+        return _own(
+            row,
             drawn.message,
             _hash(drawn.message),
-            drawn.final,
-            channel,
-            metadata,
-            metadata,
+            event=PAGE_EVENT,
+            final=drawn.final,
+            channel=channel,
             thread_ts=thread_ts,
             broadcast=thread_ts is not None,
             needed=drawn.needed,
@@ -195,57 +202,50 @@ class Wishes:
             and await self._messages.card_to_come(row.session_id)
         )
 
-    async def _handoff(self, row: Row) -> Wish | Hold:
+    async def _handoff(self, row: Row) -> Desired | Skip:
         """What an agent handed over, and who has it by now."""
-        drawn = await self._draw(row) if self._draw is not None else None
-        if drawn is None:
-            return Hold("nobody was paged for it")
-        return await self._placed(
+        if (drawn := await self._draw(row)) is None:
+            return Skip("nobody was paged for it")
+        return await self._in_thread(
             row, drawn.message, _hash(drawn.message), final=drawn.final, needed=drawn.needed
         )
 
-    async def _nudge(self, row: Row) -> Wish | Hold:
+    async def _nudge(self, row: Row) -> Desired | Skip:
         """A reminder, until what it is about is over; then how that ended. One that nobody saw yet is dropped then."""
-        body = row.body or {}
+        over, too_late = None, False
         if row.clarification is not None:
-            try:
-                record = await self._ledger.find(row.clarification, _issue(row))
-            except NotFound:
-                return Hold("its record is gone from the ledger")
-            waits = record.is_open and not _is_earlier(record, row.round)
-            over = None if waits else self._renderer.nudge_over(record, row.round)
-            too_late = waits and self._is_ending(record)
+            record = await self._record(row)
+            if record.is_open and not _is_earlier(record, row.round):
+                expires = record.asked.expires_at
+                too_late = expires is not None and expires - self._clock.now() < _NO_TIME
+            else:
+                over = self._renderer.nudge_over(record, row.round)
         else:
-            group, answerers = rolled_up(row), body.get("answerers")
+            group, answerers = rolled_up(row), (row.body or {}).get("answerers")
             held = self._rollups.held(group)
-            waits = any(list(self._audiences.route(each).answerers) == answerers for each in held)
-            over = None if waits else self._renderer.rollup_nudge_over(group.agent)
-            too_late = False
+            if not any(list(self._audiences.route(each).answerers) == answerers for each in held):
+                over = self._renderer.rollup_nudge_over(group.agent)
         if over is None:
-            wish = await self._placed(
-                row, _stored(body), row.wanted or "", final=False, needed=bool(body.get("needed"))
-            )
+            desired = await self._stored(row, final=False)
         else:
-            wish = await self._placed(row, over, "over", final=True, needed=False)
-        if isinstance(wish, Wish) and (over is not None or too_late):
-            return replace(wish, unwanted=True)
-        return wish
+            desired = await self._in_thread(row, over, "over", final=True, needed=False)
+        unwanted = over is not None or too_late
+        return replace(desired, unwanted=True) if isinstance(desired, Desired) and unwanted else desired
 
-    def _is_ending(self, record: Clarification) -> bool:
-        """Whether there is no time left to do what a reminder asks for."""
-        expires = record.asked.expires_at
-        return expires is not None and expires - self._clock.now() < _NO_TIME
+    async def _notice(self, row: Row) -> Desired | Skip:
+        """What happened, in words that do not change any more."""
+        return await self._stored(row, final=True)
 
-    async def _told(self, row: Row) -> Wish | Hold:
-        """A notice or page, whose words were stored when it was decided."""
+    async def _stored(self, row: Row, *, final: bool) -> Desired | Skip:
+        """Words that were stored when it was decided to say them."""
         body = row.body or {}
-        return await self._placed(
-            row, _stored(body), row.wanted or "", final=True, needed=bool(body.get("needed"))
-        )
+        message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
+        needed = bool(body.get("needed"))
+        return await self._in_thread(row, message, row.wanted or "", final=final, needed=needed)
 
-    async def _placed(
+    async def _in_thread(
         self, row: Row, message: Message, shown: str, *, final: bool, needed: bool
-    ) -> Wish | Hold:
+    ) -> Desired | Skip:
         """In its session's thread, which it may have to open; or where it stands already."""
         body = row.body or {}
         channel, thread_ts, opens = row.channel or row.target, row.thread_ts, False
@@ -254,7 +254,7 @@ class Wishes:
             if row.session_id is not None:
                 thread = await self._messages.thread_of(row.producer or "", row.session_id)
                 if thread is None and not body.get("opens_thread"):
-                    return Hold("its session has no thread")
+                    return Skip("its session has no thread")
                 channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
                 opens = thread is None
         return _own(
@@ -269,21 +269,15 @@ class Wishes:
             needed=needed,
         )
 
-
-def _stored(body: Mapping[str, Any]) -> Message:
-    """Words that were stored when it was decided to say them."""
-    return Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
-
-
-def rolled_up(row: Row) -> Group:
-    """Whose questions a roll-up card holds."""
-    body = row.body or {}
-    return Group(body["agent"], body.get("channel") or row.target)
+    async def _record(self, row: Row) -> Clarification:
+        clarification = row.clarification or "CLR-0-000"
+        return await self._ledger.find(clarification, parse_id(clarification)[0])
 
 
-def _own(row: Row, message: Message, shown: str, *, final: bool, channel: str, **more: Any) -> Wish:
-    metadata = {"event_type": NOTICE_EVENT, "event_payload": {"key": row.key}}
-    return Wish(message, shown, final, channel, metadata, metadata, **more)
+def _own(row: Row, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:
+    """A message that is found again by its key."""
+    metadata = {"event_type": event, "event_payload": {"key": row.key}}
+    return Desired(message, shown, metadata=metadata, matches=metadata, **more)
 
 
 def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
@@ -295,14 +289,6 @@ def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 -
 def _is_earlier(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
     """The card of a round that is over says the same for ever."""
     return round is not None and round < record.round
-
-
-def _issue(row: Row) -> int:
-    return parse_id(row.clarification or "CLR-0-000")[0]
-
-
-def _verbosity(route: RouteSettings) -> Verbosity:
-    return route.verbosity
 
 
 def _hash(message: Message) -> str:

@@ -1,0 +1,358 @@
+"""Nudges: each is said once, where its people look. Real ledger, storage and templates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bot.delivery.messages import Fresh
+from bot.delivery.nudges import Nudges
+from bot.errors import StorageUnavailable
+from bot.routing import Group
+from bot.settings.model import ResponderSettings, RouteSettings
+from bot.storage.store import Store
+from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
+from core.errors import LockTimeout
+from core.index import summarize
+from tests.kit.clocks import ManualClock
+from tests.kit.until import until
+from tests.unit.bot.audiences import audiences
+from tests.unit.bot.delivery.room import RENDERER, Room
+from tests.unit.bot.judges import judge_message, shown
+from tests.unit.bot.strategies import NOW, SLA, record_of
+
+LATER = NOW + timedelta(minutes=2)
+DECIDER = Decider("user:ade", "slack", "T1", "U0GOOD")
+
+
+class Stage(Room):
+    """`told` are the nudges that were said, `failing` what comes of the next tries."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        super().__init__(
+            store,
+            folder,
+            audiences=audiences(
+                route=RouteSettings(channel="C0GOOD", answerers=("U0GOOD",)),
+                people={"architect": ("C0THEIRS", "U0THEIR"), "reviewer": ("C0GOOD", "U0REVIEW")},
+                responders={"security": ResponderSettings(command=("true",))},
+            ),
+            clock=ManualClock(NOW, auto=True),
+        )
+        self.told: list[Fresh] = []
+        self.failing: list[Exception] = []
+        self.nudges = self.started()
+
+    def started(self) -> Nudges:
+        return Nudges(
+            ledger=self.ledger,
+            messages=self.messages,
+            rollups=self.rollups,
+            renderer=RENDERER,
+            audiences=self.audiences,
+            notify=self.notify,
+            clock=self.clock,
+        )
+
+    async def notify(self, fresh: Fresh) -> None:
+        if self.failing:
+            raise self.failing.pop()
+        await self.messages.want([fresh])
+        self.told.append(fresh)
+
+    def note(self, record: Clarification) -> None:
+        self.nudges.record_changed(summarize(record))
+
+    @property
+    def keys(self) -> list[str]:
+        return [fresh.key for fresh in self.told]
+
+
+@pytest.fixture
+async def world(store: Store, tmp_path: Path) -> AsyncIterator[Stage]:
+    made = Stage(store, tmp_path)
+    running = asyncio.create_task(made.nudges.run())
+    yield made
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await made.close()
+
+
+def again(record: Clarification) -> Clarification:
+    return nudged(record, LATER, SLA)
+
+
+def numbered(number: int) -> Clarification:
+    return record_of().model_copy(update={"id": f"CLR-42-{number:03d}"})
+
+
+async def settled(world: Stage, marker: int = 900) -> None:
+    """All that was noted is worked off: a nudge of another clarification, noted last, is said."""
+    last = again(numbered(marker))
+    await world.put(last)
+    world.note(last)
+    await until(lambda: f"nudge:{last.id}:1:1" in world.keys)
+
+
+async def test_nudges_goes_into_the_session_thread_and_the_channel(world: Stage) -> None:
+    await world.session("p", "111.1")
+    record = again(record_of())
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
+    desired = await world.wanted("nudge:CLR-42-001:1:1")
+    assert (desired.channel, desired.thread_ts, desired.broadcast, desired.needed) == (
+        "C0GOOD",
+        "111.1",
+        True,
+        True,
+    )
+    assert "<@U0GOOD>" in desired.message.text
+    assert not desired.opens_thread
+
+
+async def test_nudges_of_a_session_without_a_thread_opens_it(world: Stage) -> None:
+    await world.session("p")
+    record = again(record_of())
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.told)
+    desired = await world.wanted("nudge:CLR-42-001:1:1")
+    assert (desired.thread_ts, desired.broadcast, desired.opens_thread) == (None, False, True)
+
+
+async def test_nudges_says_each_once_also_after_a_restart(world: Stage) -> None:
+    record = again(record_of())
+    await world.put(record)
+    for _ in range(3):
+        world.note(record)
+    await settled(world)
+    restarted = world.started()
+    running = asyncio.create_task(restarted.run())
+    other = again(numbered(2))
+    await world.put(other)
+    restarted.record_changed(summarize(record))
+    restarted.record_changed(summarize(other))
+    await until(lambda: len(world.told) == 3)
+    running.cancel()
+    assert sorted(world.keys) == ["nudge:CLR-42-001:1:1", "nudge:CLR-42-002:1:1", "nudge:CLR-42-900:1:1"]
+
+
+async def test_nudges_of_a_later_round_is_another(world: Stage) -> None:
+    record = again(record_of())
+    later = record.model_copy(update={"round": 2})
+    await world.put(record)
+    world.note(record)
+    await until(lambda: len(world.told) == 1)
+    await world.put(later)
+    world.note(later)
+    await until(lambda: world.keys == ["nudge:CLR-42-001:1:1", "nudge:CLR-42-001:2:1"])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        record_of(),
+        answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER),
+        escalated(again(record_of()), "stale", "Why.", LATER),
+        again(record_of().model_copy(update={"aaep": None, "to": "security"})),
+    ],
+    ids=["not nudged", "answered", "escalated", "foreign"],
+)
+async def test_nudges_says_nothing_of(world: Stage, record: Clarification) -> None:
+    await world.put(record)
+    world.note(record)
+    await settled(world)
+    assert world.keys == ["nudge:CLR-42-900:1:1"]
+
+
+@pytest.mark.parametrize(
+    ("to", "via", "said"),
+    [
+        ("architect", "shell", True),
+        ("architect", None, True),
+        ("nobody", "shell", True),
+        ("human", "shell", True),
+        ("security", "shell", False),
+        ("security", None, False),
+        ("nobody", None, True),
+    ],
+)
+async def test_nudges_of_what_agents_ask_go_where_people_are_asked(
+    world: Stage, to: str, via: str | None, said: bool
+) -> None:
+    asked = record_of().asked.model_copy(
+        update={"producer": None, "session_id": None, "reply_token": None, "via": via}
+    )
+    record = again(record_of().model_copy(update={"to": to, "aaep": asked}))
+    await world.put(record)
+    world.note(record)
+    await settled(world)
+    assert ("nudge:CLR-42-001:1:1" in world.keys) is said
+    if not said:
+        return
+    desired = await world.wanted("nudge:CLR-42-001:1:1")
+    there = ("C0THEIRS", "<@U0THEIR>") if to == "architect" else ("C0GOOD", "<@U0GOOD>")
+    assert (desired.channel, desired.opens_thread) == (there[0], True)
+    assert there[1] in desired.message.text
+    session = await world.store.read_one("select * from sessions where producer = ''")
+    assert session is not None
+    assert session["session_id"] == "CLR-42-001"
+
+
+async def test_nudges_looks_again_before_it_speaks(world: Stage) -> None:
+    """Answered between the nudge and its message: nobody is called for nothing."""
+    record = again(record_of())
+    await world.put(answered(record, Answer(response="65", label="65"), DECIDER, LATER))
+    world.note(record)
+    await settled(world)
+    assert world.keys == ["nudge:CLR-42-900:1:1"]
+
+
+@pytest.mark.parametrize(
+    ("left", "unwanted"), [(timedelta(minutes=1), False), (timedelta(seconds=4), True), (timedelta(0), True)]
+)
+async def test_nudge_that_comes_too_late_is_not_sent(world: Stage, left: timedelta, unwanted: bool) -> None:
+    await world.session("p", "111.1")
+    record = again(record_of())
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.told)
+    assert record.expires_at is not None
+    world.clock.jump(record.expires_at - left)
+    assert (await world.wanted("nudge:CLR-42-001:1:1")).unwanted is unwanted
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (answered(again(record_of()), Answer(response="65", label="Age 65"), DECIDER, LATER),
+         ("Answered by <@U0GOOD>", "Answer: Age 65")),
+        (abandoned(again(record_of()), "expired", LATER), ("Expired",)),
+        (answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER).model_copy(
+            update={"round": 2, "status": "pending"}), ("Answered by", "Answer: 65")),
+    ],
+    ids=["answered", "expired", "another round"],
+)  # fmt: skip
+async def test_nudge_says_how_its_question_ended(
+    world: Stage, after: Clarification, says: tuple[str, ...]
+) -> None:
+    await world.session("p", "111.1")
+    record = again(record_of())
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.told)
+    row = await world.messages.get("nudge:CLR-42-001:1:1")
+    assert row is not None
+    waiting = await world.wanted(row.key)
+    assert not waiting.final
+    await world.messages.landed(
+        row, "C0GOOD", "111.2", waiting.digest, final=waiting.final, opens_thread=False
+    )
+    assert [each.key for each in await world.messages.nudges_of([record.id])] == [row.key]
+    await world.put(after)
+    desired = await world.wanted(row.key)
+    judge_message(desired.message)
+    assert (desired.final, desired.needed) == (True, False)
+    assert desired.digest != waiting.digest
+    for words in says:
+        assert words in shown(desired.message.blocks)
+        assert words in desired.message.text
+    for words in ("still waits", "Answer on"):
+        assert words not in shown(desired.message.blocks)
+        assert words not in desired.message.text
+
+
+async def test_nudges_waits_for_the_storage(world: Stage) -> None:
+    world.failing += [StorageUnavailable("full"), StorageUnavailable("full")]
+    record = again(record_of())
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
+    assert world.clock.slept == [0.5, 0.5]
+
+
+async def test_nudges_goes_on_while_one_has_to_wait(world: Stage) -> None:
+    """Somebody holds the torn ledger of the first for long: the second is said all the same."""
+    first, second = again(record_of()), again(numbered(2))
+    await world.put(first, second)
+    world.failing.append(LockTimeout(42, 2.0, "somebody"))
+    world.note(first)
+    world.note(second)
+    await until(lambda: len(world.keys) == 2)
+    assert world.keys == ["nudge:CLR-42-002:1:1", "nudge:CLR-42-001:1:1"]
+
+
+@pytest.mark.parametrize("trouble", ["broken", "gone"])
+async def test_nudges_goes_on_after_one_that_fails(world: Stage, trouble: str) -> None:
+    record = again(record_of())
+    if trouble == "broken":
+        await world.put(record)
+        world.failing.append(ZeroDivisionError("a fault of ours"))
+    world.note(record)
+    await settled(world)
+    assert world.keys == ["nudge:CLR-42-900:1:1"]
+
+
+async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
+    """Forty questions of one agent, twenty with a card: each of those is nudged, the others together."""
+    records = [again(numbered(n)) for n in range(1, 41)]
+    for record in records:
+        world.took(record)
+    await world.put(*records)
+    carded = [record for record in records if world.rollups.may_have_card(record.id)]
+    await world.messages.want(
+        [Fresh(f"card:{record.id}:1", "card", "C0GOOD", record.id, 1, "p", "sess_1") for record in records]
+    )
+    for record in carded:
+        await world.messages.intend(f"card:{record.id}:1", "C0GOOD", None, 1.0)
+    world.rollups.begin(Group("retirement-planner", "C0GOOD"), "rollup:retirement-planner:CLR-42-021")
+    key = "rollup:retirement-planner:CLR-42-021"
+    await world.messages.want(
+        [Fresh(key, "rollup", "C0GOOD", body={"agent": "retirement-planner"}, wanted="r")]
+    )
+    row = await world.messages.get(key)
+    assert row is not None
+    await world.messages.landed(row, "C0GOOD", "222.2", "r", final=False, opens_thread=False)
+    for record in reversed(records):
+        world.note(record)
+    await until(lambda: len(world.told) == 21)
+    assert world.keys[0] == f"nudge:{key}:1"
+    assert sorted(world.keys[1:]) == [f"nudge:{record.id}:1:1" for record in carded]
+    desired = await world.wanted(f"nudge:{key}:1")
+    assert (desired.channel, desired.thread_ts, desired.broadcast) == ("C0GOOD", "222.2", True)
+    assert "20 questions" in desired.message.text
+    assert [each.key for each in await world.messages.nudges_for(key)] == [f"nudge:{key}:1"]
+    for record in records:
+        world.rollups.update(summarize(abandoned(record, "cancelled", LATER)))
+    over = await world.wanted(f"nudge:{key}:1")
+    judge_message(over.message)
+    assert (over.final, over.unwanted, "still waits" in over.message.text) == (True, True, False)
+    assert "None of these questions waits on the common card any more" in over.message.text
+
+
+async def test_nudges_of_a_rollup_call_everybody_whose_answers_wait_there(world: Stage) -> None:
+    """The people of a role share the agent's channel, so its roll-up card: they are called for what is theirs."""
+    group, key = Group("retirement-planner", "C0GOOD"), "rollup:retirement-planner:CLR-42-021"
+    theirs = {21: "reviewer", 23: "reviewer"}
+    records = [again(numbered(n).model_copy(update={"to": theirs.get(n, "human")})) for n in range(1, 25)]
+    for record in records:
+        world.took(record)
+    for number in range(1, 21):
+        assert world.rollups.may_have_card(f"CLR-42-{number:03d}")
+    await world.put(*records)
+    world.rollups.begin(group, key)
+    await world.messages.want([Fresh(key, "rollup", "C0GOOD", body=group._asdict(), wanted="r")])
+    for record in records[20:]:
+        world.note(record)
+    await until(lambda: len(world.told) == 2)
+    said = {fresh.key: (await world.wanted(fresh.key)).message.text for fresh in world.told}
+    reviewers, usual = said[f"nudge:{key}:1:U0REVIEW"], said[f"nudge:{key}:1"]
+    assert ("<@U0REVIEW>" in reviewers, "2 questions" in reviewers) == (True, True)
+    assert ("<@U0GOOD>" in usual, "2 questions" in usual) == (True, True)
