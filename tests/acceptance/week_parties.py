@@ -176,8 +176,13 @@ class Pagers:
 class Directory:
     """`bot.people.People`, without what it remembers."""
 
+    bot_user = ""
+
     def __init__(self, outer: Outer) -> None:
         self._outer = outer
+
+    def known_name(self, user: str) -> str | None:
+        return None
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         await self._call()
