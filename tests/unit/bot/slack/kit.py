@@ -18,7 +18,7 @@ from bot.commands.commands import Changes, Commands, Turns
 from bot.commands.digests import Digests
 from bot.commands.lists import Access, Lists
 from bot.delivery.memory import SlackMemory
-from bot.delivery.messages import Fresh, InFlight, Messages, Row
+from bot.delivery.messages import Fresh, InFlight, Messages, Permalinks, Row
 from bot.delivery.messenger import Pictures
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.incidents import Incidents
