@@ -7,10 +7,12 @@ from typing import Any
 from bot.storage.store import Store
 
 
-async def put(store: Store, table: str, **row: Any) -> None:
-    """A row of `table`; columns that are left out have their default."""
-    values = ", ".join(f":{name}" for name in row)
-    await store.run(f"insert into {table} ({', '.join(row)}) values ({values})", **row)  # noqa: S608 - names of the tests
+async def put(store: Store, table: str, *rows: dict[str, Any], **common: Any) -> None:
+    """Rows of `table`, at least one, with what they have in common; columns that are left out have their default."""
+    for row in rows or ({},):
+        full = common | row
+        values = ", ".join(f":{name}" for name in full)
+        await store.run(f"insert into {table} ({', '.join(full)}) values ({values})", **full)  # noqa: S608 - names of the tests
 
 
 async def message(store: Store, key: str, ts: str | None, **more: Any) -> None:

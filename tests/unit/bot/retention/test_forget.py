@@ -51,89 +51,51 @@ async def said(store: Store, key: str, ts: str | None, **more: Any) -> None:
 
 async def fill(store: Store) -> None:
     """A session s1 that left something everywhere, and s2 beside it."""
-    for name in ("s1", "s2"):
-        await put(
-            store,
-            "sessions",
-            producer="planner",
-            session_id=name,
-            agent_id="a",
-            agent_name=SECRET,
-            channel="C1",
-            thread_ts=f"1{name[1]}.0",
-        )
-        state = {"state": "failed", "body": SECRET, "words": "w", "token": name}
-        times = {"received_at": 1.0, "at": 1.0, "live": 1}
-        await put(
-            store, "inbox", producer="planner", event_id=f"e{name[1]}", session_id=name, **state, **times
-        )
-    session = {"producer": "planner", "session_id": "s1"}
-    await said(store, "card:CLR-7-001:1", "11.0", clarification="CLR-7-001", **session)
-    await said(store, "notice:planner:e1b", "11.1", **session)
+    one, two = ({"producer": "planner", "session_id": name} for name in ("s1", "s2"))
+    thread = {"agent_id": "a", "agent_name": SECRET, "channel": "C1"}
+    await put(store, "sessions", one | {"thread_ts": "11.0"}, two | {"thread_ts": "12.0"}, **thread)
+    event = {"state": "failed", "body": SECRET, "words": "w", "received_at": 1.0, "at": 1.0, "live": 1}
+    first, second = one | {"event_id": "e1", "token": "s1"}, two | {"event_id": "e2", "token": "s2"}
+    await put(store, "inbox", first, second, **event)
+    await said(store, "card:CLR-7-001:1", "11.0", clarification="CLR-7-001", **one)
+    await said(store, "notice:planner:e1b", "11.1", **one)
     await said(store, "word:which:t-1", "11.2", thread_ts="11.0")
     await said(store, "word:aside", "20.0", body=json.dumps({"text": f"CLR-7-001 {SECRET}"}))
-    await said(
-        store, "card:CLR-7-0011:1", "12.0", clarification="CLR-7-0011", **(session | {"session_id": "s2"})
-    )
-    await put(store, "texts", id="t-1", body=json.dumps({"text": SECRET}))
-    await put(store, "texts", id="t-2", body=json.dumps({"about": "CLR-7-001"}))
-    await put(store, "texts", id="t-3", body=json.dumps({"about": "CLR-7-0011"}))
-    await put(store, "onces", key="hint:CLR-7-001:1:U1:k")
-    await put(store, "onces", key="hint:CLR-7-0011:1:U1:k")
+    await said(store, "card:CLR-7-0011:1", "12.0", clarification="CLR-7-0011", **two)
+    for name, body in (
+        ("t-1", {"text": SECRET}),
+        ("t-2", {"about": "CLR-7-001"}),
+        ("t-3", {"about": "CLR-7-0011"}),
+    ):
+        await put(store, "texts", id=name, body=json.dumps(body))
+    await put(store, "onces", {"key": "hint:CLR-7-001:1:U1:k"}, {"key": "hint:CLR-7-0011:1:U1:k"})
     await put(store, "replies", clarification="CLR-7-001", token="t1")
-    for number, about in enumerate(["CLR-7-001", None, "CLR-7-0011"], 1):
-        key = {1: "escalated:CLR-7-001:1", 2: "errored:planner:e1b", 3: "escalated:CLR-7-0011:1"}[number]
-        words = {"title": SECRET, "reason": SECRET, "body": SECRET, "link": SECRET, "began_at": 1.0}
-        await put(
-            store,
-            "incidents",
-            id=number,
-            key=key,
-            kind="escalated",
-            clarification=about,
-            closed_at=2.0,
-            **words,
-        )
-        await put(store, "incident_log", incident=number, at=1.0, what="taken", user_id="U1", done_by="U1")
-    for page, incidents in {1: [1, 2], 2: [1, 3], 3: [3]}.items():
-        await put(store, "pages", id=page, kind="escalated", step=0, at=1.0)
-        key = f"page:{page}:D1"
-        for incident in incidents:
-            await put(store, "page_items", page=page, incident=incident)
-        to = {"target": "D1", "mentions": "[]", "state": "sent"}
-        await put(store, "page_sendings", page=page, via="slack", message=key, **to)
-        await put(store, "page_sendings", page=page, via="apprise", **(to | {"target": "PAGER"}))
-        await said(store, key, f"3{page}.0", channel="D1", body=None, shown="x")
-    for number, about in enumerate(["CLR-7-001", "CLR-7-0011"]):
-        await put(
-            store,
-            "webhook_outbox",
-            endpoint="h",
-            id=str(number),
-            clarification=about,
-            type="t",
-            body=SECRET,
-            queued_at=1.0,
-            due=1.0,
-        )
-        await put(
-            store,
-            "pushed_replies",
-            producer="planner",
-            token=f"t{number + 1}",
-            digest="d",
-            body=SECRET,
-            session_id=f"s{number + 1}",
-        )
     await put(
         store,
-        "github_comments",
-        repo="o/r",
-        issue=7,
-        entry="CLR-7-001 r1 question x",
-        begun_at=1.0,
-        comment=5,
+        "incidents",
+        {"id": 1, "key": "escalated:CLR-7-001:1", "clarification": "CLR-7-001"},
+        {"id": 2, "key": "errored:planner:e1b"},
+        {"id": 3, "key": "escalated:CLR-7-0011:1", "clarification": "CLR-7-0011"},
+        **dict.fromkeys(("title", "reason", "body", "link"), SECRET),
+        kind="escalated",
+        began_at=1.0,
+        closed_at=2.0,
     )
+    taken = {"at": 1.0, "what": "taken", "user_id": "U1", "done_by": "U1"}
+    await put(store, "incident_log", *({"incident": number} for number in (1, 2, 3)), **taken)
+    for page, incidents in {1: [1, 2], 2: [1, 3], 3: [3]}.items():
+        await put(store, "pages", id=page, kind="escalated", step=0, at=1.0)
+        await put(store, "page_items", *({"incident": each} for each in incidents), page=page)
+        to_slack = {"via": "slack", "target": "D1", "message": f"page:{page}:D1"}
+        outside = {"via": "apprise", "target": "PAGER"}
+        await put(store, "page_sendings", to_slack, outside, page=page, mentions="[]", state="sent")
+        await said(store, f"page:{page}:D1", f"3{page}.0", channel="D1", body=None, shown="x")
+    queued = {"endpoint": "h", "type": "t", "body": SECRET, "queued_at": 1.0, "due": 1.0}
+    ids = ({"id": "0", "clarification": "CLR-7-001"}, {"id": "1", "clarification": "CLR-7-0011"})
+    await put(store, "webhook_outbox", *ids, **queued)
+    await put(store, "pushed_replies", one | {"token": "t1"}, two | {"token": "t2"}, digest="d", body=SECRET)
+    comment = {"repo": "o/r", "issue": 7, "begun_at": 1.0, "comment": 5}
+    await put(store, "github_comments", entry="CLR-7-001 r1 question x", **comment)
 
 
 def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> Traces:
@@ -216,18 +178,9 @@ async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_pat
     forget(tmp_path, GONE)
     await store.run("update erasures set state = 'failed' where ts = '11.0'")
     before = await all_of(store, "select * from messages order by key")
-    await put(
-        store,
-        "messages",
-        key="x",
-        kind="card",
-        clarification="CLR-7-001",
-        target="C1",
-        channel="C1",
-        ts="11.0",
-    )
+    await message(store, "card:x", "11.0", clarification="CLR-7-001", final=0)
     forget(tmp_path, GONE)
-    assert (await all_of(store, "select * from messages where key <> 'x' order by key")) == before
+    assert (await all_of(store, "select * from messages where key <> 'card:x' order by key")) == before
     assert await all_of(store, "select state from erasures where ts = '11.0'") == ["wanted"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -30,88 +29,104 @@ DAY = 86_400.0
 NOW = 1_800_000_000.0
 HORIZON = NOW - 30 * DAY
 OLD, NEW = HORIZON - DAY, HORIZON + DAY
-NOTHING = Needed()
 OPEN = Needed(frozenset({"CLR-1-001"}), frozenset({("planner", "s1")}))
 
 
-async def inbox(store: Store, number: int, received_at: float = OLD, **more: Any) -> None:
-    row = {
-        "id": number,
-        "producer": "planner",
-        "event_id": f"e{number}",
-        "session_id": f"s{number}",
-        "received_at": received_at,
-        "at": received_at,
-        "live": 1,
-        "state": "done",
-    }
-    await put(store, "inbox", **(row | more))
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "inbox": {"producer": "p", "session_id": "s", "received_at": OLD, "at": OLD, "live": 1, "state": "done"},
+    "messages": {"kind": "notice", "target": "C1", "channel": "C1", "final": 1},
+    "sessions": {"producer": "planner", "agent_id": "a"},
+    "pushed_replies": {"producer": "planner", "digest": "d", "body": "{}"},
+    "homes": {"team": "T", "channel": "D", "pages": "{}"},
+    "overrides": {"policy": "p", "user_id": "U", "since": 0, "made_by": "U"},
+    "incidents": {
+        "kind": "escalated",
+        "title": "",
+        "reason": "",
+        "body": "",
+        "began_at": OLD,
+        "closed_at": OLD,
+    },
+}
 
 
-def ts(at: float | None) -> str | None:
-    return None if at is None else f"{at:.6f}"
+def ts(at: float) -> str:
+    return f"{at:.6f}"
+
+
+async def fill(store: Store, table: str, *rows: dict[str, Any]) -> None:
+    await put(store, table, *rows, **DEFAULTS.get(table, {}))
 
 
 async def names(store: Store, table: str, column: str) -> list[Any]:
     return await all_of(store, f"select {column} from {table} order by 1")  # noqa: S608 - names in this file
 
 
-async def sweep(store: Store, needed: Needed = NOTHING, now: float = NOW) -> dict[str, int]:
+async def sweep(store: Store, needed: Needed = OPEN, now: float = NOW) -> dict[str, int]:
     return dict(await sweep_all(store, needed, now - 30 * DAY, now, [home.SWEEP]))
 
 
-async def test_inbox_what_is_worked_off_and_old_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "_BATCH", 2)
-    for number in range(1, 8):
-        await inbox(store, number)
-    await inbox(store, 8, NEW)
-
-    assert (await sweep(store))["inbox"] == 7
-    assert await names(store, "inbox", "event_id") == ["e8"]
 
 
-async def test_inbox_what_waits_or_runs_or_is_needed_stays(store: Store) -> None:
-    await inbox(store, 1)  # its session is open
-    await inbox(store, 2, state="new", body="{}")
-    await inbox(store, 3, expires_at=NEW)
-    await inbox(store, 4, NEW)
-
-    assert "inbox" not in await sweep(store, OPEN)
-    assert await names(store, "inbox", "id") == [1, 2, 3, 4]
-
-
-async def test_inbox_numbers_are_never_given_out_again(store: Store) -> None:
-    """Notices are named after them: another event of that number would be taken for one that was shown."""
-    await inbox(store, 1)
-    await inbox(store, 2)
-    await sweep(store)
-    await put(
-        store, "inbox", producer="planner", event_id="next", session_id="s", received_at=1, at=1, live=1
-    )
-    assert await names(store, "inbox", "id") == [2, 3]
-
-
+@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize(
-    ("name", "more", "goes"),
+    ("table", "name", "stay", "go"),
     [
-        ("final", {}, True),
-        ("given up", {"final": 0, "failed": "is_archived"}, True),
         (
-            "of a clarification that is over, never confirmed",
-            {"final": 0, "clarification": "CLR-2-001"},
-            True,
+            "inbox",
+            "event_id",
+            {
+                "of an open session": {"producer": "planner", "session_id": "s1"},
+                "waits": {"state": "new", "body": "{}"},
+                "runs": {"expires_at": NEW},
+                "new": {"received_at": NEW},
+                "the last one": {},  # or its number would be given out again, and notices are named after it
+            },
+            {"worked off": {}, "run out": {"expires_at": OLD}, "failed": {"state": "failed"}},
         ),
-        ("of an open one", {"clarification": "CLR-1-001"}, False),
-        ("new", {"at": NEW}, False),
-        ("to be changed yet", {"final": 0}, False),
-        ("begun again", {"intent_at": NOW}, False),
+        (
+            "messages",
+            "key",
+            {
+                "of an open one": {"ts": ts(OLD), "clarification": "CLR-1-001"},
+                "new": {"ts": ts(NEW)},
+                "to be changed yet": {"ts": ts(OLD + 1), "final": 0},
+                "begun again": {"ts": ts(OLD + 2), "intent_at": NOW},
+            },
+            {
+                "final": {"ts": ts(OLD + 3)},
+                "given up": {"ts": ts(OLD + 4), "final": 0, "failed": "is_archived"},
+                "over, never confirmed": {"ts": ts(OLD + 5), "final": 0, "clarification": "CLR-2-001"},
+            },
+        ),
+        (
+            "pushed_replies",
+            "token",
+            {"read, and may be asked for": {"state": "written", "written_at": OLD}},
+            {
+                "confirmed": {"state": "confirmed", "written_at": OLD},
+                "run out": {"state": "written", "written_at": OLD, "expires_at": OLD},
+                "never read": {"state": "waiting", "expires_at": OLD},
+            },
+        ),
+        ("homes", "user_id", {"U2": {"opened_at": NEW}}, {"U1": {"opened_at": OLD}}),
+        ("overrides", "until", {NEW: {}}, {OLD: {}, OLD - 1: {}}),
+        ("sessions", "session_id", {"s1": {}}, {"over": {}}),
     ],
 )
-async def test_messages_that_were_shown(store: Store, name: str, more: dict[str, Any], goes: bool) -> None:
-    more = dict(more)
-    await message(store, "card:x:1", ts(more.pop("at", OLD)), **more)
-    await sweep(store, OPEN)
-    assert (await names(store, "messages", "key") == []) is goes, name
+async def test_what_is_over_goes_and_what_is_needed_stays(
+    store: Store,
+    table: str,
+    name: str,
+    stay: dict[Any, Any],
+    go: dict[Any, Any],
+) -> None:
+    await fill(store, table, *({name: each, **more} for each, more in (go | stay).items()))
+    assert await sweep(store) == {table: len(go)}
+    assert await names(store, table, name) == sorted(stay)
 
 
 @pytest.mark.parametrize(
@@ -129,130 +144,84 @@ async def test_messages_that_were_shown(store: Store, name: str, more: dict[str,
 async def test_messages_that_were_never_shown_go_once_that_was_seen_long_enough(
     store: Store, key: str, more: dict[str, Any], goes: bool
 ) -> None:
-    await put(store, "sessions", producer="planner", session_id="there", agent_id="a")
-    await inbox(store, 1, NEW, session_id="there")
+    await fill(store, "sessions", {"session_id": "there"})
+    await fill(
+        store, "inbox", {"event_id": "1", "session_id": "there", "state": "new", "producer": "planner"}
+    )
     await message(store, key, None, **({"final": 0} | more))
 
-    await sweep(store, OPEN)
+    await sweep(store)
+    await sweep(store, now=NOW + 29 * DAY)
     assert await names(store, "messages", "key") == [key]
-    await sweep(store, OPEN, NOW + 29 * DAY)
-    assert await names(store, "messages", "key") == [key]
-    await inbox(store, 2, NOW + 30 * DAY, session_id="there")
-    await sweep(store, OPEN, NOW + 31 * DAY)
+    await sweep(store, now=NOW + 31 * DAY)
     assert (await names(store, "messages", "key") == []) is goes
     assert await store.read("select * from over where name = :key", key=key) == []
 
 
 async def test_timeless_rows_go_after_they_were_seen_for_that_long(store: Store) -> None:
-    await put(store, "texts", id="a", body=json.dumps({"text": "a draft"}))
-    await put(store, "texts", id="b", body=json.dumps({"about": "CLR-1-001 CLR-2-001"}))
-    await put(store, "onces", key="hint:CLR-1-001:1:U1:x")
-    await put(store, "onces", key="hint:CLR-2-001:1:U1:x")
-    await put(store, "slack_events", event_id="Ev1", state="done")
-    await put(store, "slack_events", event_id="Ev2", state="new", body="{}")
-    await put(store, "replies", clarification="CLR-1-001", token="t")
-    await put(store, "replies", clarification="CLR-2-001", token="t")
+    about = [
+        {"id": "a", "body": '{"text": "a draft"}'},
+        {"id": "b", "body": '{"about": "CLR-1-001 CLR-2-001"}'},
+    ]
+    await fill(store, "texts", *about)
+    await fill(store, "onces", {"key": "hint:CLR-1-001:1:U1:x"}, {"key": "hint:CLR-2-001:1:U1:x"})
+    await fill(store, "slack_events", {"event_id": "Ev1", "state": "done"}, {"event_id": "Ev2", "body": "{}"})
+    await fill(store, "replies", *({"clarification": f"CLR-{n}-001", "token": "t"} for n in (1, 2)))
 
-    assert await sweep(store, OPEN) == {}
-    gone = await sweep(store, OPEN, NOW + 31 * DAY)
+    assert await sweep(store) == {}
+    assert await sweep(store, now=NOW + 31 * DAY) == dict.fromkeys(
+        ("texts", "onces", "slack_events", "replies"), 1
+    )
 
-    assert gone == {"texts": 1, "onces": 1, "slack_events": 1, "replies": 1}
     assert await names(store, "texts", "id") == ["b"]
     assert await names(store, "onces", "key") == ["hint:CLR-1-001:1:U1:x"]
     assert await names(store, "slack_events", "event_id") == ["Ev2"]
     assert await names(store, "replies", "clarification") == ["CLR-1-001"]
 
 
-async def incident(store: Store, number: int, page: int, closed: float | None = OLD, **more: Any) -> None:
-    row = {
-        "id": number,
-        "key": f"escalated:{number}",
-        "kind": "escalated",
-        "title": "t",
-        "reason": "r",
-        "body": "b",
-        "began_at": OLD,
-        "closed_at": closed,
-    }
-    state = more.pop("state", "sent")
-    await put(store, "incidents", **(row | more))
-    await put(store, "incident_log", incident=number, at=OLD, what="began")
-    await put(store, "pages", id=page, kind="escalated", step=0, at=OLD)
-    await put(store, "page_items", page=page, incident=number)
-    key = f"page:{page}:U1"
-    await put(
-        store,
-        "page_sendings",
-        page=page,
-        via="slack",
-        target="U1",
-        mentions="[]",
-        message=key,
-        state=state,
-    )
-    await message(store, key, ts(OLD + number))
-
-
 async def test_incidents_go_with_their_pages(store: Store) -> None:
-    await incident(store, 1, 1)
-    await incident(store, 2, 2, None)  # open
-    await incident(store, 3, 3, clarification="CLR-1-001")
-    await incident(store, 4, 4, state="wanted")  # its page is on its way
-    await incident(store, 5, 5, kind="ledger")  # found again at each start
-    await incident(store, 6, 6, NEW)
+    incidents: list[dict[str, Any]] = [
+        {},
+        {"closed_at": None},
+        {"clarification": "CLR-1-001"},
+        {},  # its page is on its way
+        {"kind": "ledger"},  # found again at each start
+        {"closed_at": NEW},
+    ]
+    for number, more in enumerate(incidents, 1):
+        await fill(store, "incidents", {"id": number, "key": f"escalated:{number}", **more})
+        await fill(store, "incident_log", {"incident": number, "at": OLD, "what": "began"})
+        await fill(store, "pages", {"id": number, "kind": "escalated", "step": 0, "at": OLD})
+        await fill(store, "page_items", {"page": number, "incident": number})
+        to = {"via": "slack", "target": "U1", "mentions": "[]", "message": f"page:{number}:U1"}
+        await fill(
+            store, "page_sendings", {"page": number, **to, "state": "wanted" if number == 4 else "sent"}
+        )
+        await message(store, f"page:{number}:U1", ts(OLD + number))
 
-    gone = await sweep(store, OPEN)
-
-    assert gone == {"incidents": 1, "pages": 1}
-    assert await names(store, "incidents", "id") == [2, 3, 4, 5, 6]
-    assert await names(store, "incident_log", "incident") == [2, 3, 4, 5, 6]
-    assert await names(store, "page_sendings", "page") == [2, 3, 4, 5, 6]
+    assert await sweep(store) == {"incidents": 1, "pages": 1}
+    for table, column in (("incidents", "id"), ("incident_log", "incident"), ("page_sendings", "page")):
+        assert await names(store, table, column) == [2, 3, 4, 5, 6]
     assert await names(store, "messages", "key") == [f"page:{n}:U1" for n in range(2, 7)]
 
 
-async def test_sessions_go_last(store: Store) -> None:
-    for name in ("heard", "shown", "s1", "over"):
-        await put(store, "sessions", producer="planner", session_id=name, agent_id="a")
-    await inbox(store, 1, NEW, session_id="heard")
+async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
+    await fill(store, "sessions", *({"session_id": name} for name in ("heard", "shown", "over")))
+    await fill(
+        store, "inbox", {"event_id": "1", "producer": "planner", "session_id": "heard", "received_at": NEW}
+    )
     await message(store, "notice:1", ts(NEW), producer="planner", session_id="shown")
-
-    assert await sweep(store, OPEN) == {"sessions": 1}
-    assert await names(store, "sessions", "session_id") == ["heard", "s1", "shown"]
-
-
-async def test_others_of_a_time_of_their_own(store: Store) -> None:
-    await put(store, "homes", user_id="U1", team="T", channel="D", opened_at=OLD, pages="{}")
-    await put(store, "homes", user_id="U2", team="T", channel="D", opened_at=NEW, pages="{}")
-    for over in (OLD, OLD, NEW):
-        await put(store, "overrides", policy="p", user_id="U", since=0, until=over, made_by="U")
-    assert await sweep(store) == {"homes": 1, "overrides": 2}
-
-
-async def test_pushed_replies_go_once_nobody_reads_them_again(store: Store) -> None:
-    rows = [("confirmed", OLD, None), ("written", OLD, OLD), ("written", OLD, None), ("waiting", None, OLD)]
-    for number, (state, written, expires) in enumerate(rows):
-        await put(
-            store,
-            "pushed_replies",
-            producer="planner",
-            token=f"t{number}",
-            digest="d",
-            body="{}",
-            state=state,
-            written_at=written,
-            expires_at=expires,
-        )
-    await sweep(store)
-    assert await names(store, "pushed_replies", "token") == ["t2"]
+    assert await sweep(store) == {"sessions": 1}
+    assert await names(store, "sessions", "session_id") == ["heard", "shown"]
 
 
 async def test_file_gets_smaller(store: Store) -> None:
-    rows = [{"key": f"notice:{n}", "body": "x" * 1000, "ts": ts(OLD + n)} for n in range(3000)]
+    rows = [{"key": f"notice:{n}", "body": "x" * 1000, "ts": ts(OLD + n)} for n in range(1000)]
     sql = "insert into messages (key, kind, target, body, ts, final) values (:key, 'notice', 'C', :body, :ts, 1)"
     await store.write(lambda tx: tx.many(sql, rows))
     before = (await store.read("pragma page_count"))[0][0]
 
-    assert await sweep(store) == {"messages": 3000}
+    assert await sweep(store) == {"messages": 1000}
 
     assert (await store.read("pragma page_count"))[0][0] < before / 4
     assert (await store.read("pragma freelist_count"))[0][0] == 0

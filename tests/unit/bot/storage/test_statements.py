@@ -1,0 +1,84 @@
+"""Every statement of the bot: each driver takes it, and it is of the subset that all of them share."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bot.storage.store import bound, migrate
+
+ROOT = Path(__file__).parents[4] / "bot"
+BEGINS = re.compile(r"\s*(select\s|insert into\s|insert or\s|update \S+ set\s|delete from\s)")
+NAMED = re.compile(r"(?<![:\w]):(\w+)")
+LIST = re.compile(r"\bin :(\w+)")
+ELSEWHERE = re.compile(  # what PostgreSQL does not take, or takes for something else
+    r"\?|\bjson_\w+|\browid\b|\binsert or\b|\bupdate or\b|(?<!:)\buser\b|\binstr\(|\bifnull\(|\bglob\b|\blike\b|\bnot in :"
+    r"|\bis (not )?:|\b(min|max)\([^()]*,|on conflict (?!\(|do nothing)|\bas real\)"
+)
+
+
+def strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Each string of a module with its line, `?` in place of what is put into it."""
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield node.lineno, "".join(str(getattr(part, "value", "?")) for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.lineno, node.value
+
+
+@cache
+def statements() -> dict[str, str]:
+    """The statements by where they stand."""
+    return {
+        f"{path.relative_to(ROOT.parent)}:{line}": text
+        for path in sorted(ROOT.rglob("*.py"))
+        if "delivery" not in path.parts and "bot.storage" in (source := path.read_text())
+        for line, text in strings(ast.parse(source))
+        if BEGINS.match(text)
+    }
+
+
+def on_sqlite(found: Sequence[str]) -> list[str]:
+    """What is wrong with statements, empty where nothing is."""
+
+    def trouble(sql: str) -> str:
+        lists = LIST.findall(sql)
+        values = {name: [None] if name in lists else None for name in NAMED.findall(sql)}
+        text, flat = bound(sql, values)
+        try:
+            db.execute(f"explain {text}", flat)
+        except sqlite3.Error as error:
+            return str(error)
+        return ""
+
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        migrate(db, Path(":memory:"))
+        return [trouble(sql) for sql in found]
+
+
+@pytest.mark.parametrize("prepared", [on_sqlite])
+def test_every_statement_is_prepared(prepared: Callable[[Sequence[str]], list[str]]) -> None:
+    found = statements()
+    assert len(found) > 100
+    troubles = dict(zip(found, prepared(list(found.values())), strict=True))
+    assert {where: why for where, why in troubles.items() if why} == {}
+
+
+def test_every_statement_is_of_the_common_subset() -> None:
+    assert {where: told[0] for where, sql in statements().items() if (told := ELSEWHERE.search(sql))} == {}
+
+
+def test_upserts_name_the_table_of_what_was_there() -> None:
+    """`set value = value + 1` is ambiguous to PostgreSQL."""
+    for where, sql in statements().items():
+        changes = re.split(r"\b(?:where|returning)\b", sql.partition("do update set")[2])[0]
+        for name, value in re.findall(r"(\w+) = ([^,]+)", changes):
+            assert not re.search(rf"(?<![.:\w]){name}\b", value), where
