@@ -13,14 +13,12 @@ import gc
 import random
 import signal
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import structlog
-from pydantic import SecretStr
 
 from bot import home
 from bot.commands.commands import Changes, Commands, Turns
@@ -35,6 +33,7 @@ from bot.delivery.messenger import Messenger, Pictures
 from bot.delivery.nudges import Nudges
 from bot.delivery.replies import Replies
 from bot.delivery.rollups import Rollups, RollupThreads
+from bot.github.sync import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import LedgerOutage, Notices
@@ -50,9 +49,9 @@ from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
-from bot.producers.inbox import Inbox, Incoming, Trouble
+from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
-from bot.protocol import AgentDesk
+from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.routing import Audiences, Group
 from bot.settings.model import Settings
@@ -68,11 +67,14 @@ from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
 from bot.webhooks import Webhooks, endpoints_of
-from core.clarification import Clarification, parse_id
+from core.agents import StatusFile, StatusKeeper
+from core.bus import lifecycle
+from core.clarification import Clarification
 from core.clock import Clock, SystemClock, within
+from core.dispatch import Dispatcher
 from core.errors import LedgerUnreadable
 from core.hub import Hub
-from core.index import Index, Summary, scan, summarize
+from core.index import Index, scan, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
@@ -81,10 +83,10 @@ from core.workflow import Scopes
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from bot.web.health import Check
     from bot.web.server import HttpServer, Limits
 
 _log = structlog.get_logger("clarify")
+_lifecycle_log = structlog.get_logger("clarify.lifecycle")
 
 # A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
 # `_CATCH_UP`, timers that ran out no longer than `_TIMERS`: with what connecting takes that is ten. Seconds.
@@ -95,8 +97,6 @@ _PAGES_WAIT, _POSTS_WAIT = 5.0, 60.0
 
 # While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
 _SLACK_HEAD_START = 60.0
-
-_HEARTBEAT_TIMEOUT = 10.0
 
 
 async def run(settings: Settings) -> None:
@@ -147,40 +147,17 @@ class Bot:
         self.settings = settings
         self.store = store
         self.clock = clock
-        self._build_core(rng, ledgers_expected=ledgers_expected)
+        self.rng = rng
+        self._build_core(ledgers_expected=ledgers_expected)
         self._build_incidents()
-        self._build_producers(rng)
-        self._build_delivery(rng)
+        self._build_producers()
+        self._build_delivery()
         self._build_pager()
         self._build_home()
         self._build_intake()
-        self._build_slack(rng)
-        self.upkeep = Upkeep(
-            ledger=self.ledger,
-            store=store,
-            index=self.index,
-            clock=clock,
-            archive_after=settings.ledger.archive_after,
-            keep=settings.storage.keep,
-            sweeps=[home.SWEEP],
-        )
-        self.erasing = Erasing(
-            store=store,
-            client=self.web,
-            clock=clock,
-            storage=settings.storage.path,
-            redraw=partial(self.delivery.send, post=False),
-            forgotten=self.home.restore_answers,
-        )
-        self.agents = AgentDesk(
-            settings=settings,
-            store=store,
-            router=self.router,
-            ledger=self.ledger,
-            scopes=self.scopes,
-            clock=clock,
-            rng=rng,
-        )
+        self._build_agents()
+        self._build_slack()
+        self._build_retention()
         self._tasks: set[asyncio.Task[None]] = set()
         self._introduced = asyncio.Event()
         self._posting = asyncio.Event()  # what has controls is shown
@@ -217,28 +194,15 @@ class Bot:
         await self.pager.restore()
         await self.sessions.restore()
         await self.home.restore()
-        await self.agents.restore(found.summaries)
+        if self.github is not None:
+            await self.github.restore(found.summaries)
         for summary in found.summaries:
+            self.dispatcher.note(summary)
+            self.agent_status.note(summary)
             self.nudges.record_changed(summary)
-        self._spawn(self.delivery.run(), "delivery")
-        self._spawn(self.nudges.run(), "nudges")
-        self._spawn(self.pager.run(), "paging")
-        self._spawn(self.slack_outage.run(), "Slack outage alert")
-        self._spawn(self._run_home(), "home")
-        self._spawn_heartbeat()
-        self._spawn(self.intake.run(), "intake")
-        self._spawn(self.watch.run(), "ledger watch")
-        self._spawn(self.ledger_outage.run(self.intake.drained), "ledger outage")
-        self._spawn(self.upkeep.run(), "retention")
-        self._spawn(self.erasing.run(), "erasing")
-        self._spawn(self.agents.run(), "agents")
-        if self.webhooks is not None:
-            self._spawn(self.webhooks.run(), "webhooks")
-        self._spawn(self._run_slack(), "slack")
-        self._spawn(self._run_monitor(), "monitor")
+        for name, work in self._work():
+            self._tasks.add(asyncio.create_task(work, name=name))
         await self.producers.start()
-        if self._http is not None:
-            self._spawn(self._http.run(), "http")
         for trouble in found.troubles:
             _log.error("a ledger cannot be read", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
@@ -247,6 +211,31 @@ class Bot:
             if summary.adoptable:
                 await self.watch.adopt(summary.id)
         _log.info("started", open=len(found.summaries), producers=len(self.settings.producers))
+
+    def _work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What runs beside each other until the bot stops."""
+        yield "delivery", self.delivery.run()
+        yield "nudges", self.nudges.run()
+        yield "paging", self.pager.run()
+        yield "Slack outage alert", self.slack_outage.run()
+        yield "home", self._run_home()
+        if self.heartbeat is not None:
+            yield "heartbeat", self.heartbeat.run()
+        yield "intake", self.intake.run()
+        yield "ledger watch", self.watch.run()
+        yield "ledger outage", self.ledger_outage.run(self.intake.drained)
+        yield "retention", self.upkeep.run()
+        yield "erasing", self.erasing.run()
+        yield "responders", self.dispatcher.run()
+        yield "agent status", self.agent_status.run()
+        if self.github is not None:
+            yield "GitHub", self.github.run()
+        if self.webhooks is not None:
+            yield "webhooks", self.webhooks.run()
+        yield "slack", self._run_slack()
+        yield "monitor", self._run_monitor()
+        if self._http is not None:
+            yield "http", self._http.run()
 
     async def until(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set.
@@ -282,7 +271,8 @@ class Bot:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.page_actions.close()
-        await self.agents.close()
+        await self.agent_status.settle()
+        await asyncio.to_thread(self.status_file.close)
         await self.intake.close()
         await self.replies.close()
         await self.delivery.lanes.close()
@@ -292,7 +282,7 @@ class Bot:
         self.ledger.close()
         _log.info("stopped")
 
-    def _build_core(self, rng: random.Random, *, ledgers_expected: bool) -> None:
+    def _build_core(self, *, ledgers_expected: bool) -> None:
         """The ledgers and the only one that changes them, Slack's Web API, the figures: what all others stand on."""
         settings, store, clock = self.settings, self.store, self.clock
         self.telemetry = Telemetry(clock)
@@ -307,7 +297,7 @@ class Bot:
             self.ledger,
             clock,
             settings.monitor.sla,
-            self._changed,
+            self.record_changed,
             may_be_answered=lambda clarification: self._held(clarification) is not None,
         )
         self.monitoring = Monitoring(
@@ -319,7 +309,7 @@ class Bot:
             alarm=settings.monitor.alarm,
         )
         self.unread = Unread(clock, released=self.monitoring.release)
-        self.pulse = Pulse(clock, back=self._slack_is_back)
+        self.pulse = Pulse(clock, back=lambda: self.delivery.lanes.slack_is_back())  # noqa: PLW0108 - built later
         self.web = web_client(settings, self.pulse)
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
@@ -335,7 +325,7 @@ class Bot:
                 ledger=self.ledger,
                 store=store,
                 clock=clock,
-                rng=rng,
+                rng=self.rng,
                 on_outcome=partial(self.telemetry.delivered, "webhook"),
             )
             if settings.webhooks
@@ -345,10 +335,12 @@ class Bot:
     def _build_incidents(self) -> None:
         """What delivery and everybody raises incidents with, and how their pages look; what sends them comes later."""
         settings, clock = self.settings, self.clock
-        self.incidents = Incidents(self.store, clock, self._policy_of, self._on_call_changed)
+        self.incidents = Incidents(
+            self.store, clock, lambda agent: settings.route_for(agent).on_call, self._on_call_changed
+        )
         self.pages = Pages(self.store, self.incidents, self.messages.in_flight, clock)
         self.roster = Roster(settings, self.people, self.store, clock, self._on_call_changed)
-        self.policies = Policies(settings, self.roster, self._summary_of, clock)
+        self.policies = Policies(settings, self.roster, self.index.get, clock)
         self.access = AccessControl(self.people, settings, self._paged)
         self.page_view = PageView(
             incidents=self.incidents,
@@ -394,13 +386,16 @@ class Bot:
         self.slack_outage = SlackOutageAlert(
             targets=outside_targets(settings),
             send=outside.send,
-            connected=self._slack_connected,
+            connected=lambda: self.slack.connected,
             probe=partial(ask, "auth.test", self.web.auth_test),
             clock=clock,
             seconds=time.monotonic,
         )
+        beat, is_well = settings.heartbeat_url, lambda: not self.slack_outage.is_raised
+        every = settings.monitor.heartbeat_every
+        self.heartbeat = Heartbeat(beat, every, clock, is_well) if beat is not None else None
 
-    def _build_delivery(self, rng: random.Random) -> None:
+    def _build_delivery(self) -> None:
         settings, clock = self.settings, self.clock
         self.replies = Replies(
             producers=self.producers,
@@ -408,9 +403,9 @@ class Bot:
             ledger=self.ledger,
             store=self.store,
             clock=clock,
-            rng=rng,
+            rng=self.rng,
             raise_incident=self.incidents.raise_,
-            on_foreign=self._not_ours,
+            on_foreign=lambda clarification: self.watch.adopt(clarification),  # noqa: PLW0108 - built later
         )
         gateway = Gateway(self.web, self.store.installation, self.telemetry)
         self.messenger = Messenger(
@@ -430,7 +425,7 @@ class Bot:
             raise_incident=self.incidents.raise_,
             on_outcome=self.pages.on_outcome,
             clock=clock,
-            rng=rng,
+            rng=self.rng,
         )
         self.delivery = Delivery(
             index=self.index,
@@ -491,7 +486,7 @@ class Bot:
             ledger=self.ledger,
             index=self.index,
             router=self.router,
-            changed=self._noted,
+            changed=partial(self.record_changed, ours=False),
             notices=self.notices,
             clock=SystemClock(),  # files change in real time
         )
@@ -506,7 +501,7 @@ class Bot:
             outage=self.ledger_outage,
         )
 
-    def _build_producers(self, rng: random.Random) -> None:
+    def _build_producers(self) -> None:
         self.inbox = Inbox(self.store, on_put=self._heard)
         self.producers = Producers(
             self.settings.producers,
@@ -514,15 +509,65 @@ class Bot:
             inbox=self.inbox,
             store=self.store,
             clock=self.clock,
-            rng=rng,
-            tell_trouble=self._critical_not_taken_in,
+            rng=self.rng,
+            tell_trouble=lambda trouble: self.notices.not_taken_in(trouble),  # noqa: PLW0108 - built later
             telemetry=self.telemetry,
         )
 
-    def _build_slack(self, rng: random.Random) -> None:
+    def _build_agents(self) -> None:
+        """What answers, tells and shows questions between agents: responders, the agent-status file, issues on GitHub."""
+        settings, clock = self.settings, self.clock
+        responders = responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent)
+        self.status_file = StatusFile(
+            settings.ledger.directory.parent / "agent-status.json", clock, mode=settings.ledger.mode
+        )
+        people = [role for role, each in settings.responders.items() if each.kind == "people"]
+        self.agent_status = StatusKeeper(self.status_file, people, clock, self.ledger)
+        self.dispatcher = Dispatcher(
+            responders=responders,
+            router=self.router,
+            ledger=self.ledger,
+            clock=clock,
+            scopes=self.scopes,
+            working=self.agent_status.working,
+        )
+        github = settings.github
+        self.github = (
+            GithubSync(
+                github,
+                settings.secrets.by_variable[github.token_env],
+                ledger=self.ledger,
+                store=self.store,
+                clock=clock,
+                rng=self.rng,
+            )
+            if github is not None
+            else None
+        )
+
+    def _build_retention(self) -> None:
+        self.upkeep = Upkeep(
+            ledger=self.ledger,
+            store=self.store,
+            index=self.index,
+            clock=self.clock,
+            archive_after=self.settings.ledger.archive_after,
+            keep=self.settings.storage.keep,
+            sweeps=[home.SWEEP],
+        )
+        self.erasing = Erasing(
+            store=self.store,
+            client=self.web,
+            clock=self.clock,
+            storage=self.settings.storage.path,
+            redraw=partial(self.delivery.send, post=False),
+            forgotten=self.home.restore_answers,
+        )
+
+    def _build_slack(self) -> None:
         memory = SlackMemory(self.store, self.messages.in_flight)
         later = Background()
-        self.slack = SlackApp(
+        self.slack: SlackApp = SlackApp(
             Parts(
                 settings=self.settings,
                 web=self.web,
@@ -551,7 +596,7 @@ class Bot:
                     pages=self.pages,
                     adopt=self.messenger.adopt,
                     group_of=self._group_of,
-                    foreign=self._foreign,
+                    foreign=lambda: self.slack.suspect(),  # noqa: PLW0108 - built later
                 ),
                 threads=Threads(
                     memory=memory,
@@ -566,10 +611,10 @@ class Bot:
                 memory=memory,
                 delivery=self.delivery,
                 later=later,
-                counted=self._counted,
+                counted=lambda others: self.store.note_connections(others, self.clock.now()),
                 passed=self.monitoring.trigger,
                 clock=self.clock,
-                rng=rng,
+                rng=self.rng,
             )
         )
 
@@ -705,8 +750,20 @@ class Bot:
             queues={"delivery": lambda: self.delivery.lanes.length, "replies": lambda: self.replies.length},
             webhooks=self.webhooks.waiting if self.webhooks is not None else None,
         )
+        needed = [
+            health.Check("slack", lambda: None if self.slack.connected else "not connected to Slack"),
+            health.Check("storage", self._storage_trouble),
+        ]
+        others = [
+            health.Check("slack app", lambda: self.slack.other_bots),
+            health.Check("slack history", lambda: self.slack.history_trouble),
+            health.Check("answerers", lambda: self.slack.unusable_answerers),
+            health.Check("log", log_trouble),
+            health.Check("events to be recorded", self.ledger_outage.of_some),
+            *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),
+        ]
         routers = [
-            health.health_routes(*self._checks()),
+            health.health_routes(needed, others),
             health.metrics_routes(sources, callers),
             push.push_routes(callers=callers, producers=self.producers, clock=self.clock),
             clarifications.clarification_routes(
@@ -717,41 +774,9 @@ class Bot:
             routers.insert(0, slack.slack_routes(self.slack.request_url))
         return build_app(routers, callers)
 
-    def _checks(self) -> tuple[list[Check], list[Check]]:
-        """What `/readyz` answers 503 for, since without it nobody is asked anything; and what it lists as degraded."""
-        from bot.web.health import Check, producer_checks
-
-        needed = [
-            Check("slack", lambda: None if self.slack.connected else "not connected to Slack"),
-            Check("storage", self._storage_trouble),
-        ]
-        others = [
-            Check("slack app", lambda: self.slack.other_bots),
-            Check("slack history", lambda: self.slack.history_trouble),
-            Check("answerers", lambda: self.slack.unusable_answerers),
-            Check("log", log_trouble),
-            Check("events to be recorded", self.ledger_outage.of_some),
-            *producer_checks([each.name for each in self.settings.producers], self.producers.status),
-        ]
-        return needed, others
-
     async def _storage_trouble(self) -> str | None:
         """What is wrong with where events are kept, or with where decisions are."""
         return await self.store.trouble() or await self.ledger_outage.of_all()
-
-    def _spawn_heartbeat(self) -> None:
-        url = self.settings.heartbeat_url
-        if url is not None:
-            self._spawn(self._beat(url), "heartbeat")
-
-    async def _beat(self, url: SecretStr) -> None:
-        """A sign of life for who watches the watcher, while Slack is within reach."""
-        every = self.settings.monitor.heartbeat_every
-        async with httpx.AsyncClient(timeout=_HEARTBEAT_TIMEOUT) as http:
-            await Heartbeat(url, every, self.clock, http, lambda: not self.slack_outage.is_raised).run()
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.add(asyncio.create_task(work, name=name))
 
     def _held(self, clarification: str) -> datetime | None:
         """How long the end of a question waits at the latest, since it may have been answered unheard; None: it does
@@ -760,40 +785,33 @@ class Bot:
         if (until := self.unread.until(clarification)) is not None:
             return until
         deaf = self.slack.deaf_since
-        known = self._summary_of(clarification)
+        known = self.index.get(clarification)
         if deaf is None or known is None or not self.audiences.shows(known):
             return None
         until = deaf + PATIENCE
         return until if until > self.clock.now() else None
-
-    def _slack_connected(self) -> bool:
-        return self.slack.connected
-
-    def _slack_is_back(self) -> None:
-        self.delivery.lanes.slack_is_back()
 
     def _paged(self, clarification: str) -> frozenset[str]:
         """Whom the open pages of a clarification were sent to, while it is open: they may answer it.
 
         It is escalated, or its card could not be posted: then nobody else sees the question.
         """
-        known = self._summary_of(clarification)
+        known = self.index.get(clarification)
         return self.incidents.paged(clarification) if known is not None and known.is_open else frozenset()
 
-    def _changed(self, record: Clarification) -> None:
-        """We wrote a record."""
-        self._tell(summarize(record), record, ours=True)
-
-    def _noted(self, summary: Summary, record: Clarification) -> None:
-        """Another process wrote a record."""
-        self._tell(summary, record, ours=False)
-
-    def _tell(self, summary: Summary, record: Clarification, *, ours: bool) -> None:
+    def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
+        """A record was written: by us, or by another process. Every part that follows records hears of it here."""
+        summary = summarize(record)
         before = self.index.get(summary.id, summary.issue)
         self.telemetry.note(before, summary)
-        self.agents.note(before, summary)
-        if self.webhooks is not None:
-            self.webhooks.record_changed(summary)
+        if before is not None or summary.needs_something:  # else it was over before, and is no news
+            for event in lifecycle(before, summary, self.clock.now()):
+                _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about
+        self.dispatcher.note(summary)
+        self.agent_status.note(summary)
+        for outside in (self.github, self.webhooks):
+            if outside is not None:
+                outside.record_changed(summary)
         self.monitoring.note(summary)
         self.delivery.record_changed(summary)
         self.replies.record_changed(summary, record if ours else None)
@@ -806,9 +824,6 @@ class Bot:
         self.delivery.refresh(clarification)
         self.incidents.show_again(clarification)
 
-    def _policy_of(self, agent: str) -> str | None:
-        return self.settings.route_for(agent).on_call
-
     def _on_call_changed(self) -> None:
         """A page was sent or taken, or somebody's turn began: the Home tabs, which come later, show it."""
         self.home.touch()
@@ -820,23 +835,6 @@ class Bot:
         self.monitoring.trigger()
         self.home.touch()
 
-    async def _critical_not_taken_in(self, trouble: Trouble) -> None:
-        await self.notices.not_taken_in(trouble)
-
-    async def _not_ours(self, clarification: str) -> None:
-        await self.watch.adopt(clarification)
-
-    def _summary_of(self, clarification: str) -> Summary | None:
-        return self.index.get(clarification, parse_id(clarification)[0])
-
-    def _foreign(self) -> None:
-        """A click came to us that was meant for another installation."""
-        self.slack.suspect()
-
-    async def _counted(self, others: int) -> None:
-        """For `clarify check`, which cannot look itself: Slack would hand its connection clicks."""
-        await self.store.note_connections(others, self.clock.now())
-
     def _group_of(self, clarification: str) -> Group | None:
-        summary = self._summary_of(clarification)
+        summary = self.index.get(clarification)
         return None if summary is None else self.rollups.group(summary)

@@ -222,7 +222,7 @@ class LedgerWatch:
         ledger: FileLedger,
         index: Index,
         router: Router,
-        changed: Callable[[Summary, Clarification], None],
+        changed: Callable[[Clarification], None],
         notices: Notices,
         clock: Clock,
     ) -> None:
@@ -333,7 +333,7 @@ class LedgerWatch:
             known = self._index.get(record.id, issue)
             if (known.digest != summary.digest) if known is not None else summary.needs_something:
                 _log.info("a ledger was changed by another process", id=record.id, status=record.status)
-                self._changed(summary, record)
+                self._changed(record)
             if summary.adoptable or (known is not None and not await self._ledger.vouches(record)):
                 done &= await self.adopt(record.id)
         if not done:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from math import inf
 
 from core.aaep import whole_characters
-from core.clarification import DONE, Clarification, ReplyState, Status, Why
+from core.clarification import DONE, Clarification, ReplyState, Status, Why, parse_id
 from core.errors import ClarifyError, LedgersAway, LedgerUnwritable
 from core.files import reason
 from core.ledger import FileLedger
@@ -172,7 +172,9 @@ class Index:
         for kept in list(self._by_issue.values()):
             yield from list(kept.values())
 
-    def get(self, clarification_id: str, issue: int) -> Summary | None:
+    def get(self, clarification_id: str, issue: int | None = None) -> Summary | None:
+        """`issue`: whose ledger has it, where that is not what the id says."""
+        issue = parse_id(clarification_id)[0] if issue is None else issue
         return self._by_issue.get(issue, {}).get(clarification_id)
 
     def of_session(self, producer: str, session_id: str) -> list[Summary]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bot.delivery.messages import Messages, Row
 from bot.routing import Audiences, Group
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.index import Index, Summary
 
 LIMIT = 20
@@ -58,7 +58,7 @@ class Rollups:
 
     def may_have_card(self, clarification: str) -> bool:
         """Whether it gets a card of its own; if so, a place among the cards is taken."""
-        summary = self._index.get(clarification, parse_id(clarification)[0])
+        summary = self._index.get(clarification)
         if summary is None or not summary.is_open:
             return True
         cards = self._cards.setdefault(self.group(summary), set())

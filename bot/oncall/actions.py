@@ -117,7 +117,7 @@ class Admission:
     def _audience(self, incident: Incident) -> Audience:
         """Whom the question is put to, where it is about one that still waits; else the agent's own people."""
         about = incident.clarification
-        known = None if about is None else self._index.get(about, parse_id(about)[0])
+        known = None if about is None else self._index.get(about)
         return Audience(incident.agent_id or "") if known is None else audience_of(known)
 
 
@@ -152,7 +152,7 @@ class Announcer:
             if card is None or card.channel is None or card.ts is None:
                 return None
             return Place(card.channel, card.thread_ts or card.ts)
-        known = self._index.get(incident.clarification, parse_id(incident.clarification)[0])
+        known = self._index.get(incident.clarification)
         if known is None:
             return None
         thread = await self._messages.thread_of(*self._audiences.thread(known))

@@ -19,7 +19,7 @@ import structlog
 from pydantic import SecretStr
 
 from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
-from bot.http import NETWORK, words
+from bot.http import NETWORK, open_client, words
 from bot.settings.model import Settings
 from bot.telemetry import Telemetry
 from core.clock import Clock
@@ -241,27 +241,26 @@ class Heartbeat:
         url: SecretStr,
         every: timedelta,
         clock: Clock,
-        http: httpx.AsyncClient,
         healthy: Callable[[], bool],
     ) -> None:
         self._url = url
         self._every = every
         self._clock = clock
-        self._http = http
         self._healthy = healthy
         self._trouble: str | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            if self._healthy():
-                self._note(await self._beat())
-            await self._clock.sleep(self._every.total_seconds())
+        async with open_client(None) as http:
+            while True:
+                if self._healthy():
+                    self._note(await self._beat(http))
+                await self._clock.sleep(self._every.total_seconds())
 
-    async def _beat(self) -> str | None:
+    async def _beat(self, http: httpx.AsyncClient) -> str | None:
         """One sign of life; what went wrong, in words that do not hold the address."""
         try:
-            async with self._http.stream("GET", self._url.get_secret_value()) as response:
+            async with http.stream("GET", self._url.get_secret_value()) as response:
                 return None if response.is_success else f"HTTP {response.status_code}"
         except NETWORK as error:
             return words(error)

@@ -261,7 +261,7 @@ class Answering:
 
     async def _audience(self, clarification_id: str) -> Audience:
         """Whom it is put to: of what is open that is known without reading its ledger."""
-        known = self._index.get(clarification_id, parse_id(clarification_id)[0])
+        known = self._index.get(clarification_id)
         return audience_of(known if known is not None else await self.find(clarification_id))
 
     async def _refused(

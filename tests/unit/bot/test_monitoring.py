@@ -94,10 +94,9 @@ class World:
         self.index.put(summarize(record))
         self.monitoring.note(summarize(record))
 
-    def _seen(self, summary: Summary, record: Clarification) -> None:
-        assert summarize(record) == summary
-        self.seen.append((summary.id, summary.status))
-        self.index.put(summary)
+    def _seen(self, record: Clarification) -> None:
+        self.seen.append((record.id, record.status))
+        self.index.put(summarize(record))
 
     def _held(self, clarification: str) -> datetime | None:
         until = self.held.get(clarification)

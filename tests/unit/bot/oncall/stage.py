@@ -31,7 +31,7 @@ from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
 from bot.storage.store import Store
 from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
-from core.clarification import Clarification, parse_id
+from core.clarification import Clarification
 from core.escalation import NewIncident
 from core.index import Index, Summary, summarize
 from core.ledger import FileLedger
@@ -330,7 +330,7 @@ class World:
         )
 
     def _known(self, clarification: str) -> Summary | None:
-        return self.index.get(clarification, parse_id(clarification)[0])
+        return self.index.get(clarification)
 
     def _told(self) -> None:
         self.touched += 1

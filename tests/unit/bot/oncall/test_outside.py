@@ -11,13 +11,11 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
-from bot.http import open_client
 from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_targets
 from bot.telemetry import Telemetry
 from tests.kit.clocks import ManualClock
@@ -335,22 +333,16 @@ class Health:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with open_client(None) as client:
-        yield client
-
-
-@pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
 
 
 @pytest.fixture
-async def start(http: httpx.AsyncClient, clock: ManualClock) -> AsyncIterator[Start]:
+async def start(clock: ManualClock) -> AsyncIterator[Start]:
     tasks: list[asyncio.Task[None]] = []
 
     def begin(url: str, health: Health) -> None:
-        beat = Heartbeat(SecretStr(url), MINUTE, clock, http, health)
+        beat = Heartbeat(SecretStr(url), MINUTE, clock, health)
         tasks.append(asyncio.create_task(beat.run()))
 
     yield begin
