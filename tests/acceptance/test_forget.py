@@ -18,6 +18,7 @@ from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from core.ledger import FileLedger
 from tests.acceptance.upkeep import Said, command, erasing, leaks
+from tests.kit.until import until
 from tests.kit.world import Scene, said, scene
 
 SECRET = "tell-nobody-7f3a"
@@ -50,7 +51,8 @@ async def a_course_of_things(stage: Scene, bot: Bot) -> str:
     )
     await stage.message(f"{SECRET} broke")
     await bot.intake.drained()
-    await stage.until(lambda: bot.delivery.lanes.length == 0)
+    await until(lambda: bot.delivery.lanes.length == 0 and bot.pages.next_look() is None)
+    await bot.messages.in_flight.settled()
     return clarification
 
 
