@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from bot import home
-from bot.commands.commands import Changes, Commands, Turns
+from bot.commands.commands import Changes, Commands, OnCallTurns
 from bot.commands.digests import Digests
 from bot.commands.lists import Access, Lists
 from bot.delivery.delivery import Delivery
@@ -639,7 +639,7 @@ class Bot:
                 clock=clock,
                 to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
             ),
-            turns=Turns(
+            turns=OnCallTurns(
                 roster=self.roster,
                 access=access,
                 delivery=self.delivery,
@@ -706,7 +706,7 @@ class Bot:
         # Posts of unknown outcome are looked up first: people may have replied to them.
         await self.messages.in_flight.settled()
         self.slack.look_back()
-        await self.slack.caught_up()
+        await self.slack.backfill.caught_up()
 
     async def _run_monitor(self) -> None:
         """Timers run from the moment that missed replies are in: an answer given in time comes first."""
@@ -756,8 +756,8 @@ class Bot:
         ]
         others = [
             health.Check("slack app", lambda: self.slack.other_bots),
-            health.Check("slack history", lambda: self.slack.history_trouble),
-            health.Check("answerers", lambda: self.slack.unusable_answerers),
+            health.Check("slack history", lambda: self.slack.backfill.trouble),
+            health.Check("answerers", lambda: "; ".join(self.access.troubles()) or None),
             health.Check("log", log_trouble),
             health.Check("events to be recorded", self.ledger_outage.of_some),
             *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),

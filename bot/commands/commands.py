@@ -45,7 +45,7 @@ class Commands:
         *,
         lists: Lists,
         changes: Changes,
-        turns: Turns,
+        turns: OnCallTurns,
         digests: Digests,
         renderer: Renderer,
         refresh: Callable[[str], None],
@@ -150,7 +150,7 @@ class Changes:
             return await self._apply(command, record, person)
         # #42 in place of an id: the only open one; where there are several they are listed.
         issue = command.issue
-        waiting = [each for each in await self._lists.visible(issue, person) if each.is_open]
+        waiting = [each for each in (await self._lists.of_issue(issue, person))[0] if each.is_open]
         if len(waiting) == 1:
             return await self._apply(command, waiting[0], person)
         if waiting:
@@ -202,7 +202,7 @@ class Changes:
         return said(words)
 
 
-class Turns:
+class OnCallTurns:
     """`oncall`: who is on call, taking it over for a while, handing it to somebody.
 
     All methods raise SlackError where Slack does not tell who somebody is, StorageUnavailable where it was not kept.

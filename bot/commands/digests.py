@@ -90,7 +90,7 @@ class Digests:
                 for record in records or ():
                     audience = audience_of(record)
                     if audience not in known:
-                        known[audience] = audience in (await self._access.circle(person, [audience])).sees
+                        known[audience] = audience in (await self._access.rights(person, [audience])).sees
                     if known[audience]:
                         builder.add(record)
         figures = builder.result()

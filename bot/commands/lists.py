@@ -42,7 +42,7 @@ _NOTHING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Circle:
+class Rights:
     """What a person may do, by audiences: answer the questions that are put to them, or only see them."""
 
     user: str
@@ -70,7 +70,7 @@ class Access:
         self._paged = paged
         self._settings = settings
 
-    async def circle(self, person: Person, audiences: Iterable[Audience]) -> Circle:
+    async def rights(self, person: Person, audiences: Iterable[Audience]) -> Rights:
         """What `person` may do with questions of `audiences`. Asks Slack once per route, not once per audience."""
         by_route: dict[RouteSettings, list[Audience]] = {}
         for audience in audiences:
@@ -82,7 +82,7 @@ class Access:
                 answers.update(named)
             elif await self.control.sees(person, named[0]):
                 sees.update(named)
-        return Circle(person.user, frozenset(answers), frozenset(sees | answers))
+        return Rights(person.user, frozenset(answers), frozenset(sees | answers))
 
     async def refusal(self, person: Person, record: Clarification) -> Refusal | None:
         """Why `person` may not change this clarification; None if they may."""
@@ -154,14 +154,14 @@ class Lists:
         """
         if command.kind == "issue":
             return await self._issue(command, person, page)
-        wanted, mine, circle = await self._wanted(command, person, place)
+        wanted, mine, rights = await self._wanted(command, person, place)
         if not wanted:
             return listing.said(_NOTHING[command.kind], live=False)
         heading = f"{_HEADINGS[command.kind]}: {len(wanted)}"
         notes = []
         if command.kind == "waiting":
             notes = [f"{mine} for you, {len(wanted) - mine} more in this channel"]
-        return await self._page(wanted, circle, page, heading=heading, query=command.query, notes=notes)
+        return await self._page(wanted, rights, page, heading=heading, query=command.query, notes=notes)
 
     async def one(self, clarification_id: str, person: Person) -> Listing:
         """One clarification.
@@ -170,14 +170,20 @@ class Lists:
             NotFound: there is none, or none that this person could see.
         """
         record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
-        circle = await self._access.circle(person, [audience_of(record)])
-        if not self._may_see(record, circle):
+        rights = await self._access.rights(person, [audience_of(record)])
+        if not self._may_see(record, rights):
             raise NotFound(clarification_id)
-        return await self._page([record], circle, 1, heading=record.id, query=record.id)
+        return await self._page([record], rights, 1, heading=record.id, query=record.id)
 
-    async def visible(self, issue: int, person: Person) -> list[Clarification]:
-        """The clarifications of an issue that a person could see: open ones first, then the latest."""
-        return (await self._of_issue(issue, person))[0]
+    async def of_issue(self, issue: int, person: Person) -> tuple[list[Clarification], int]:
+        """Those that a person could see, open ones first, then the latest; how many nobody sees: they cannot be read."""
+        items = await self._ledger.read(issue)
+        records = [record for item in items if (record := parse(item)) is not None]
+        rights = await self._access.rights(person, {audience_of(record) for record in records})
+        found = [record for record in records if self._may_see(record, rights)]
+        found.sort(key=lambda record: record.asked_last, reverse=True)
+        found.sort(key=lambda record: urgency(record) if record.is_open else (inf, inf))
+        return found, len(items) - len(records)
 
     async def board(self, command: Board, person: Person, page: int) -> Listing:
         """A page of the agents, or of the sessions.
@@ -188,9 +194,9 @@ class Lists:
         summaries = [each for each in self._index if each.is_open]
         sessions = await self._sessions()
         asked = {audience_of(each) for each in summaries}
-        circle = await self._access.circle(person, asked | {Audience(fact.agent_id) for fact in sessions})
-        summaries = [each for each in summaries if audience_of(each) in circle.sees]
-        sessions = [fact for fact in sessions if Audience(fact.agent_id) in circle.sees]
+        rights = await self._access.rights(person, asked | {Audience(fact.agent_id) for fact in sessions})
+        summaries = [each for each in summaries if audience_of(each) in rights.sees]
+        sessions = [fact for fact in sessions if Audience(fact.agent_id) in rights.sees]
         # Elsewhere: it takes long where thousands wait.
         lines = await asyncio.to_thread(board_lines, command, summaries, sessions)
         if not lines:
@@ -198,53 +204,43 @@ class Lists:
         heading = "Agents" if command.kind == "agents" else "Ready queue"
         return listing.board(heading, lines, page=page, query=command.kind)
 
-    async def _of_issue(self, issue: int, person: Person) -> tuple[list[Clarification], int]:
-        """Those that a person could see; how many cannot be read, so that nobody sees them."""
-        items = await self._ledger.read(issue)
-        records = [record for item in items if (record := parse(item)) is not None]
-        circle = await self._access.circle(person, {audience_of(record) for record in records})
-        found = [record for record in records if self._may_see(record, circle)]
-        found.sort(key=lambda record: record.asked_last, reverse=True)
-        found.sort(key=lambda record: urgency(record) if record.is_open else (inf, inf))
-        return found, len(items) - len(records)
-
     async def _issue(self, command: List, person: Person, page: int) -> Listing:
-        found, unreadable = await self._of_issue(command.issue, person)
+        found, unreadable = await self.of_issue(command.issue, person)
         odd = [f"{unreadable} more cannot be read in issue-{command.issue}.json"] if unreadable else []
         if not found:
             nothing = f"There is nothing of issue {command.issue} that you could see."
             return listing.said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
-        circle = await self._access.circle(person, {audience_of(record) for record in found})
+        rights = await self._access.rights(person, {audience_of(record) for record in found})
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
-        return await self._page(found, circle, page, heading=heading, query=command.query, notes=odd)
+        return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
 
-    async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Circle]:
+    async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Rights]:
         """What is to be listed, most urgent first; how many of it wait for the person: those come first."""
         summaries = [each for each in self._index if each.is_open]
-        circle = await self._access.circle(person, {audience_of(each) for each in summaries})
+        rights = await self._access.rights(person, {audience_of(each) for each in summaries})
         audiences = self._access.audiences
-        here = {each for each in circle.sees if audiences.route_of(each).channel == place.channel}
+        here = {each for each in rights.sees if audiences.route_of(each).channel == place.channel}
         mine: list[tuple[tuple[float, float], int]] = []
         others: list[tuple[tuple[float, float], int]] = []
         now = self._clock.now()
         for number, each in enumerate(summaries):
             audience, held = audience_of(each), self._access.is_held_by(person.user, each)
             if command.kind == "stale":
-                if is_late(each, now) and (held or audience in circle.sees):
+                if is_late(each, now) and (held or audience in rights.sees):
                     mine.append((urgency(each), number))
-            elif held or (audience in circle.answers and audiences.shows(each)):
+            elif held or (audience in rights.answers and audiences.shows(each)):
                 mine.append((urgency(each), number))
             elif command.kind == "waiting" and audience in here:
                 others.append((urgency(each), number))
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
         found = [summaries[number] for _, number in (*sorted(mine), *sorted(others))]
-        return found, len(mine), circle
+        return found, len(mine), rights
 
     async def _page(
         self,
         found: Sequence[Clarification | Summary],
-        circle: Circle,
+        rights: Rights,
         page: int,
         *,
         heading: str,
@@ -255,7 +251,7 @@ class Lists:
         shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         read = await asyncio.gather(*(self._read(each) for each in shown))
         links = await self._permalinks.links([each.id for each in read])
-        rows = [self._row(each, circle, links.get(each.id), n) for n, each in enumerate(read)]
+        rows = [self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
         return listing.listing(heading, rows, page=page, total=len(found), query=query, notes=notes)
 
     async def _read(self, known: Clarification | Summary) -> Clarification | Summary:
@@ -267,18 +263,18 @@ class Lists:
         except ClarifyError:
             return known
 
-    def _row(self, each: Clarification | Summary, circle: Circle, link: str | None, n: int) -> Row:
+    def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> Row:
         if isinstance(each, Summary):
             return listing.unread(each.id, each.topic)
-        may = audience_of(each) in circle.answers or self._is_held(each, circle.user)
+        may = audience_of(each) in rights.answers or self._is_held(each, rights.user)
         taken = each.asked.taken_by
-        free = each.status == "escalated" and (taken is None or taken.user != circle.user)
+        free = each.status == "escalated" and (taken is None or taken.user != rights.user)
         return listing.row(each, Offer(answer=may, take=may and free, link=link), n)
 
-    def _may_see(self, record: Clarification, circle: Circle) -> bool:
+    def _may_see(self, record: Clarification, rights: Rights) -> bool:
         holders = {holder.user for holder in (record.asked.taken_by, record.asked.handed_to) if holder}
         return (
-            audience_of(record) in circle.sees or circle.user in holders or self._is_held(record, circle.user)
+            audience_of(record) in rights.sees or rights.user in holders or self._is_held(record, rights.user)
         )
 
     def _is_held(self, record: Clarification, user: str) -> bool:

@@ -27,7 +27,7 @@ from bot.people import AccessControl, People, Person, Reaction, explained, witho
 from bot.routing import Audience, Audiences, audience_of
 from bot.slack import mrkdwn
 from bot.slack.binding import AnyPress, Binding
-from bot.slack.payloads import Click, Order, Spot, Submission, opened_from
+from bot.slack.payloads import Click, Request, Spot, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slackapi import NETWORK_ERRORS, Place, ask
@@ -353,7 +353,7 @@ class Interactions:
             remembers = opened_from(view, click.place, click.person)
             self._later.run(self._show(click, remembers), "open a modal")
 
-    async def told(self, act: Click | Order, reaction: Reaction) -> bool:
+    async def told(self, act: Click | Request, reaction: Reaction) -> bool:
         """Say something where somebody acted, before the acknowledgement; whether Slack took it while there is time."""
         saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
         try:
@@ -367,23 +367,23 @@ class Interactions:
         if text:
             self._later.run(self._delivery.tell(person.user, place, text), "tell a person")
 
-    def respond(self, act: Click | Order, reaction: Reaction, *, replace: bool = False) -> None:
+    def respond(self, act: Click | Request, reaction: Reaction, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
         self._later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
 
-    async def obey(self, order: Order) -> Reaction | None:
+    async def run_command(self, request: Request) -> Reaction | None:
         """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
 
         What changes something has been done when this returns.
         """
-        work = self._commands.run(order.text, order.person, order.place)
-        if self._commands.is_change(order.text):
+        work = self._commands.run(request.text, request.person, request.place)
+        if self._commands.is_change(request.text):
             return await work
         task = asyncio.create_task(without_budget(work), name="read for a command")
         done, _ = await asyncio.wait({task}, timeout=_SOON)
         if done:
             return task.result()
-        self._later.run(self._follow(order, task), "answer a command")
+        self._later.run(self._follow(request, task), "answer a command")
         return None
 
     async def press_list(self, press: ListPress, click: Click) -> Reaction:
@@ -407,7 +407,7 @@ class Interactions:
         return await self._delivery.tell(click.person.user, place, reaction.text, reaction.blocks)
 
     async def _respond(
-        self, act: Click | Order, reaction: Reaction, *, replace: bool = False, thread_ts: str | None = None
+        self, act: Click | Request, reaction: Reaction, *, replace: bool = False, thread_ts: str | None = None
     ) -> bool:
         """Say something to the person who acted through the `response_url` of what they did; `replace`: in place of the
         message that was acted on. Without `thread_ts` Slack says it in the channel, also of an act in a thread.
@@ -438,7 +438,7 @@ class Interactions:
         return response.status_code == 200
 
     async def _follow(
-        self, act: Click | Order, task: asyncio.Task[Reaction], *, replace: bool = False
+        self, act: Click | Request, task: asyncio.Task[Reaction], *, replace: bool = False
     ) -> None:
         try:
             reaction = await task

@@ -41,7 +41,7 @@ from bot.oncall.actions import PageActions
 from bot.people import AccessControl, People, lookup_budget
 from bot.settings.model import Settings
 from bot.slack.answering import Answering, Interactions
-from bot.slack.backfill import Backfill, HistoryAllowance, Unread
+from bot.slack.backfill import Backfill, Unread
 from bot.slack.binding import Binding
 from bot.slack.conversation import Conversation
 from bot.slack.http import Answer, RequestUrl, SlackRequest
@@ -118,13 +118,11 @@ class SlackApp:
             later=parts.later,
             owed=self._owe,
         )
-        self._allowance = HistoryAllowance()
         self.backfill = Backfill(
             web=parts.web,
             memory=parts.memory,
             threads=parts.threads,
             unread=parts.unread,
-            allowance=self._allowance,
             pulse=parts.pulse,
             conversation=self.conversation,
             clock=parts.clock,
@@ -198,16 +196,6 @@ class SlackApp:
         if isinstance(self._line, SlackSocket):
             self._line.suspect()
 
-    @property
-    def history_trouble(self) -> str | None:
-        """What keeps us from reading what was missed, if anything does."""
-        return self._allowance.trouble
-
-    @property
-    def unusable_answerers(self) -> str | None:
-        """Which entries of the lists of answerers admit nobody, and why; None if all are well."""
-        return "; ".join(self._parts.access.troubles()) or None
-
     async def expect(self) -> None:
         """Before anything is asked of Slack: whatever is open may have been answered while we were away.
 
@@ -254,10 +242,6 @@ class SlackApp:
         if self._looking is None:
             self._looking = asyncio.create_task(self.backfill.run(), name="what was missed")
             self.backfill.owe()
-
-    async def caught_up(self) -> None:
-        """Returns when everything that is owed was read and handled."""
-        await self.backfill.caught_up()
 
     def _owe(self) -> None:
         """Something may have been missed."""

@@ -144,7 +144,6 @@ class Backfill:
         memory: SlackMemory,
         threads: Threads,
         unread: Unread,
-        allowance: HistoryAllowance,
         pulse: Pulse,
         conversation: Conversation,
         clock: Clock,
@@ -153,7 +152,7 @@ class Backfill:
         self._memory = memory
         self._threads = threads
         self._unread = unread
-        self._allowance = allowance
+        self._allowance = HistoryAllowance()
         self._pulse = pulse
         self._conversation = conversation
         self._clock = clock
@@ -161,6 +160,11 @@ class Backfill:
         self._caught_up = asyncio.Event()
         self._again = False  # what is being read may have been read too early: all of it is read once more
         self._channels: dict[str, _Channel] = {}
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps us from reading what was missed, if anything does."""
+        return self._allowance.trouble
 
     def owe(self) -> None:
         """Something may have been missed until now."""

@@ -181,7 +181,7 @@ def _command(app: AsyncApp, to: Handlers) -> None:
     """`/clarify`."""
 
     async def command(ack: AsyncAck, body: dict[str, Any]) -> None:
-        said = await to.interactions.obey(command_of(body))
+        said = await to.interactions.run_command(command_of(body))
         if said is None:
             await ack()
         else:

@@ -21,7 +21,7 @@ from bot.errors import SlackError, StorageUnavailable
 from bot.people import People, Person, Reaction, explained
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering
-from bot.slack.payloads import MessageEvent, Order, moment
+from bot.slack.payloads import MessageEvent, Request, moment
 from bot.slack.threads import Threads
 from bot.slackapi import Place
 from bot.views import phrases
@@ -122,21 +122,21 @@ class Replies:
             return False
         return any(record.is_open for record in await self._threads.asked_in(*heard.thread))
 
-    async def use(self, order: Order) -> Reaction:
+    async def use(self, request: Request) -> Reaction:
         """“Use as answer” on a message in a session's thread: its text is the answer of whoever chose that, not of its
         author. Never raises for what can be expected.
         """
-        text, place = self.plain(order.text), order.place
-        if not order.by_person or not text.strip():
-            return Reaction(BLANK if order.by_person else NOT_A_PERSON)
+        text, place = self.plain(request.text), request.place
+        if not request.by_person or not text.strip():
+            return Reaction(BLANK if request.by_person else NOT_A_PERSON)
         try:
-            asked = await self._threads.asked_in_session(place.channel, place.thread_ts or order.ts)
+            asked = await self._threads.asked_in_session(place.channel, place.thread_ts or request.ts)
             waiting = [record for record in asked or () if record.is_open]
             if len(waiting) > 1:
-                return await self._which(waiting, text, order.person, place, order.ts)
+                return await self._which(waiting, text, request.person, place, request.ts)
             if not waiting:
                 return Reaction(NO_THREAD if asked is None else phrases.no_open_question())
-            return await self._answered(waiting[0], text, order.person, place, self._clock.now())
+            return await self._answered(waiting[0], text, request.person, place, self._clock.now())
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, "of that id")
 

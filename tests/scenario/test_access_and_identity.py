@@ -241,7 +241,7 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
         stage.workspace.disable_group(PLATFORM, undo=True)
-        await until(lambda: bot.slack.unusable_answerers is None)
+        await until(lambda: not bot.access.troubles())
         assert await degraded(bot) == []
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from slack_bolt.authorization import AuthorizeResult
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.commands.commands import Changes, Commands, Turns
+from bot.commands.commands import Changes, Commands, OnCallTurns
 from bot.commands.digests import Digests
 from bot.commands.lists import Access, Lists
 from bot.delivery.memory import SlackMemory
@@ -274,7 +274,9 @@ class Bot:
                 clock=clock,
                 to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
             ),
-            turns=Turns(roster=roster, access=access, delivery=teller, settings=self.settings, clock=clock),
+            turns=OnCallTurns(
+                roster=roster, access=access, delivery=teller, settings=self.settings, clock=clock
+            ),
             digests=Digests(
                 ledger=self.ledger,
                 access=access,

@@ -254,17 +254,17 @@ async def test_p4_event_that_cannot_be_kept_is_asked_for_again_and_counts_once(
 async def test_command_is_limited_and_event_is_not(slack: Slack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slack waits three seconds; who somebody is has to be known well before."""
     limited: dict[str, bool] = {}
-    obey, take = slack.bot.interactions.obey, slack.bot.memory.take_slack_event
+    run_command, take = slack.bot.interactions.run_command, slack.bot.memory.take_slack_event
 
     async def obeying(order: Any) -> Any:
         limited["command"] = _budget.get() is not None
-        return await obey(order)
+        return await run_command(order)
 
     async def taking(key: str, body: dict[str, object]) -> bool:
         limited["event"] = _budget.get() is not None
         return await take(key, body)
 
-    monkeypatch.setattr(slack.bot.interactions, "obey", obeying)
+    monkeypatch.setattr(slack.bot.interactions, "run_command", obeying)
     monkeypatch.setattr(slack.bot.memory, "take_slack_event", taking)
     _, ts = await slack.bot.asked()
     await slack.form(command="/clarify", text="help", user_id=ADE, team_id=TEAM, channel_id=AGENTS)
