@@ -25,7 +25,9 @@ async def built(ws: Workspace, tmp_path: Path) -> AsyncIterator[Start]:
         folder = tmp_path / "ledgers"
         folder.mkdir(exist_ok=True)
         stores.append(await Store.open(tmp_path / "clarify.db"))
-        bots.append(Bot(ws, folder, settings(tmp_path, answerers, more, mode), stores[-1], **parts))
+        ledgers = f'\n[ledger]\ndirectory = "{folder}"\n'
+        configured = settings(tmp_path, answerers, more + ledgers, mode, ws.api_url)
+        bots.append(Bot(ws, configured, stores[-1], **parts))
         await bots[-1].people.me()
         return bots[-1]
 

@@ -5,47 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from slack_bolt.authorization import AuthorizeResult
-from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.commands.commands import Changes, Commands, OnCallTurns
-from bot.commands.digests import Digests
-from bot.commands.lists import Access, Lists
-from bot.delivery.memory import SlackMemory
-from bot.delivery.messages import Fresh, InFlight, Messages, Permalinks, Row
-from bot.delivery.messenger import Pictures
-from bot.oncall.actions import Admission, Announcer, PageActions
-from bot.oncall.incidents import Incidents
-from bot.oncall.pages import Pages
-from bot.oncall.roster import Policies, Roster
-from bot.people import AccessControl, People
-from bot.routing import Audiences
+from bot import app
+from bot.delivery.messages import Fresh
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
-from bot.slack import mrkdwn
-from bot.slack.answering import Answering
-from bot.slack.app import Parts, SlackApp
+from bot.slack.app import SlackApp
 from bot.slack.backfill import Unread
-from bot.slack.binding import Binding
-from bot.slack.socket import Background, Timing
-from bot.slack.threads import Threads
-from bot.slackapi import Place, Pulse, permalink
+from bot.slack.socket import Timing
+from bot.slackapi import Place
 from bot.storage.store import Store
-from bot.views.render import Message, Renderer
+from bot.views.render import Message
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK, TEAM
 from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
-from core.index import Index, summarize
-from core.ledger import FileLedger
-from core.router import Router
+from core.index import Summary
 
 FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 QUICK = Timing(
@@ -67,9 +48,12 @@ SECRET = "made-up-signing-secret"
 AGENT, PRODUCER, SESSION, ISSUE = "retirement-planner", "planner", "sess_1", 42
 
 
-def settings(folder: Path, answerers: str = '["members"]', more: str = "", mode: str = "socket") -> Settings:
+def settings(
+    folder: Path, answerers: str = '["members"]', more: str = "", mode: str = "socket", api: str = ""
+) -> Settings:
     source = CONFIGURATION.replace("ANSWERERS", answerers).replace("MODE", mode) + more
     environ = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN, "SLACK_SIGNING_SECRET": SECRET}
+    environ |= {"SLACK_API_URL": api} if api else {}
     return parse_settings(source, file=folder / "clarify.toml", environ=environ)
 
 
@@ -109,205 +93,64 @@ def choices(*labels: str) -> dict[str, Any]:
     }
 
 
-class TestTeller:
-    """Tells as delivery does, without its queues."""
+class Bot(app.Bot):
+    """The whole bot, of which only the Slack app runs: cards are posted by hand, and words without queues.
 
-    __test__ = False
+    `pages` and `paged` stand in for pages that were sent; `more` replaces other parts.
+    """
 
-    def __init__(self, web: AsyncWebClient, messages: Messages) -> None:
-        self._web = web
-        self._messages = messages
+    def __init__(
+        self,
+        ws: Workspace,
+        configured: Settings,
+        store: Store,
+        *,
+        pages: Any = None,
+        paged: Any = None,
+        **more: Any,
+    ) -> None:
+        rng = random.Random(1)  # noqa: S311 - jitter, not secrets
+        super().__init__(configured, store, SystemClock(), rng)
+        self.ws = ws
+        self.refreshed: list[str] = []
+        self.released = 0
         self._said: set[str] = set()
-
-    async def tell(
-        self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
-    ) -> bool:
-        await self._web.chat_postEphemeral(
-            channel=place.channel, user=user, text=text, thread_ts=place.thread_ts, blocks=blocks
-        )
-        return True
+        self.unread = Unread(self.clock, self._released)
+        replaced: Any = self.delivery
+        replaced.say = self.say
+        for name, part in more.items():
+            setattr(self, name, part)
+        if paged is not None:
+            replaced = self.incidents
+            replaced.paged = paged
+        self._build_slack(rng)
+        self.parts = self.slack._parts
+        if pages is not None:
+            self.parts.threads._pages = pages
+        self.app = self.slack = SlackApp(self.parts, QUICK)
+        self.app.build(ME)
+        self.memory, self.later, self.answering = self.parts.memory, self.parts.later, self.parts.answering
+        self.conversation, self.interactions = self.app.conversation, self.app.interactions
+        self.backfill = self.app.backfill
+        self._running: asyncio.Task[None] | None = None
 
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
     ) -> None:
-        if key not in self._said:
-            self._said.add(key)
-            posted = await self._web.chat_postMessage(
-                channel=place.channel, thread_ts=place.thread_ts, text=text, blocks=blocks
-            )
-            body: dict[str, Any] = {"text": text, "blocks": blocks}
-            fresh = Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
-            await self._messages.want([fresh])
-            row = await self._messages.get(fresh.key)
-            assert row is not None
-            channel, ts = str(posted["channel"]), str(posted["ts"])
-            await self._messages.landed(row, channel, ts, "word", final=True, opens_thread=False)
-
-
-class Nobody:
-    """Stands in for what a test does not ask: no message is a roll-up, nobody looks at a Home tab."""
-
-    async def held_at(self, channel: str, ts: str) -> None:
-        return None
-
-    async def open_rollups(self) -> tuple[()]:
-        return ()
-
-    async def sessions(self) -> tuple[()]:
-        return ()
-
-    async def opened(self, user: str, *_: object, **__: object) -> None:
-        """Somebody looks at their Home tab."""
-
-    async def counted(self, others: int) -> None:
-        """Other bots' connections."""
-
-
-class Bot:
-    """The Slack app as the whole bot builds it, but for delivery and producers."""
-
-    def __init__(self, ws: Workspace, folder: Path, configured: Settings, store: Store, **more: Any) -> None:
-        self.ws = ws
-        self.settings = configured
-        self.web = AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
-        self.clock = SystemClock()
-        self.ledger = FileLedger(folder)
-        self.index = Index()
-        self.router = Router(self.ledger, self.clock, timedelta(minutes=30), self._changed)
-        self.store = store
-        self.memory = SlackMemory(store, InFlight())
-        self.people = People(self.web)
-        self.renderer = Renderer(store.installation)
-        self.refreshed: list[str] = []
-        self.messages = Messages(store)
-        self.released = 0
-        self.pulse = Pulse(self.clock)
-        self.unread = Unread(self.clock, self._released)
-        self.teller = TestTeller(self.web, self.messages)
-        self.access = AccessControl(self.people, configured, self._paged)
-        self.incidents = Incidents(store, self.clock, lambda _: None)
-        self.pages = Pages(store, self.incidents, self.messages.in_flight, self.clock)
-        self.later = Background()
-        roster: Any = more.pop("roster", None) or Roster(configured, self.people, store, self.clock)
-        self.paged: Callable[[str], frozenset[str]] = more.pop("paged", self.incidents.paged)
-        nobody: Any = Nobody()
-        teller: Any = self.teller
-        parts: dict[str, Any] = {
-            "settings": configured,
-            "web": self.web,
-            "pulse": self.pulse,
-            "people": self.people,
-            "access": self.access,
-            "answering": self._answering(),
-            "commands": self._commands(roster, teller),
-            "page_actions": self._page_actions(configured, roster),
-            "home": nobody,
-            "binding": Binding(
-                installation=store.installation,
-                messages=self.messages,
-                incidents=self.incidents,
-                pages=self.pages,
-                adopt=self._adopt,
-                group_of=lambda _: None,
-                foreign=lambda: None,
-            ),
-            "threads": Threads(
-                memory=self.memory,
-                pages=more.pop("pages", self.pages),
-                rollups=nobody,
-                index=self.index,
-                ledger=self.ledger,
-                audiences=Audiences(configured),
-                paged=self.paged,
-            ),
-            "unread": self.unread,
-            "memory": self.memory,
-            "delivery": teller,
-            "later": self.later,
-            "counted": nobody.counted,
-            "passed": lambda: None,
-            "clock": self.clock,
-            "rng": random.Random(1),  # noqa: S311 - jitter, not secrets
-        }
-        self.parts = Parts(**parts | more)
-        self.app = SlackApp(self.parts, QUICK)
-        self.app.build(ME)
-        self.answering, self.conversation = self.parts.answering, self.app.conversation
-        self.interactions, self.backfill = self.app.interactions, self.app.backfill
-        self._running: asyncio.Task[None] | None = None
-
-    def _adopt(self, row: Row, ts: str) -> None:
-        self.later.run(self.messages.adopt(row, ts, ""), "adopt")
-
-    def _answering(self) -> Answering:
-        return Answering(
-            router=self.router,
-            ledger=self.ledger,
-            memory=self.memory,
-            access=self.access,
-            people=self.people,
-            renderer=self.renderer,
-            index=self.index,
-            audiences=Audiences(self.settings),
-            clock=self.clock,
-            refresh=self.refreshed.append,
+        """As delivery does."""
+        if key in self._said:
+            return
+        self._said.add(key)
+        posted = await self.web.chat_postMessage(
+            channel=place.channel, thread_ts=place.thread_ts, text=text, blocks=blocks
         )
-
-    def _commands(self, roster: Roster, teller: Any) -> Commands:
-        people, clock = self.people, self.clock
-        access = Access(self.access, roster, self.paged, self.settings)
-        lists = Lists(
-            index=self.index,
-            ledger=self.ledger,
-            access=access,
-            permalinks=Permalinks(self.messages, partial(permalink, self.web)),
-            sessions=Nobody().sessions,
-            clock=clock,
-        )
-        return Commands(
-            lists=lists,
-            changes=Changes(
-                router=self.router,
-                ledger=self.ledger,
-                lists=lists,
-                access=access,
-                clock=clock,
-                to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
-            ),
-            turns=OnCallTurns(
-                roster=roster, access=access, delivery=teller, settings=self.settings, clock=clock
-            ),
-            digests=Digests(
-                ledger=self.ledger,
-                access=access,
-                clock=clock,
-                pictures=Pictures(self.web),
-                delivery=teller,
-                later=self.later.run,
-                name_of=people.known_name,
-            ),
-            renderer=self.renderer,
-            refresh=self.refreshed.append,
-        )
-
-    def _page_actions(self, configured: Settings, roster: Roster) -> PageActions:
-        delivery: Any = self.teller
-        return PageActions(
-            incidents=self.incidents,
-            policies=Policies(configured, roster, lambda _: None, self.clock),
-            router=self.router,
-            ledger=self.ledger,
-            renderer=self.renderer,
-            admission=Admission(
-                configured,
-                self.incidents,
-                roster,
-                self.index,
-                self.access,
-            ),
-            announcer=Announcer(configured, self.index, self.messages, delivery),
-            clock=self.clock,
-        )
+        body: dict[str, Any] = {"text": text, "blocks": blocks}
+        fresh = Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")
+        await self.messages.want([fresh])
+        row = await self.messages.get(fresh.key)
+        assert row is not None
+        channel, ts = str(posted["channel"]), str(posted["ts"])
+        await self.messages.landed(row, channel, ts, "word", final=True, opens_thread=False)
 
     async def start(self) -> None:
         """Take what Slack sends."""
@@ -340,7 +183,7 @@ class Bot:
         await self._shown(record, ts)
         return ts
 
-    async def rollup(self, message: Message, agent: str = "planner") -> str:
+    async def rollup(self, message: Message, agent: str = AGENT) -> str:
         """Post a roll-up card."""
         posted = await self.web.chat_postMessage(channel=AGENTS, text=message.text, blocks=message.blocks)
         key, ts = f"rollup:{posted['ts']}", str(posted["ts"])
@@ -381,14 +224,14 @@ class Bot:
     def told(self, user: str) -> list[str]:
         return [each.text for each in self.ws.ephemerals(user)]
 
-    def _paged(self, clarification: str) -> frozenset[str]:
-        return self.paged(clarification)
-
     def _released(self) -> None:
         self.released += 1
 
-    def _changed(self, record: Clarification) -> None:
-        self.index.put(summarize(record))
+    def _refresh(self, clarification: str) -> None:
+        self.refreshed.append(clarification)
+
+    def _tell(self, summary: Summary, record: Clarification, *, ours: bool) -> None:
+        self.index.put(summary)
 
     async def _shown(self, record: Clarification, ts: str) -> None:
         await self.store.run(

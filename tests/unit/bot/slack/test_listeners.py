@@ -202,7 +202,7 @@ async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
     async def fails(*_: object) -> None:
         raise StorageUnavailable
 
-    monkeypatch.setattr(bot.teller, "say", fails)
+    monkeypatch.setattr(bot.delivery, "say", fails)
     told = await command(bot, f"oncall hand <@{ADE}|ade> 2h", ONCALL)
 
     assert len(crew.handed) == 1
