@@ -26,7 +26,7 @@ from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK,
 from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
-from core.index import Summary
+from core.index import summarize
 
 FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 QUICK = Timing(
@@ -123,7 +123,7 @@ class Bot(app.Bot):
         if paged is not None:
             replaced = self.incidents
             replaced.paged = paged
-        self._build_slack(rng)
+        self._build_slack()
         self.parts = self.slack._parts
         if pages is not None:
             self.parts.threads._pages = pages
@@ -230,8 +230,8 @@ class Bot(app.Bot):
     def _refresh(self, clarification: str) -> None:
         self.refreshed.append(clarification)
 
-    def _tell(self, summary: Summary, record: Clarification, *, ours: bool) -> None:
-        self.index.put(summary)
+    def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
+        self.index.put(summarize(record))
 
     async def _shown(self, record: Clarification, ts: str) -> None:
         await self.store.run(
