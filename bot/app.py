@@ -158,6 +158,9 @@ class Bot:
         self._build_agents()
         self._build_slack()
         self._build_retention()
+        agents, outside = (self.dispatcher, self.agent_status), (self.github, self.webhooks)
+        people = (self.monitoring, self.delivery, self.nudges, self.escalations)
+        self._followers = (*agents, *people, *(each for each in outside if each is not None))
         self._tasks: set[asyncio.Task[None]] = set()
         self._introduced = asyncio.Event()
         self._posting = asyncio.Event()  # what has controls is shown
@@ -176,7 +179,7 @@ class Bot:
         found = await asyncio.to_thread(scan, self.ledger, await self.inbox.last_issue())
         for summary in found.summaries:
             self.index.put(summary)
-            self.monitoring.note(summary)
+            self.monitoring.record_changed(summary)
         await recover(
             store=self.store,
             ledger=self.ledger,
@@ -197,8 +200,8 @@ class Bot:
         if self.github is not None:
             await self.github.restore(found.summaries)
         for summary in found.summaries:
-            self.dispatcher.note(summary)
-            self.agent_status.note(summary)
+            self.dispatcher.record_changed(summary)
+            self.agent_status.record_changed(summary)
             self.nudges.record_changed(summary)
         for name, work in self._work():
             self._tasks.add(asyncio.create_task(work, name=name))
@@ -803,20 +806,13 @@ class Bot:
         """A record was written: by us, or by another process. Every part that follows records hears of it here."""
         summary = summarize(record)
         before = self.index.get(summary.id, summary.issue)
-        self.telemetry.note(before, summary)
+        self.telemetry.record_changed(before, summary)
         if before is not None or summary.needs_something:  # else it was over before, and is no news
             for event in lifecycle(before, summary, self.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about
-        self.dispatcher.note(summary)
-        self.agent_status.note(summary)
-        for outside in (self.github, self.webhooks):
-            if outside is not None:
-                outside.record_changed(summary)
-        self.monitoring.note(summary)
-        self.delivery.record_changed(summary)
+        for part in self._followers:
+            part.record_changed(summary)
         self.replies.record_changed(summary, record if ours else None)
-        self.nudges.record_changed(summary)
-        self.escalations.note(summary)
         self.home.record_changed(record)
 
     def _refresh(self, clarification: str) -> None:

@@ -54,7 +54,7 @@ _STILL_THERE = 2000  # milliseconds
 
 
 class Monitoring:
-    """`note` whatever changed, `trigger` whatever passes; `run` acts on what the monitor finds.
+    """`record_changed` whatever changed, `trigger` whatever passes; `run` acts on what the monitor finds.
 
     With `alarm` false it acts on triggers only. `held` tells how long a question does not expire yet, at the latest,
     since an answer to it may not be known here; call `release` when it may be known.
@@ -82,9 +82,9 @@ class Monitoring:
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
-    def note(self, summary: Summary) -> None:
+    def record_changed(self, summary: Summary) -> None:
         """Take in a clarification as it is now."""
-        self._monitor.note(summary)
+        self._monitor.record_changed(summary)
         if summary.is_open and (summary.round > 1 or parse_id(summary.id)[1] > 1):
             self._dirty.add(summary.issue)
         self._wake.set()

@@ -59,7 +59,7 @@ class Telemetry:
         self.retries: Counter[str] = Counter()
         self.pages: Counter[tuple[str, str]] = Counter()
 
-    def note(self, before: Summary | None, after: Summary) -> None:
+    def record_changed(self, before: Summary | None, after: Summary) -> None:
         """A record was written. `before`: as it was known until now, None if it was not or needed nothing more."""
         if before is None and not after.is_open:
             return  # how it came there is not known: it was written to after it was over

@@ -465,7 +465,7 @@ class StatusKeeper:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
 
-    def note(self, summary: Summary) -> None:
+    def record_changed(self, summary: Summary) -> None:
         """Take in a clarification as it is now."""
         parts = []
         if summary.is_open and summary.blocking and _is_agent(summary.to):

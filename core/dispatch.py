@@ -130,7 +130,7 @@ class _Job:
 
 
 class Dispatcher:
-    """`note` every clarification as it changes; `run` has responders answer those that are for them.
+    """`record_changed` every clarification as it changes; `run` has responders answer those that are for them.
 
     Args:
         responders: by role; a role's spelling does not matter, as with agents' names everywhere.
@@ -167,7 +167,7 @@ class Dispatcher:
         self._fresh: dict[str, None] = {}
         self._wake = asyncio.Event()
 
-    def note(self, summary: Summary) -> None:
+    def record_changed(self, summary: Summary) -> None:
         """Take in a clarification as it is now: work on it begins, goes on, or stops."""
         if agent_key(summary.to) not in self._responders:
             return

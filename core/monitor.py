@@ -133,7 +133,7 @@ class Monitor:
         self._flips = Flips()
         self._latest: datetime | None = None
 
-    def note(self, summary: Summary) -> None:
+    def record_changed(self, summary: Summary) -> None:
         """Take in a clarification as it is now; a closed one is forgotten."""
         call = next_call(summary, self._sla)
         if call is None:

@@ -83,9 +83,9 @@ class AgentStatuses:
         self._changed = False
         self._knows_others = False
 
-    def note(self, record: Clarification) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Take in a record as it was just written."""
-        self._keeper.note(summarize(record))
+        self._keeper.record_changed(summarize(record))
         self._changed = True
 
     def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a dispatcher's callback
@@ -110,7 +110,7 @@ class AgentStatuses:
     async def _learn_others(self) -> None:
         """Take in what is not of this command: an agent may wait for something else as well."""
         for summary in (await asyncio.to_thread(scan, self._ledger)).summaries:
-            self._keeper.note(summary)
+            self._keeper.record_changed(summary)
         self._knows_others = True
 
 
@@ -260,7 +260,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
     clock = SystemClock()
     ledger = await asyncio.to_thread(_ledger, settings, out.note)
     statuses = AgentStatuses(settings, ledger, clock)
-    listeners: list[Callable[[Clarification], None]] = [statuses.note]
+    listeners: list[Callable[[Clarification], None]] = [statuses.record_changed]
 
     def changed(record: Clarification) -> None:
         for listener in tuple(listeners):

@@ -101,11 +101,11 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
 
     def heard(changed: Clarification) -> None:
         if changed.id == record.id:
-            dispatcher.note(summarize(changed))
+            dispatcher.record_changed(summarize(changed))
             if (said := failure(changed)) is not None:
                 shell.out.note(f"{said} Passed on to people; still waiting.")
 
-    dispatcher.note(summarize(record))
+    dispatcher.record_changed(summarize(record))
     shell.listeners.append(heard)
     try:
         async with _beside(dispatcher.run(), shell.statuses.run()):

@@ -42,7 +42,7 @@ class Escalations:
         self._noted: dict[str, Summary] = {}
         self._gone: set[str] = set()
 
-    def note(self, summary: Summary) -> None:
+    def record_changed(self, summary: Summary) -> None:
         """A clarification as it is now."""
         if summary.status == "escalated" or self._incidents.about(summary.id) or summary.id in self._noted:
             self._noted[summary.id] = summary
@@ -51,7 +51,7 @@ class Escalations:
     def restore(self) -> None:
         """On start: everything that is escalated, and everything that was."""
         for summary in self._index:
-            self.note(summary)
+            self.record_changed(summary)
         for each in self._incidents:
             clarification = each.incident.clarification
             if clarification is not None and clarification not in self._noted:

@@ -122,7 +122,7 @@ class Life:
         found = scan(bot.ledger)
         for summary in found.summaries:
             bot.index.put(summary)
-            bot.monitoring.note(summary)
+            bot.monitoring.record_changed(summary)
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin(found.summaries))
 

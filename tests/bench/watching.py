@@ -86,7 +86,7 @@ class World:
 
     def _note(self, summary: Summary) -> None:
         self.index.put(summary)
-        self.monitoring.note(summary)
+        self.monitoring.record_changed(summary)
 
 
 async def triggers(parties: Parties, size: Size) -> list[Row]:

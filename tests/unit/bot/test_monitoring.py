@@ -92,7 +92,7 @@ class World:
     def _changed(self, record: Clarification) -> None:
         self.written.append(record)
         self.index.put(summarize(record))
-        self.monitoring.note(summarize(record))
+        self.monitoring.record_changed(summarize(record))
 
     def _seen(self, record: Clarification) -> None:
         self.seen.append((record.id, record.status))
@@ -332,7 +332,7 @@ async def test_many_topics_to_compare_leave_the_others_their_turns(world: World)
     for issue in range(40):
         asks, asked = ("engineer", "architect") if issue % 2 else ("architect", "engineer")
         more = {"agent_id": asks, "to": asked, "topic": "which port", "expires_at": None}
-        world.monitoring.note(summarize(record(issue, 1, **more)))
+        world.monitoring.record_changed(summarize(record(issue, 1, **more)))
     turns = 0
 
     async def others() -> None:
@@ -354,7 +354,7 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
     question = {"round": 1, "from": "engineer", "type": "question", "body": "Which port?", "timestamp": stamp}
     raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
     replace_text(running.ledger.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
-    running.monitoring.note(summarize(await running.find("CLR-7-001")))
+    running.monitoring.record_changed(summarize(await running.find("CLR-7-001")))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
 
@@ -363,7 +363,7 @@ async def test_what_is_noted_late_never_acts_on_what_is_closed(world: World) -> 
     await world.open(42, expires_at=START + timedelta(minutes=1))
     stale: Summary = summarize(await world.find())
     await world.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    world.monitoring.note(replace(stale))
+    world.monitoring.record_changed(replace(stale))
     world.clock.jump(START + timedelta(hours=1))
     await world.monitoring.catch_up()
     assert await world.status() == "answered"

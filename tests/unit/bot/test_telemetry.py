@@ -40,30 +40,32 @@ def summary(status: Status = "pending", **fields: object) -> Summary:
 def test_answer_is_timed_once(
     telemetry: Telemetry, before: Status | None, after: Status, answers: int
 ) -> None:
-    telemetry.note(summary(before) if before else None, summary(after))
+    telemetry.record_changed(summary(before) if before else None, summary(after))
     assert telemetry.answers.count == answers
     assert telemetry.answers.total == 90.0 * answers
 
 
 def test_answer_to_a_further_question_is_timed_from_that_question(telemetry: Telemetry) -> None:
     again = START + timedelta(seconds=60)
-    telemetry.note(summary(round=2, asked_last=again), summary("answered", round=2, asked_last=again))
+    telemetry.record_changed(
+        summary(round=2, asked_last=again), summary("answered", round=2, asked_last=again)
+    )
     assert telemetry.answers.total == 30.0
 
 
 def test_answer_before_its_question_by_another_clock_took_no_time(telemetry: Telemetry) -> None:
     later = START + timedelta(hours=1)
-    telemetry.note(summary(asked_last=later), summary("answered", asked_last=later))
+    telemetry.record_changed(summary(asked_last=later), summary("answered", asked_last=later))
     assert (telemetry.answers.count, telemetry.answers.total) == (1, 0.0)
 
 
 def test_statuses_are_counted_when_they_change(telemetry: Telemetry) -> None:
     asked, answered = summary(), summary("answered")
-    telemetry.note(None, asked)
-    telemetry.note(asked, replace(asked, taken_by="U1"))  # written to, and still what it was
-    telemetry.note(asked, answered)
-    telemetry.note(answered, summary(round=2))
-    telemetry.note(None, summary("resolved"))  # long over
+    telemetry.record_changed(None, asked)
+    telemetry.record_changed(asked, replace(asked, taken_by="U1"))  # written to, and still what it was
+    telemetry.record_changed(asked, answered)
+    telemetry.record_changed(answered, summary(round=2))
+    telemetry.record_changed(None, summary("resolved"))  # long over
     assert telemetry.changes == {"pending": 2, "answered": 1}
 
 

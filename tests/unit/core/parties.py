@@ -216,7 +216,7 @@ class Party:
             for item in await self.ledger.news(issue) or ():
                 if (record := parse(item)) is not None:
                     summary = summarize(record)
-                    self._monitoring.note(summary)
+                    self._monitoring.record_changed(summary)
                     if summary.adoptable:
                         await self.router.adopt(record.id)
 
@@ -239,4 +239,4 @@ class Party:
 
     def _changed(self, record: Clarification) -> None:
         self.told.append((record.id, record.revision))
-        self._monitoring.note(summarize(record))
+        self._monitoring.record_changed(summarize(record))

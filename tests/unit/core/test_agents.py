@@ -286,7 +286,7 @@ def abandoned(of: Clarification) -> Clarification:
 
 
 def note(of: Clarification) -> Deed:
-    return lambda keeper: keeper.note(summarize(of))
+    return lambda keeper: keeper.record_changed(summarize(of))
 
 
 def begun(of: Clarification) -> Deed:
@@ -393,23 +393,23 @@ async def test_what_ends_is_taken_back(
 async def test_process_takes_back_what_another_of_ours_wrote(
     keeper: StatusKeeper, file: Counted, clock: ManualClock
 ) -> None:
-    keeper.note(summarize(A))
+    keeper.record_changed(summarize(A))
     keeper.working(summarize(A), True)
-    keeper.note(summarize(B))
+    keeper.record_changed(summarize(B))
     await keeper.settle()
     shell = StatusKeeper(file, [], clock)
-    shell.note(summarize(answered(A)))
+    shell.record_changed(summarize(answered(A)))
     await shell.settle()
     waits = ("blocked-clarification", "CLR-42-002", "architect", None)
     assert said(file) == {"engineer": FREE, "designer": waits, "architect": FREE}
 
 
 async def test_statuses_of_others_are_not_taken_back(keeper: StatusKeeper, file: Counted) -> None:
-    keeper.note(summarize(A))
+    keeper.record_changed(summarize(A))
     await keeper.settle()
     entries = file.read()
     file.path.write_text(json.dumps({"engineer": entries["engineer"] | {"status": "stuck"}}))
-    keeper.note(summarize(answered(A)))
+    keeper.record_changed(summarize(answered(A)))
     await keeper.settle()
     assert file.read()["engineer"] == entries["engineer"] | {"status": "stuck"}
 
@@ -423,7 +423,7 @@ async def test_run_writes_ten_thousand_notes_in_a_few_turns(
     async with running(keeper):
         for summaries, status in ((many, "blocked-clarification"), (over, "working")):
             for position, summary in enumerate(summaries):
-                keeper.note(summary)
+                keeper.record_changed(summary)
                 if position % 500 == 0:
                     await clock.advance(0.01)  # whoever is awake has a turn
             while Counter(entry[0] for entry in said(file).values()) != {status: 50}:
@@ -435,11 +435,11 @@ async def test_run_writes_ten_thousand_notes_in_a_few_turns(
 async def test_run_writes_the_first_change_at_once_and_the_next_after_a_pause(
     keeper: StatusKeeper, file: Counted, clock: ManualClock
 ) -> None:
-    keeper.note(summarize(A))
+    keeper.record_changed(summarize(A))
     async with running(keeper):
         await until(lambda: clock.sleeping)
         assert said(file) == {"engineer": WAITS}
-        keeper.note(summarize(answered(A)))
+        keeper.record_changed(summarize(answered(A)))
         await clock.advance(0.1)
         assert file.asked == 1
         await clock.advance(0.2)
@@ -450,11 +450,11 @@ async def test_run_writes_the_first_change_at_once_and_the_next_after_a_pause(
 async def test_run_asks_for_nothing_when_nothing_changes(
     keeper: StatusKeeper, file: Counted, clock: ManualClock
 ) -> None:
-    keeper.note(summarize(A))
+    keeper.record_changed(summarize(A))
     async with running(keeper):
         await until(lambda: clock.sleeping)
         for seq in range(1000):
-            keeper.note(summarize(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA)))
+            keeper.record_changed(summarize(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA)))
         await clock.advance(3600)
         assert clock.sleeping == 0
     assert (file.asked, file.written) == (1, 1)
@@ -467,7 +467,7 @@ async def test_questions_to_people_cost_no_look_at_the_file(
         await until(lambda: clock.sleeping)
         looks = file.asked
         for each in (asked(target="human"), answered(asked(target="Human"))):
-            keeper.note(summarize(each))
+            keeper.record_changed(summarize(each))
             await clock.advance(1)
         await clock.advance(3600)
         assert clock.sleeping == 0
@@ -483,7 +483,7 @@ async def test_run_tries_again_later_when_the_lock_is_held(
     holder = threading.Thread(target=hold, args=(tmp_path, held, release))
     holder.start()
     await asyncio.to_thread(held.wait)
-    keeper.note(summarize(A))
+    keeper.record_changed(summarize(A))
     with caplog.at_level(logging.WARNING):
         async with running(keeper):
             for tries, pause in enumerate([1.0, 2.0, 4.0], 1):
@@ -509,7 +509,7 @@ async def test_settle_under_a_held_lock_returns_and_owes_it(
     holder = threading.Thread(target=hold, args=(tmp_path, held, release))
     holder.start()
     await asyncio.to_thread(held.wait)
-    keeper.note(summarize(A))
+    keeper.record_changed(summarize(A))
     await keeper.settle()
     assert "not written" in caplog.text
     release.set()
@@ -529,7 +529,7 @@ def hold(folder: Path, held: threading.Event, release: threading.Event) -> None:
 
 
 async def test_what_a_cancelled_run_owed_is_settled(file: Counted, keeper: StatusKeeper) -> None:
-    keeper.note(summarize(A))
+    keeper.record_changed(summarize(A))
     async with running(keeper) as task:
         await asyncio.sleep(0)
         task.cancel()
@@ -615,8 +615,8 @@ async def test_start_checks_again_when_the_file_could_not_be_read(
 
 
 def test_summaries_of_one_agent_by_any_spelling_are_one(file: Counted, keeper: StatusKeeper) -> None:
-    keeper.note(summarize(A))
-    keeper.note(summarize(asked(2, " ENGINEER")))
+    keeper.record_changed(summarize(A))
+    keeper.record_changed(summarize(asked(2, " ENGINEER")))
     asyncio.run(keeper.settle())
     assert said(file) == {"engineer": WAITS}
 

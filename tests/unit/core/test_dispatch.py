@@ -118,7 +118,7 @@ async def desk(folder: Path, agents: dict[str, Any], **more: Any) -> AsyncIterat
 
     def changed(record: Clarification) -> None:
         found.written.append(record)
-        found.dispatcher.note(summarize(record))
+        found.dispatcher.record_changed(summarize(record))
 
     router = Router(ledger, clock, SLA, changed)
     told: dict[str, Any] = {"working": lambda summary, begun: working.append((summary.id, begun))}
@@ -236,7 +236,7 @@ async def _answer(at: Desk) -> None:
 
 
 async def _hold_back(at: Desk) -> None:
-    at.dispatcher.note(replace(summarize(await at.get()), held_back=True))
+    at.dispatcher.record_changed(replace(summarize(await at.get()), held_back=True))
 
 
 @pytest.mark.parametrize("happens", [_escalate, _abandon, _answer, _hold_back])
@@ -275,8 +275,8 @@ async def test_dispatch_asked_again_meanwhile_the_next_round_is_asked_alone(
         await until(lambda: architect.waiting)
         second = await _asked_again_elsewhere(at)
         if told == "of both":  # before its work had any turn
-            at.dispatcher.note(replace(summarize(first), status="answered"))
-        at.dispatcher.note(summarize(second))
+            at.dispatcher.record_changed(replace(summarize(first), status="answered"))
+        at.dispatcher.record_changed(summarize(second))
         await until(lambda: len(architect.asked) == 2)
         assert architect.stopped == ["CLR-42-001"]
         architect.say("2")
@@ -300,7 +300,7 @@ async def test_dispatch_a_late_answer_counts_for_no_other_round(tmp_path: Path) 
         architect.say("JSON")
         await until(lambda: at.working[-1] == ("CLR-42-001", False))
         assert (await at.get()).answer is None
-        at.dispatcher.note(summarize(await at.get()))
+        at.dispatcher.record_changed(summarize(await at.get()))
         await until(lambda: architect.waiting)
         assert architect.asked[-1].record.question == "Which version of it?"
 
@@ -313,14 +313,14 @@ async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Pa
         await until(lambda: broken.asked)
         await at.settled()
         broken.works = True
-        at.dispatcher.note(summarize(record))
+        at.dispatcher.record_changed(summarize(record))
         await at.settled()
         assert not architect.asked, "nothing new is known of it"
         await at.clock.advance(SLA.total_seconds())
         await at.router.attend("CLR-42-001")
         await until(lambda: architect.waiting)
         await at.router.attend("CLR-42-001")
-        at.dispatcher.note(summarize(await at.get()))
+        at.dispatcher.record_changed(summarize(await at.get()))
         await at.settled()
         assert len(architect.asked) == 1, "a nudge while somebody works on it changes nothing"
     broken.close()
@@ -351,7 +351,9 @@ async def test_dispatch_a_fault_in_one_does_not_stop_others(
 
     architect = Agent("JSON", "YAML")
     async with desk(tmp_path, {"architect": architect}, working=working) as at:
-        at.dispatcher.note(replace(summarize(await at.ask(7)), id="CLR-9-001", issue=9))  # has no ledger
+        at.dispatcher.record_changed(
+            replace(summarize(await at.ask(7)), id="CLR-9-001", issue=9)
+        )  # has no ledger
         await at.ask()
         await at.until("answered", "CLR-7-001")
         await at.until("answered")
@@ -399,7 +401,7 @@ async def test_dispatch_settled_by_others_while_the_ledger_is_busy(tmp_path: Pat
         at.ledger.transact = refused  # type: ignore[method-assign]
         architect.say("JSON")
         await until(lambda: not architect.waiting)
-        at.dispatcher.note(replace(summarize(record), status="answered"))
+        at.dispatcher.record_changed(replace(summarize(record), status="answered"))
         held.set()
         await until(lambda: at.working[-1] == ("CLR-42-001", False))
         at.ledger.transact = transact  # type: ignore[method-assign]
@@ -471,7 +473,7 @@ async def test_dispatch_another_implementations_record_is_answered_too(tmp_path:
         raw["clarifications"].append(foreign)
         at.ledger.path(42).write_text(json.dumps(raw))
         architect._script.append("YAML")
-        at.dispatcher.note(summarize(Clarification.model_validate(foreign)))
+        at.dispatcher.record_changed(summarize(Clarification.model_validate(foreign)))
         record = await at.until("answered", "CLR-42-002")
     assert record.answer is not None
     assert record.answer.from_ == "architect"
@@ -486,7 +488,7 @@ async def test_dispatch_stopped_stops_all_and_begins_again_with_what_is_noted(tm
     assert sorted(architect.stopped) == ["CLR-42-001", "CLR-43-001"]
     assert sorted(at.working[2:]) == [("CLR-42-001", False), ("CLR-43-001", False)]
     async with desk(tmp_path, {"architect": Agent("JSON")}) as later:
-        later.dispatcher.note(summarize(await later.get()))
+        later.dispatcher.record_changed(summarize(await later.get()))
         await later.until("answered")
 
 
@@ -495,7 +497,7 @@ async def test_dispatch_notes_of_others_cost_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path, {"architect": architect}) as at:
         known = summarize(await at.ask(to="reviewer"))
         for number in range(10_000):
-            at.dispatcher.note(replace(known, id=f"CLR-42-{number:05d}"))
+            at.dispatcher.record_changed(replace(known, id=f"CLR-42-{number:05d}"))
         assert (at.dispatcher._noted, at.dispatcher._fresh, at.dispatcher._jobs) == ({}, {}, {})
 
 
@@ -519,15 +521,17 @@ async def test_dispatch_of_thousands_on_a_start_lets_others_have_their_turn(tmp_
         first = await found.ask()
         await until(lambda: len(agent.asked) == 1)
         for number in range(2, 2002):
-            found.dispatcher.note(replace(summarize(first), id=f"CLR-42-{number:03d}"))
+            found.dispatcher.record_changed(replace(summarize(first), id=f"CLR-42-{number:03d}"))
         jobs = found.dispatcher._jobs
         most, before = 0, len(jobs)
         while len(jobs) < 2001:
             await asyncio.sleep(0)
             turns, most, before = turns + 1, max(most, len(jobs) - before), len(jobs)
             if turns == 3:  # closed while it waits for its turn to begin: it never does
-                found.dispatcher.note(replace(summarize(first), id="CLR-42-2000", status="answered"))
-                found.dispatcher.note(replace(summarize(first), id="CLR-42-2002"))
+                found.dispatcher.record_changed(
+                    replace(summarize(first), id="CLR-42-2000", status="answered")
+                )
+                found.dispatcher.record_changed(replace(summarize(first), id="CLR-42-2002"))
         assert most <= 100
         assert "CLR-42-2000" not in jobs
 
@@ -548,7 +552,7 @@ async def test_dispatch_of_what_others_ask_heeds_the_workflows(tmp_path: Path, a
     architect = Agent("JSON")
     async with desk(tmp_path, {"architect": architect}, scopes=Scopes(tmp_path / "workflows")) as at:
         write_as_another(tmp_path)
-        at.dispatcher.note(summarize(await at.get()))
+        at.dispatcher.record_changed(summarize(await at.get()))
         if allowed:
             await at.until("answered")
             return

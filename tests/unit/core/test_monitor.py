@@ -57,8 +57,8 @@ def told(findings: list[Finding]) -> list[tuple[str, str]]:
 
 def test_due_tells_the_longest_overdue_first_and_once(monitor: Monitor) -> None:
     late = NOW + timedelta(minutes=5)
-    monitor.note(replace(asked(2), stale_after=late))
-    monitor.note(asked(1))
+    monitor.record_changed(replace(asked(2), stale_after=late))
+    monitor.record_changed(asked(1))
     assert monitor.next_due() == late
     assert monitor.due(late - MINUTE) == []
     assert told(monitor.due(NOW + SLA)) == [("due", "CLR-42-002"), ("due", "CLR-42-001")]
@@ -68,34 +68,34 @@ def test_due_tells_the_longest_overdue_first_and_once(monitor: Monitor) -> None:
 
 def test_due_follows_what_was_noted_last(monitor: Monitor) -> None:
     first = record(expires_at=None)
-    monitor.note(summarize(first))
+    monitor.record_changed(summarize(first))
     assert told(monitor.due(NOW + SLA)) == [("due", first.id)]
     after = nudged(first, NOW + SLA, SLA)
-    monitor.note(summarize(after))
+    monitor.record_changed(summarize(after))
     assert monitor.next_due() == NOW + 2 * SLA
     assert told(monitor.due(NOW + 2 * SLA)) == [("due", first.id)]
-    monitor.note(summarize(escalated(after, "stale", "…", NOW + 2 * SLA)))
+    monitor.record_changed(summarize(escalated(after, "stale", "…", NOW + 2 * SLA)))
     assert monitor.next_due() is None
 
 
 def test_due_noted_later_is_not_told_at_its_old_time(monitor: Monitor) -> None:
-    monitor.note(asked())
-    monitor.note(replace(asked(), stale_after=NOW + 2 * SLA))
+    monitor.record_changed(asked())
+    monitor.record_changed(replace(asked(), stale_after=NOW + 2 * SLA))
     assert monitor.next_due() == NOW + 2 * SLA
     assert monitor.due(NOW + SLA) == []
 
 
 def test_due_closed_one_is_forgotten(monitor: Monitor) -> None:
     question = record(expires_at=None)
-    monitor.note(summarize(question))
+    monitor.record_changed(summarize(question))
     monitor.again(question.id, 42, NOW + MINUTE)
-    monitor.note(summarize(answered(question, Answer("yes", "yes"), ADE, NOW)))
+    monitor.record_changed(summarize(answered(question, Answer("yes", "yes"), ADE, NOW)))
     assert monitor.next_due() is None
     assert monitor.due(NOW + timedelta(days=9)) == []
 
 
 def test_again_tells_once_more_and_leaves_what_is_due_otherwise(monitor: Monitor) -> None:
-    monitor.note(asked())
+    monitor.record_changed(asked())
     monitor.again("CLR-42-001", 42, NOW + MINUTE)
     assert monitor.next_due() == NOW + MINUTE
     assert monitor.due(NOW + MINUTE) == [Finding("due", "CLR-42-001", 42)]
@@ -115,7 +115,7 @@ def test_again_counts_as_it_was_said_last(monitor: Monitor) -> None:
 
 
 def test_due_again_and_by_itself_at_one_time_is_told_once(monitor: Monitor) -> None:
-    monitor.note(asked())
+    monitor.record_changed(asked())
     monitor.again("CLR-42-001", 42, NOW + SLA)
     assert told(monitor.due(NOW + SLA)) == [("due", "CLR-42-001")]
     assert monitor.next_due() is None
@@ -123,7 +123,7 @@ def test_due_again_and_by_itself_at_one_time_is_told_once(monitor: Monitor) -> N
 
 def test_due_clock_put_back_tells_at_its_time_again(monitor: Monitor) -> None:
     """Told by a clock that was wrong: the router found nothing due, and did not change what would be noted."""
-    monitor.note(asked())
+    monitor.record_changed(asked())
     assert monitor.due(NOW + timedelta(days=1)) != []
     assert monitor.due(NOW) == []
     assert monitor.next_due() == NOW + SLA
@@ -132,15 +132,15 @@ def test_due_clock_put_back_tells_at_its_time_again(monitor: Monitor) -> None:
 
 def test_note_often_keeps_the_heap_small(monitor: Monitor) -> None:
     for minutes in range(1000):
-        monitor.note(replace(asked(), stale_after=NOW + timedelta(days=400) - minutes * MINUTE))
+        monitor.record_changed(replace(asked(), stale_after=NOW + timedelta(days=400) - minutes * MINUTE))
     assert len(monitor._heap) < 100
     assert monitor.next_due() == NOW + timedelta(days=400) - 999 * MINUTE
 
 
 def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> None:
-    monitor.note(between(1, "engineer", "architect", issue=7))
+    monitor.record_changed(between(1, "engineer", "architect", issue=7))
     assert monitor.suspects() == []
-    monitor.note(between(2, "architect", "engineer", issue=8))
+    monitor.record_changed(between(2, "architect", "engineer", issue=8))
     assert monitor.suspects() == [
         Finding(
             "deadlocked",
@@ -154,14 +154,14 @@ def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> N
 
 
 def test_suspects_waits_for_itself(monitor: Monitor) -> None:
-    monitor.note(between(1, "engineer", "engineer"))
+    monitor.record_changed(between(1, "engineer", "engineer"))
     assert [f.words for f in monitor.suspects()] == ["engineer waits for itself."]
 
 
 def test_suspects_words_name_a_few_agents(monitor: Monitor) -> None:
     agents = [f"{'a' * 60}{number}" for number in range(9)]
     for seq, agent in enumerate(agents, 1):
-        monitor.note(between(seq, agent, agents[seq % 9]))
+        monitor.record_changed(between(seq, agent, agents[seq % 9]))
     words = monitor.suspects()[0].words or ""
     assert "and 3 more wait for each other in a circle" in words
     assert len(words) < 400
@@ -180,45 +180,47 @@ def test_suspects_words_name_a_few_agents(monitor: Monitor) -> None:
     ids=str,
 )
 def test_suspects_what_blocks_nobody_is_no_deadlock(monitor: Monitor, change: dict[str, Any]) -> None:
-    monitor.note(between(1, "engineer", "architect"))
-    monitor.note(replace(between(2, "architect", "engineer"), **change))
+    monitor.record_changed(between(1, "engineer", "architect"))
+    monitor.record_changed(replace(between(2, "architect", "engineer"), **change))
     assert monitor.suspects() == []
 
 
 def test_suspects_people_are_no_agent(monitor: Monitor) -> None:
     """Also if an agent calls itself so: who waits for people waits for nobody's turn."""
-    monitor.note(between(1, "human", "engineer"))
-    monitor.note(between(2, "engineer", "human"))
+    monitor.record_changed(between(1, "human", "engineer"))
+    monitor.record_changed(between(2, "engineer", "human"))
     assert monitor.suspects() == []
 
 
 @pytest.mark.parametrize("after", ["escalated", "answered", "resolved"])
 def test_suspects_circle_that_was_ended_is_none(monitor: Monitor, after: Any) -> None:
     first = between(1, "engineer", "architect")
-    monitor.note(first)
-    monitor.note(replace(first, status=after))
-    monitor.note(between(2, "architect", "engineer"))
+    monitor.record_changed(first)
+    monitor.record_changed(replace(first, status=after))
+    monitor.record_changed(between(2, "architect", "engineer"))
     assert monitor.suspects() == []
 
 
 def test_suspects_stale_ones_still_block(monitor: Monitor) -> None:
-    monitor.note(replace(between(1, "engineer", "architect"), status="stale"))
-    monitor.note(between(2, "architect", "engineer"))
+    monitor.record_changed(replace(between(1, "engineer", "architect"), status="stale"))
+    monitor.record_changed(between(2, "architect", "engineer"))
     assert told(monitor.suspects()) == [("deadlocked", "CLR-42-001")]
 
 
 def test_suspects_one_that_expired_blocks_nobody(monitor: Monitor) -> None:
     """After a long downtime a circle may have ended by itself: nobody is woken for it."""
-    monitor.note(between(1, "engineer", "architect"))
-    monitor.note(between(2, "architect", "engineer", expires_at=NOW + MINUTE))
+    monitor.record_changed(between(1, "engineer", "architect"))
+    monitor.record_changed(between(2, "architect", "engineer", expires_at=NOW + MINUTE))
     monitor.due(NOW + timedelta(hours=1))
     assert monitor.suspects() == []
 
 
 @pytest.mark.parametrize("blocking", [True, False])
 def test_suspects_flipped_topic_is_stuck_both(monitor: Monitor, blocking: bool) -> None:
-    monitor.note(between(1, "engineer", "architect", question=DB, blocking=blocking))
-    monitor.note(between(2, "architect", "engineer", question="What database should we use?", blocking=False))
+    monitor.record_changed(between(1, "engineer", "architect", question=DB, blocking=blocking))
+    monitor.record_changed(
+        between(2, "architect", "engineer", question="What database should we use?", blocking=False)
+    )
     found = {finding.clarification: finding for finding in monitor.suspects()}
     assert {key: (f.kind, f.others) for key, f in found.items()} == {
         "CLR-42-001": ("stuck", ("CLR-42-002",)),
@@ -228,14 +230,14 @@ def test_suspects_flipped_topic_is_stuck_both(monitor: Monitor, blocking: bool) 
 
 
 def test_suspects_flipped_and_deadlocked_is_told_once_each(monitor: Monitor) -> None:
-    monitor.note(between(1, "engineer", "architect", question=DB))
-    monitor.note(between(2, "architect", "engineer", question=DB))
+    monitor.record_changed(between(1, "engineer", "architect", question=DB))
+    monitor.record_changed(between(2, "architect", "engineer", question=DB))
     assert sorted(told(monitor.suspects())) == [("stuck", "CLR-42-001"), ("stuck", "CLR-42-002")]
 
 
 def test_suspects_asking_back_after_an_answer_is_not_stuck(monitor: Monitor) -> None:
-    monitor.note(replace(between(1, "engineer", "architect", question=DB), status="answered"))
-    monitor.note(between(2, "architect", "engineer", question=DB, blocking=False))
+    monitor.record_changed(replace(between(1, "engineer", "architect", question=DB), status="answered"))
+    monitor.record_changed(between(2, "architect", "engineer", question=DB, blocking=False))
     assert monitor.suspects() == []
 
 

@@ -338,7 +338,7 @@ class World:
     def _changed(self, record: Clarification) -> None:
         self.index.put(summarize(record))
         if not self.deaf:
-            self.escalations.note(summarize(record))
+            self.escalations.record_changed(summarize(record))
 
     async def raised(self, **more: Any) -> NewIncident:
         self.count += 1

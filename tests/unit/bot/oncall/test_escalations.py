@@ -87,7 +87,7 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
     await world.router.take(record.id, Holder(user=ONCALL, team="T1", at=world.clock.now()))
     await world.pass_by(600)
     await world.paged(2)
-    world.escalations.note(summarize(await world.ledger.find(record.id, 42)))
+    world.escalations.record_changed(summarize(await world.ledger.find(record.id, 42)))
     await world.quiet()
     assert (await world.log()).count("taken") == 2
 
@@ -104,7 +104,7 @@ async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -
     await world.actions.press(PagePress("take", 1), ADE)
     assert world.about(record.id) is None
     path.write_bytes(whole)
-    world.escalations.note(summarize(await world.ledger.find(record.id, 42)))
+    world.escalations.record_changed(summarize(await world.ledger.find(record.id, 42)))
     await until(lambda: world.about(record.id))
     await world.pass_by(61)
     assert len(world.slack.pages()) >= 2
@@ -115,7 +115,7 @@ async def test_late_news_of_an_escalation_that_is_over_pages_nobody(world: World
     await world.paged(1)
     await world.router.abandon(record.id, DECIDER)
     await until(lambda: world.about(record.id) is None)
-    world.escalations.note(summarize(record))
+    world.escalations.record_changed(summarize(record))
     await world.pass_by(61)
     await world.paged(1)
 
@@ -125,7 +125,7 @@ async def test_odd_words_of_other_implementations_stop_nobodys_pages(world: Worl
     odd = await world.escalated(43, "rpl_odd")
     await world.quiet()
     summary = replace(summarize(odd), id="CLR-44-001", issue=44, topic=words, from_=words, agent_id=None)
-    world.escalations.note(summary)
+    world.escalations.record_changed(summary)
     await until(lambda: world.about("CLR-44-001"))
     assert not any(task.done() for task in world.tasks)
 
@@ -133,7 +133,7 @@ async def test_odd_words_of_other_implementations_stop_nobodys_pages(world: Worl
 async def test_fault_of_ours_with_one_record_stops_nobodys_pages(world: World) -> None:
     broken = replace(summarize(await world.escalated()), id="CLR-45-001", issue=45)
     object.__setattr__(broken, "topic", object())
-    world.escalations.note(broken)
+    world.escalations.record_changed(broken)
     await world.quiet()
     assert not any(task.done() for task in world.tasks)
 

@@ -43,7 +43,7 @@ async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
     await world.paged(1)
     world.delivery.record_changed(next(iter(world.index)))
     await world.quiet()
-    world.escalations.note(next(iter(world.index)))
+    world.escalations.record_changed(next(iter(world.index)))
     await world.quiet()
     (page,) = await world.paged(1)
     assert "Go to the question" in labels(page.blocks)

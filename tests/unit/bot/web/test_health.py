@@ -255,8 +255,8 @@ async def test_open_ones_are_counted_by_status(world: World) -> None:
 
 async def test_what_happened_is_counted(world: World) -> None:
     asked = replace(summarize(record_of()), asked_last=START - timedelta(seconds=20))
-    world.telemetry.note(None, asked)
-    world.telemetry.note(asked, replace(asked, status="answered"))
+    world.telemetry.record_changed(None, asked)
+    world.telemetry.record_changed(asked, replace(asked, status="answered"))
     world.telemetry.delivered("card", "sent")
     world.telemetry.delivered("card", "later")
     world.telemetry.paged("slack", "sent")
