@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench.table import Row
 
-ROWS = 29
+ROWS = 34
 
 
 @pytest.mark.timeout(300)
