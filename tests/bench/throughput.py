@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bot.workspace.seed import ADE, AGENTS
 from tests.bench.parties import Parties
-from tests.bench.stage import Stage, connected, process
+from tests.bench.stage import Stage, connected, process, stage
 from tests.bench.table import Row, median, spread
 
 PATIENCE = 60.0
@@ -30,11 +30,15 @@ async def throughput(parties: Parties, size: Size) -> list[Row]:
     """Both on a workspace of their own, without pacing."""
     ours: list[dict[str, float]] = []
     naive: list[dict[str, float]] = []
-    async with parties.stage("throughput") as one, parties.stage("naive") as other:
-        async with parties.bot(one), _naive(other):
-            for number in range(size.rounds + 1):
-                naive.append(await _round(other, f"t{number}", size.questions))
-                ours.append(await _round(one, f"t{number}", size.questions))
+    async with (
+        parties.stage("throughput") as one,
+        stage(parties.folder / "naive") as other,
+        parties.bot(one),
+        _naive(other),
+    ):
+        for number in range(size.rounds + 1):
+            naive.append(await _round(other, f"t{number}", size.questions))
+            ours.append(await _round(one, f"t{number}", size.questions))
     del ours[0], naive[0]
     return [_row(what, goal, ours, naive, size) for what, goal in GOALS.items()]
 
