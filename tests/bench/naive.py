@@ -38,11 +38,11 @@ async def main(producer: str, slack: str) -> None:
             subscription = (await response.json())["subscription_id"]
 
         async def ask(event: Json) -> None:
-            buttons = [
+            buttons: list[Json] = [
                 {"type": "button", "action_id": word, "text": {"type": "plain_text", "text": word}}
                 for word in ("Yes", "No")
             ]
-            said = {"type": "section", "text": {"type": "plain_text", "text": event["question"]}}
+            said: Json = {"type": "section", "text": {"type": "plain_text", "text": event["question"]}}
             blocks = [said, {"type": "actions", "elements": buttons}]
             posted = await web.chat_postMessage(channel=AGENTS, text=event["question"], blocks=blocks)
             tokens[str(posted["ts"])] = event["reply_token"]
