@@ -552,27 +552,18 @@ class HomeTabs:
                 self._wake.clear()
                 await self._sweep()
                 now = self._clock.steady()
-                due = max(self._first_due(), self._next_look, now + self._pace.wait(now, post=True))
-                seat = self._next_seat(now)
-                if due <= now and seat is not None:
-                    await self._look(seat)
+                due_at = [seat.due_at(self._number, self._changed_at) for seat in self._seats.values()]
+                due = max(min(due_at, default=inf), self._next_look, now + self._pace.wait(now, post=True))
+                waiting = [seat for seat, at in zip(self._seats.values(), due_at, strict=True) if at <= now]
+                if due <= now and waiting:
+                    # The one that waited longest; one who looks on counts as having waited longer.
+                    await self._look(min(waiting, key=lambda s: s.last - (_HEAD_START if s.urgent else 0.0)))
                 else:
                     await event_or_time(self._clock, self._wake, min(due, self._sweep_at) - now)
         finally:
             for task in self._publishing:
                 task.cancel()
             await asyncio.gather(*self._publishing, return_exceptions=True)
-
-    def _first_due(self) -> float:
-        """When somebody is due; `inf`: nobody will be."""
-        return min(
-            (seat.due_at(self._number, self._changed_at) for seat in self._seats.values()), default=inf
-        )
-
-    def _next_seat(self, now: float) -> _Seat | None:
-        """Of those who are due the one that waited longest; one who looks on counts as having waited longer."""
-        due = [seat for seat in self._seats.values() if seat.due_at(self._number, self._changed_at) <= now]
-        return min(due, key=lambda seat: seat.last - (_HEAD_START if seat.urgent else 0.0), default=None)
 
     async def _sweep(self) -> None:
         """Now and then: forget who has not looked for a week, and look again at the others."""

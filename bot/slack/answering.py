@@ -12,7 +12,6 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +23,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SlackMemory
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.people import AccessControl, People, Person, Reaction, explained, without_budget
-from bot.routing import Audience, Audiences, audience_of
+from bot.routing import Audiences, audience_of
 from bot.slack import mrkdwn
 from bot.slack.binding import AnyPress, Binding
 from bot.slack.payloads import Click, Request, Spot, Submission, opened_from
@@ -41,7 +40,7 @@ from core import answers
 from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
-from core.index import Index, urgency
+from core.index import Index, Summary, urgency
 from core.ledger import FileLedger
 from core.router import Router
 
@@ -145,19 +144,30 @@ class Answering:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
             SubmissionErrors: as `read` raised it.
         """
-        audience = await self._audience(clarification_id)
-        if (refused := await self._refused(clarification_id, audience, person, place)) is not None:
+        # Whom it is put to is known of what is open, without reading its ledger.
+        seen = self._index.get(clarification_id) or await self.find(clarification_id)
+        if (refused := await self.refusal(seen, person, place)) is not None:
             return refused
         decider = Decider(await self._access.decided_by(person), "slack", person.team, person.user)
         return Reaction(record=await self._router.answer(clarification_id, read, decider, at, round))
 
     async def answer_text(
-        self, clarification_id: str, text: str, person: Person, place: Place, *, at: datetime, **more: Any
+        self,
+        clarification_id: str,
+        text: str,
+        person: Person,
+        place: Place,
+        *,
+        at: datetime,
+        round: int | None = None,  # noqa: A002 - as above
     ) -> Reaction:
         """As `answer`, with what a person wrote at that moment."""
-        read = partial(_from_text, text)
-        now = self._clock.now()
-        return await self.answer(clarification_id, read, person, place, at=min(at, now), **more)
+
+        def read(record: Clarification) -> Answer:
+            return answers.from_text(record.asked, text)
+
+        at = min(at, self._clock.now())
+        return await self.answer(clarification_id, read, person, place, at=at, round=round)
 
     async def ask_which(
         self, waiting: Sequence[Clarification], text: str, person: Person, name: str, at: datetime
@@ -173,13 +183,19 @@ class Answering:
         asked = self._renderer.which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id)
         return Reaction(asked.text, blocks=asked.blocks), text_id
 
-    async def refusal(self, record: Clarification, person: Person, place: Place) -> Reaction | None:
+    async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Reaction | None:
         """What somebody is told who may not answer; None if they may.
 
         Raises:
             SlackError: Slack does not tell who they are.
         """
-        return await self._refused(record.id, audience_of(record), person, place)
+        refusal = await self._access.refusal(person, place.channel, audience_of(seen), seen.id)
+        if refusal is None:
+            return None
+        _answers_log.warning(
+            "refused: %s, team %s, user %s: %s", seen.id, person.team, person.user, refusal.why
+        )
+        return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
 
     def notice(self, phrase: str) -> View:
         """A modal that says something."""
@@ -231,7 +247,7 @@ class Answering:
 
     async def _open_answer(self, press: Press, person: Person, place: Place) -> Reaction:
         record = await self.find(press.clarification)
-        if (refused := await self._refused(record.id, audience_of(record), person, place)) is not None:
+        if (refused := await self.refusal(record, person, place)) is not None:
             return refused
         if not record.is_open:
             return Reaction(phrases.closed(record))
@@ -258,26 +274,6 @@ class Answering:
             NotFound, BadInput: there is none of that id.
         """
         return await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
-
-    async def _audience(self, clarification_id: str) -> Audience:
-        """Whom it is put to: of what is open that is known without reading its ledger."""
-        known = self._index.get(clarification_id)
-        return audience_of(known if known is not None else await self.find(clarification_id))
-
-    async def _refused(
-        self, clarification_id: str, audience: Audience, person: Person, place: Place
-    ) -> Reaction | None:
-        refusal = await self._access.refusal(person, place.channel, audience, clarification_id)
-        if refusal is None:
-            return None
-        _answers_log.warning(
-            "refused: %s, team %s, user %s: %s", clarification_id, person.team, person.user, refusal.why
-        )
-        return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
-
-
-def _from_text(text: str, record: Clarification) -> Answer:
-    return answers.from_text(record.asked, text)
 
 
 class Interactions:

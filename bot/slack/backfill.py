@@ -31,7 +31,20 @@ from bot.slack.threads import Asked, Root, Threads
 from bot.slackapi import Call, Pulse, SlackBusyError, ask
 from core.clock import Clock, backoff
 
+_log = logging.getLogger("clarify.slack.backfill")
+FEW = 50
+MARGIN = 300.0
+_PAGE = 200
+_LONGEST_WAIT = 60.0
+_FIRST_LOOK, _LAST_LOOK = 1.0, 30.0  # seconds between looks that failed
 PATIENCE = timedelta(minutes=5)
+LIMITED = (
+    "Slack seems to allow this app one history call a minute, as for apps sold outside its Marketplace: "
+    "replies written while the bot was away may be found minutes late"
+)
+_MINUTE = timedelta(minutes=1)
+_LONG = 20.0  # seconds
+_HARDLY_ANY, _MANY = 2, 4  # calls within a minute
 
 
 class Unread:
@@ -72,15 +85,6 @@ class Unread:
         return until if until is not None and until > self._clock.now() else None
 
 
-LIMITED = (
-    "Slack seems to allow this app one history call a minute, as for apps sold outside its Marketplace: "
-    "replies written while the bot was away may be found minutes late"
-)
-_MINUTE = timedelta(minutes=1)
-_LONG = 20.0  # seconds
-_HARDLY_ANY, _MANY = 2, 4  # calls within a minute
-
-
 class HistoryAllowance:
     """Told of every history call, `trouble` says what seems to be wrong, if anything."""
 
@@ -103,14 +107,6 @@ class HistoryAllowance:
 
     def _recent(self, now: datetime) -> list[datetime]:
         return [at for at in self._let if now - at < _MINUTE]
-
-
-_log = logging.getLogger("clarify.slack.backfill")
-FEW = 50
-MARGIN = 300.0
-_PAGE = 200
-_LONGEST_WAIT = 60.0
-_FIRST_LOOK, _LAST_LOOK = 1.0, 30.0  # seconds between looks that failed
 
 
 @dataclass(slots=True)
