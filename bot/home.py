@@ -40,7 +40,8 @@ from bot.storage.store import Row, Store
 from bot.storage.sweeping import Sweep
 from bot.telemetry import Telemetry
 from bot.views import home as views
-from bot.views.home import AgentLine, Answered, Chosen, DutyLine, HomePress, Page, Section
+from bot.views.codec import HomePress, HomeSection
+from bot.views.home import AgentLine, Answered, Chosen, DutyLine, Page
 from bot.views.render import Renderer
 from bot.views.rounds import round_of
 from core.agents import ReadyItem, SessionFact, ready_queue, tree, walk
@@ -318,7 +319,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     everything = any(user in users for users in (*on_call, *snapshot.paged.values()))
     stranger = not (allowed or admitted.unsure or inbox or everything)
 
-    def page(section: Section, items: Sequence[_T]) -> Page[_T]:
+    def page(section: HomeSection, items: Sequence[_T]) -> Page[_T]:
         size = views.PAGE_SIZES[section]
         count = max(1, -(-len(items) // size))
         number = min(max(1, pages.get(section, 1)), count)
@@ -631,7 +632,7 @@ class HomeTabs:
         words = await self._gathering.words(shown.questions)
 
         def rendered() -> tuple[View, str, bool]:
-            view = self._renderer.home(views.home(shown, words))
+            view = self._renderer.view(views.home(shown, words))
             said = json.dumps(view, sort_keys=True).encode()
             return view, hashlib.blake2b(said, digest_size=12).hexdigest(), shown.unsure
 

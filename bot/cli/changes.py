@@ -11,8 +11,9 @@ import typer
 from bot.cli.finding import by_id, one
 from bot.cli.running import Shell
 from bot.cli.waiting import answer_words, answered, is_served_here, seconds_of
-from bot.views import consent, inert
+from bot.views import inert
 from bot.views.records import record_json
+from bot.views.rounds import ASK_AGAIN, whole_words
 from core import answers
 from core.aaep import whole_characters
 from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key
@@ -211,9 +212,9 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
         return
     if not shell.out.terminal:
         raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
-    for line in consent.whole_words(wanted):
+    for line in whole_words(wanted):
         shell.out.note(line)
-    typer.confirm(consent.ASK_AGAIN, abort=True, err=True)
+    typer.confirm(ASK_AGAIN, abort=True, err=True)
 
 
 def _tell(shell: Shell, after: Clarification, sentence: str) -> None:

@@ -6,8 +6,18 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
-from bot.views import consent, inert
-from bot.views.rounds import BLANK, Round, closed_words, round_of, sentence
+from bot.views import inert
+from bot.views.rounds import (
+    BLANK,
+    Round,
+    closed_words,
+    extra_words,
+    risk_words,
+    round_of,
+    sentence,
+    silence_words,
+    warning_words,
+)
 from core import answers
 from core.clarification import Clarification, Entry, NotOpen, Status, Superseded
 from core.clock import iso
@@ -158,12 +168,12 @@ def _ways(record: Clarification) -> Iterator[Part]:
     """How it can be answered."""
     asked = record.asked
     if wanted := asked.confirmation:
-        yield Cell(consent.risk_words(wanted), style="yellow")
-        if warning := consent.warning_words(wanted):
+        yield Cell(risk_words(wanted), style="yellow")
+        if warning := warning_words(wanted):
             yield Cell(warning, style="bold red")
-        if extra := consent.extra_words(wanted):
+        if extra := extra_words(wanted):
             yield _indented(extra)
-        yield f"{consent.silence_words(wanted)}."
+        yield f"{silence_words(wanted)}."
         ways = {
             "accept": "To accept it: in Slack, on its card (here only where [shell] consent = true).",
             "reject": f"To reject it: there, or: clarify answer {record.id} reject",

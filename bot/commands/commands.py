@@ -22,7 +22,8 @@ from bot.people import Person, Reaction, explained, within_budget
 from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
-from bot.views.listing import Listing, choice_of, said
+from bot.views.blockkit import Draft
+from bot.views.lists import choice_of, said
 from bot.views.render import Renderer
 from core import answers
 from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, parse_id
@@ -81,12 +82,12 @@ class Commands:
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return self._explained(error, clarification_id)
 
-    def says(self, answer: Listing, *, recorded: bool = True) -> Reaction:
+    def says(self, answer: Draft, *, recorded: bool = True) -> Reaction:
         """An answer, ready to be shown."""
-        message = self._renderer.command_answer(answer)
+        message = self._renderer.message(answer)
         return Reaction(message.text, blocks=message.blocks, recorded=recorded)
 
-    async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Listing:
+    async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Draft:
         match command:
             case List():
                 answer = await self._lists.show(command, person, place, page)
@@ -143,7 +144,7 @@ class Changes:
         self._clock = clock
         self._to_plain = to_plain
 
-    async def apply(self, command: Change, person: Person) -> Listing:
+    async def apply(self, command: Change, person: Person) -> Draft:
         """Do it, if the person may; what they are told."""
         if command.id is not None:
             record = await self._ledger.find(command.id, parse_id(command.id)[0])
@@ -158,7 +159,7 @@ class Changes:
             return choice_of(f"{open_now} Nothing was changed: name one by its id", waiting, f"#{issue}")
         return said(f"No question of issue {issue} is open. “/clarify #{issue}” shows what there is.")
 
-    async def take(self, clarification_id: str, person: Person) -> Listing:
+    async def take(self, clarification_id: str, person: Person) -> Draft:
         """The person has it in hand from now on."""
         record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
         if (refusal := await self._access.refusal(person, record)) is not None:
@@ -167,7 +168,7 @@ class Changes:
         name = _clean((await self._router.take(record.id, holder)).id, 40)
         return said(f"You have {name} in hand now. Pages about it stop; please answer it, or hand it over.")
 
-    async def _apply(self, command: Change, record: Clarification, person: Person) -> Listing:
+    async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
         if (refusal := await self._access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
         by = Decider(await self._access.control.decided_by(person), "slack", person.team, person.user)
@@ -218,7 +219,7 @@ class OnCallTurns:
         self._names = [policy.name for policy in settings.on_call]
         self._clock = clock
 
-    async def run(self, command: OnCall, person: Person, place: Place) -> Listing:
+    async def run(self, command: OnCall, person: Person, place: Place) -> Draft:
         """What the person is told."""
         if not self._names:
             return said("No on-call policy is configured.", live=False)

@@ -20,8 +20,9 @@ from bot.delivery.messenger import Picture, Pictures
 from bot.people import Person
 from bot.routing import Audience, audience_of
 from bot.slackapi import Place
-from bot.views import inert, listing
-from bot.views.listing import Listing
+from bot.views import inert
+from bot.views.blockkit import Draft
+from bot.views.lists import said
 from core.clarification import Clarification
 from core.clock import Clock, recent
 from core.digest import Count, DigestBuilder
@@ -73,7 +74,7 @@ class Digests:
         self._name_of = name_of
         self._turn = asyncio.Lock()  # what is drawn with has settings that all threads share
 
-    async def show(self, command: Digest, person: Person, place: Place) -> Listing:
+    async def show(self, command: Digest, person: Person, place: Place) -> Draft:
         """The figures of what was asked within the span.
 
         Raises:
@@ -103,7 +104,7 @@ class Digests:
             work = self._send(Drawing(figures, command.span, until, unread), person, place)
             self._later(work, "send a digest as a picture")
             lines.append(_COMES)
-        return listing.said("\n".join(lines), heading=recent(command.span))
+        return said("\n".join(lines), heading=recent(command.span))
 
     async def _read(self, issue: int) -> list[Clarification] | None:
         try:

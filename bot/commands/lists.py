@@ -18,8 +18,9 @@ from bot.people import AccessControl, Person, Refusal, within_budget
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import Place
-from bot.views import inert, listing, phrases
-from bot.views.listing import PAGE_SIZE, Listing, Offer, Row
+from bot.views import inert, phrases
+from bot.views.blockkit import Draft
+from bot.views.lists import PAGE_SIZE, Offer, Row, board, listing, page_of, row, said, unread
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree, walk
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
@@ -146,7 +147,7 @@ class Lists:
         self._sessions = sessions
         self._clock = clock
 
-    async def show(self, command: List, person: Person, place: Place, page: int = 1) -> Listing:
+    async def show(self, command: List, person: Person, place: Place, page: int = 1) -> Draft:
         """A page of a list.
 
         Raises:
@@ -156,14 +157,14 @@ class Lists:
             return await self._issue(command, person, page)
         wanted, mine, rights = await self._wanted(command, person, place)
         if not wanted:
-            return listing.said(_NOTHING[command.kind], live=False)
+            return said(_NOTHING[command.kind], live=False)
         heading = f"{_HEADINGS[command.kind]}: {len(wanted)}"
         notes = []
         if command.kind == "waiting":
             notes = [f"{mine} for you, {len(wanted) - mine} more in this channel"]
         return await self._page(wanted, rights, page, heading=heading, query=command.query, notes=notes)
 
-    async def one(self, clarification_id: str, person: Person) -> Listing:
+    async def one(self, clarification_id: str, person: Person) -> Draft:
         """One clarification.
 
         Raises:
@@ -185,7 +186,7 @@ class Lists:
         found.sort(key=lambda record: urgency(record) if record.is_open else (inf, inf))
         return found, len(items) - len(records)
 
-    async def board(self, command: Board, person: Person, page: int) -> Listing:
+    async def board(self, command: Board, person: Person, page: int) -> Draft:
         """A page of the agents, or of the sessions.
 
         Raises:
@@ -200,16 +201,16 @@ class Lists:
         # Elsewhere: it takes long where thousands wait.
         lines = await asyncio.to_thread(board_lines, command, summaries, sessions)
         if not lines:
-            return listing.said(_NOTHING[command.kind], live=False)
+            return said(_NOTHING[command.kind], live=False)
         heading = "Agents" if command.kind == "agents" else "Ready queue"
-        return listing.board(heading, lines, page=page, query=command.kind)
+        return board(heading, lines, page=page, query=command.kind)
 
-    async def _issue(self, command: List, person: Person, page: int) -> Listing:
+    async def _issue(self, command: List, person: Person, page: int) -> Draft:
         found, unreadable = await self.of_issue(command.issue, person)
         odd = [f"{unreadable} more cannot be read in issue-{command.issue}.json"] if unreadable else []
         if not found:
             nothing = f"There is nothing of issue {command.issue} that you could see."
-            return listing.said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
+            return said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
         rights = await self._access.rights(person, {audience_of(record) for record in found})
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
         return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
@@ -246,13 +247,13 @@ class Lists:
         heading: str,
         query: str,
         notes: Collection[str] = (),
-    ) -> Listing:
-        page = listing.page_of(page, len(found))
+    ) -> Draft:
+        page = page_of(page, len(found))
         shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         read = await asyncio.gather(*(self._read(each) for each in shown))
         links = await self._permalinks.links([each.id for each in read])
         rows = [self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
-        return listing.listing(heading, rows, page=page, total=len(found), query=query, notes=notes)
+        return listing(heading, rows, page=page, total=len(found), query=query, notes=notes)
 
     async def _read(self, known: Clarification | Summary) -> Clarification | Summary:
         """The record, or what is known where its ledger cannot be read."""
@@ -265,11 +266,11 @@ class Lists:
 
     def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> Row:
         if isinstance(each, Summary):
-            return listing.unread(each.id, each.topic)
+            return unread(each.id, each.topic)
         may = audience_of(each) in rights.answers or self._is_held(each, rights.user)
         taken = each.asked.taken_by
         free = each.status == "escalated" and (taken is None or taken.user != rights.user)
-        return listing.row(each, Offer(answer=may, take=may and free, link=link), n)
+        return row(each, Offer(answer=may, take=may and free, link=link), n)
 
     def _may_see(self, record: Clarification, rights: Rights) -> bool:
         holders = {holder.user for holder in (record.asked.taken_by, record.asked.handed_to) if holder}

@@ -15,6 +15,8 @@ from typing import Any
 from bot.delivery.messages import Messages, Row
 from bot.delivery.rollups import Rollups, rolled_up
 from bot.routing import Audiences
+from bot.views.lists import rollup
+from bot.views.notices import nudge_over, rollup_nudge_over
 from bot.views.render import Message, Renderer
 from core.clarification import DONE, Clarification, parse_id
 from core.clock import Clock
@@ -165,7 +167,7 @@ class DesiredState:
             return Skip("nothing to roll up")
         records = [await self._ledger.find(summary.id, summary.issue) for summary in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
-        message = self._renderer.rollup(records, len(held), oldest, group.agent)
+        message = self._renderer.message(rollup(records, len(held), oldest, group.agent))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
     async def _page(self, row: Row) -> Desired | Skip:
@@ -219,12 +221,12 @@ class DesiredState:
                 expires = record.asked.expires_at
                 too_late = expires is not None and expires - self._clock.now() < _NO_TIME
             else:
-                over = self._renderer.nudge_over(record, row.round)
+                over = self._renderer.message(nudge_over(record, row.round))
         else:
             group, answerers = rolled_up(row), (row.body or {}).get("answerers")
             held = self._rollups.held(group)
             if not any(list(self._audiences.route(each).answerers) == answerers for each in held):
-                over = self._renderer.rollup_nudge_over(group.agent)
+                over = self._renderer.message(rollup_nudge_over(group.agent))
         if over is None:
             desired = await self._stored(row, final=False)
         else:

@@ -15,6 +15,7 @@ from bot.delivery.messages import Fresh, Messages
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
 from bot.routing import Audience, Audiences
+from bot.views.notices import nudge, rollup_nudge
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.clock import Clock
@@ -106,7 +107,7 @@ class Nudges:
 
     def _own(self, record: Clarification) -> Fresh:
         route, (producer, session_id) = self._audiences.route(record), self._audiences.thread(record)
-        message = self._renderer.nudge(record, route.answerers)
+        message = self._renderer.message(nudge(record, route.answerers))
         # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
         body = _body(message) | {"opens_thread": True}
         return Fresh(
@@ -137,7 +138,7 @@ class Nudges:
         ]
         oldest = min((each.expires_at for each in held if each.expires_at), default=None)
         name = record.asked.agent_name or group.agent
-        message = self._renderer.rollup_nudge(name, max(1, len(held)), oldest, route.answerers)
+        message = self._renderer.message(rollup_nudge(name, max(1, len(held)), oldest, route.answerers))
         return Fresh(
             key=f"nudge:{rollup}:{record.nudges}{who}",
             kind="nudge",

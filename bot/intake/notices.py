@@ -16,15 +16,27 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
-from bot.producers.inbox import Item, Trouble, counter, set_counter
+from bot.producers.inbox import Item, Trouble
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
 from bot.views import inert
-from bot.views.handoff import handoff_body, handoff_of, handoff_title
 from bot.views.locale import hinted
-from bot.views.notices import agent_of
+from bot.views.notices import (
+    ToolLine,
+    agent_of,
+    consent_notice,
+    error_notice,
+    generic_notice,
+    handoff_body,
+    handoff_of,
+    handoff_title,
+    ledgers_again,
+    ledgers_refuse,
+    session_notice,
+    tools_notice,
+    unrecorded_notice,
+)
 from bot.views.render import Message, Renderer
-from bot.views.toollines import ToolLine
 from core import aaep
 from core.aaep import Event
 from core.clarification import Clarification
@@ -74,19 +86,19 @@ class Notices:
         item = replace(item, event=hinted(item.event))
         event = item.event
         if event.type == aaep.ERRORED:
-            await self._notice(item, self._renderer.error_notice(event), critical=True)
+            await self._notice(item, self._renderer.message(error_notice(event)), critical=True)
             await self._page_error(item)
         elif event.type == aaep.HANDOFF:
             await self._handoff(item)
         elif event.critical and event.question is None:
-            await self._notice(item, self._renderer.generic_notice(event), critical=True)
+            await self._notice(item, self._renderer.message(generic_notice(event)), critical=True)
             if event.type in {aaep.CLARIFICATION, aaep.CONFIRMATION}:
                 await self._page_unanswerable(item)
         elif event.type in _IN_THREADS and await self._messages.thread_of(item.producer, event.session_id):
             if event.type == aaep.TOOL_COMPLETED:
                 await self._tool(item)
             else:
-                await self._notice(item, self._renderer.session_notice(event), critical=False)
+                await self._notice(item, self._renderer.message(session_notice(event)), critical=False)
 
     async def not_taken_in(self, trouble: Trouble) -> None:
         """Something critical may not have come in: somebody has to look."""
@@ -130,7 +142,7 @@ class Notices:
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
         """Another program wrote into a ledger that an action was accepted: said in the thread, once a round."""
-        asked, message = record.asked, self._renderer.consent_notice(record, by)
+        asked, message = record.asked, self._renderer.message(consent_notice(record, by))
         await self._delivery.notify(
             Fresh(
                 key=f"notice:consent:{record.id}:{record.round}",
@@ -217,7 +229,7 @@ class Notices:
         if line.status == "success":
             await self._fold(item, line)
         else:
-            await self._notice(item, self._renderer.tools_notice([line]), critical=False)
+            await self._notice(item, self._renderer.message(tools_notice([line])), critical=False)
 
     async def _fold(self, item: Item, line: ToolLine) -> None:
         key = f"tools:{item.producer}:{item.event.session_id}"
@@ -227,7 +239,7 @@ class Notices:
             return
         lines = [*past.get("lines", []), [line.tool, line.status, line.summary[:500], line.duration_ms]]
         events = [*past.get("events", []), item.event.event_id][-_LINES_KEPT:]
-        message = self._renderer.tools_notice([ToolLine(*values) for values in lines[-_LINES_KEPT:]])
+        message = self._renderer.message(tools_notice([ToolLine(*values) for values in lines[-_LINES_KEPT:]]))
         body = {
             "text": message.text,
             "blocks": message.blocks,
@@ -319,10 +331,7 @@ class LedgerOutage:
         `drained` returns when what an earlier process left in the inbox is worked off: only then its outage is over.
         """
         self._outage = await until_stored(
-            lambda: counter(self._store, _OUTAGE),
-            self._clock,
-            _log,
-            "what people know of the ledgers has to wait",
+            self._known, self._clock, _log, "what people know of the ledgers has to wait"
         )
         backlog = asyncio.ensure_future(drained())
         try:
@@ -362,11 +371,13 @@ class LedgerOutage:
     async def _begin(self, reason: str, late: Sequence[_Waiting]) -> None:
         if self._outage is None:
             outage = int(self._clock.now().timestamp())
-            await set_counter(self._store, _OUTAGE, outage)
+            await self._store.run(
+                "insert into counters (name, value) values (:name, :value)", name=_OUTAGE, value=outage
+            )
             self._outage = outage
             _log.error("people are told that ledgers cannot be written", reason=reason, waiting=len(late))
         outage = self._outage
-        await self._say(outage, "began", self._renderer.ledgers_refuse(reason))
+        await self._say(outage, "began", self._renderer.message(ledgers_refuse(reason)))
         for each in late:
             await self._page(outage, each.item.event, each.reason)
         if not any(each.item.event.critical for each in self._waiting.values()):  # else their page says more
@@ -376,7 +387,7 @@ class LedgerOutage:
             return  # the thread is there soon, and everything in it
         for each in late:
             if not each.is_shown:
-                notice = self._renderer.unrecorded_notice(each.item.event, each.reason)
+                notice = self._renderer.message(unrecorded_notice(each.item.event, each.reason))
                 await self._say(outage, str(each.item.id), notice, head)
                 each.is_shown = True
 
@@ -398,9 +409,9 @@ class LedgerOutage:
 
     async def _end(self, outage: int) -> None:
         head = await self._messages.get(_notice_key(outage, "began"))
-        await self._say(outage, "over", self._renderer.ledgers_again(), head)
+        await self._say(outage, "over", self._renderer.message(ledgers_again()), head)
         await self._incidents.close_all(_pages_of(outage))
-        await set_counter(self._store, _OUTAGE, None)
+        await self._store.run("delete from counters where name = :name", name=_OUTAGE)
         self._outage = None
         self._paged.clear()
         _log.info("people are told that ledgers can be written again")
@@ -413,6 +424,10 @@ class LedgerOutage:
             body["thread_ts"] = head.ts
         key = _notice_key(outage, name)
         await self._delivery.notify(Fresh(key=key, kind="notice", target=target, body=body, wanted="notice"))
+
+    async def _known(self) -> int | None:
+        row = await self._store.read_one("select value from counters where name = :name", name=_OUTAGE)
+        return int(row["value"]) if row is not None else None
 
 
 def _notice_key(outage: int, name: str) -> str:

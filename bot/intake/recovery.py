@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 
 import structlog
 
 from bot.delivery.delivery import Delivery, InDoubt
-from bot.delivery.memory import mark
-from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
+from bot.delivery.messages import TAKEN_UP, Fresh, put
 from bot.intake.notices import content
-from bot.producers.inbox import Inbox, Session, know_sessions
+from bot.producers.inbox import Inbox
 from bot.settings.model import Settings
 from bot.storage.store import Store, Tx
+from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.errors import ClarifyError, LedgersAway
@@ -33,6 +34,17 @@ from core.router import Router
 _log = structlog.get_logger("clarify")
 _KEY = "notice:storage-began"
 _ID = "installation"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSession:
+    """A producer's session, and the issue whose ledger has its questions."""
+
+    producer: str
+    session_id: str
+    agent_id: str
+    agent_name: str | None
+    issue: int
 
 
 async def recover(
@@ -62,7 +74,9 @@ async def recover(
                     sessions=len(sessions),
                     open=count,
                 )
-                body = content(renderer.storage_began(str(settings.storage.path), count), needed=True)
+                body = content(
+                    renderer.message(storage_began(str(settings.storage.path), count)), needed=True
+                )
                 target = settings.slack.fallback_channel or settings.route_for("").channel
                 notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
             former = await asyncio.to_thread(_kept_id, ledger)
@@ -81,7 +95,7 @@ async def _is_empty(store: Store) -> bool:
 
 async def _fill(
     store: Store,
-    sessions: Sequence[Session],
+    sessions: Sequence[KnownSession],
     cards: Sequence[InDoubt],
     notices: Sequence[Fresh],
     former: str,
@@ -95,12 +109,28 @@ async def _fill(
         marks[each.channel] = min(each.asked_at, marks.get(each.channel, each.asked_at))
 
     def work(tx: Tx) -> None:
-        know_sessions(tx, sessions)
+        tx.many(
+            """insert into sessions (producer, session_id, agent_id, agent_name, issue)
+               values (:producer, :session_id, :agent_id, :agent_name, :issue)""",
+            [asdict(session) for session in sessions],
+        )
         put(tx, [each.card for each in cards])
-        for each in cards:
-            doubt(tx, each.card.key, each.channel, each.asked_at, f"{TAKEN_UP}{former}")
-        for channel, at in marks.items():
-            mark(tx, channel, f"{at:.6f}")
+        tx.many(
+            "update messages set intent_at = :at, channel = :channel, shown = :shown where key = :key",
+            [
+                {
+                    "at": each.asked_at,
+                    "channel": each.channel,
+                    "shown": f"{TAKEN_UP}{former}",
+                    "key": each.card.key,
+                }
+                for each in cards
+            ],
+        )
+        tx.many(
+            "insert into watermarks (channel, ts) values (:channel, :ts)",
+            [{"channel": channel, "ts": f"{at:.6f}"} for channel, at in marks.items()],
+        )
         put(tx, notices)
 
     await store.write(work)
@@ -125,9 +155,9 @@ def _keep_id(ledger: FileLedger, installation: str) -> None:
         _log.warning("our id cannot be kept beside the ledgers", reason=reason(error))
 
 
-def _sessions(ledger: FileLedger) -> list[Session]:
+def _sessions(ledger: FileLedger) -> list[KnownSession]:
     """Every session that asked something, live or archived. Blocking."""
-    found: dict[tuple[str, str], Session] = {}
+    found: dict[tuple[str, str], KnownSession] = {}
     issues = {*ledger.issues(), *(issue for issue, _ in ledger.archive.files())}
     for issue in sorted(issues):
         try:
@@ -142,12 +172,12 @@ def _sessions(ledger: FileLedger) -> list[Session]:
     return list(found.values())
 
 
-def _session(record: Clarification) -> Session | None:
+def _session(record: Clarification) -> KnownSession | None:
     asked = record.asked
     if asked.producer is None or asked.session_id is None:
         return None
     agent = asked.agent_id or record.from_
-    return Session(asked.producer, asked.session_id, agent, asked.agent_name, record.issue_number)
+    return KnownSession(asked.producer, asked.session_id, agent, asked.agent_name, record.issue_number)
 
 
 async def trust_earlier_release(inbox: Inbox, router: Router, summaries: Iterable[Summary]) -> None:

@@ -22,7 +22,8 @@ from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
-from bot.views.pagecodec import HAND_BLOCK, PagePress
+from bot.views.codec import HAND_BLOCK, PagePress
+from bot.views.forms import full_view, hand_modal, message_modal
 from bot.views.render import Renderer
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
@@ -214,7 +215,7 @@ class PageActions:
             case "take":
                 return await self._take(incidents, person)
             case "hand":
-                return Reaction(view=self._renderer.hand_modal(press, many(incidents)))
+                return Reaction(view=self._renderer.view(hand_modal(press, many(incidents))))
             case "snooze":
                 return await self._snooze(incidents, person)
             case _:
@@ -317,11 +318,11 @@ class PageActions:
             text = "\n\n".join(
                 filter(None, (incident.title, incident.reason, incident.body, incident.link or ""))
             )
-            return Reaction(view=self._renderer.message_modal("In full", text))
+            return Reaction(view=self._renderer.view(message_modal("In full", text)))
         record = await self._ledger.find(incident.clarification, parse_id(incident.clarification)[0])
         if record.is_open:
             return Reaction(view=self._renderer.answer_modal(record))
-        return Reaction(view=self._renderer.full_view(record))
+        return Reaction(view=self._renderer.view(full_view(record)))
 
     def _is_known(self, incident: Incident, user: str) -> bool:
         """The ledger's news may have been taken in already."""

@@ -12,11 +12,9 @@ from bot.delivery.messages import Messages, Permalinks, Row
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies
-from bot.views.handoff import Handoff
 from bot.views.inert import is_user
-from bot.views.pagecard import LISTED
-from bot.views.pagesheet import Matter, Sheet, State
-from bot.views.pagetext import outside_words, subject
+from bot.views.notices import Handoff, handoff_card
+from bot.views.page import LISTED, Matter, Sheet, State, outside_words, page_card, subject
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
@@ -63,7 +61,7 @@ class PageView:
             return None
         histories = await self._incidents.histories([incident.id])
         matter = self._standing(incident, histories.get(incident.id, []))
-        message = self._renderer.handoff_card(Handoff.from_json(row.body["handoff"]), matter)
+        message = self._renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), matter))
         return Drawn(message, needed=matter.state != "closed", final=matter.state == "closed")
 
     async def _draw_page(self, row: Row) -> Drawn | None:
@@ -117,10 +115,10 @@ class PageView:
 
     def _message(self, sheet: Sheet) -> Message:
         try:
-            return self._renderer.page_card(sheet)
+            return self._renderer.message(page_card(sheet))
         except Exception:  # noqa: BLE001 - a page that cannot be laid out still has to tell that there is one
             _log.exception("a page could not be laid out", page=sheet.page)
-            return self._renderer.page_card(sheet.bare())
+            return self._renderer.message(page_card(sheet.bare()))
 
     def _standing(self, incident: Incident, history: Sequence[Happening]) -> Matter:
         """How an incident stands, without what it says."""

@@ -31,11 +31,11 @@ from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slackapi import NETWORK_ERRORS, Place, ask
 from bot.views import phrases
-from bot.views.codec import Press
-from bot.views.listcodec import ListPress
+from bot.views.blockkit import nearest, pages_of
+from bot.views.codec import ListPress, Press
+from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
+from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.render import Renderer
-from bot.views.rollup import PAGE_SIZE
-from bot.views.submission import SubmissionErrors, read_submission
 from core import answers
 from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
 from core.clock import Clock
@@ -180,7 +180,7 @@ class Answering:
         text_id = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
         kept: dict[str, object] = {"text": text, "user": person.user, "at": at.isoformat()}
         await self._memory.keep_text(text_id, kept)
-        asked = self._renderer.which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id)
+        asked = self._renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
         return Reaction(asked.text, blocks=asked.blocks), text_id
 
     async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Reaction | None:
@@ -199,7 +199,7 @@ class Answering:
 
     def notice(self, phrase: str) -> View:
         """A modal that says something."""
-        return self._renderer.message_modal("Not answered", self.plain(phrase))
+        return self._renderer.view(message_modal("Not answered", self.plain(phrase)))
 
     def plain(self, phrase: str) -> str:
         """A phrase without its live parts, for where Slack formats nothing."""
@@ -216,7 +216,7 @@ class Answering:
             case "view":
                 record = await self.find(press.clarification)
                 reaction = Reaction(
-                    view=self._renderer.full_view(record, round=press.round, page=press.number())
+                    view=self._renderer.view(full_view(record, round=press.round, page=press.number()))
                 )
             case "list" | "page":
                 reaction = Reaction(view=await self._list(press))
@@ -262,10 +262,10 @@ class Answering:
         group = self._audiences.group(await self.find(press.clarification))
         shown = (each for each in self._index if each.is_open and self._audiences.shows(each))
         mine = sorted((each for each in shown if self._audiences.group(each) == group), key=urgency)
-        page = min(max(1, press.number()), max(1, -(-len(mine) // PAGE_SIZE)))
-        turned_to = mine[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+        page = nearest(press.number(), pages_of(len(mine), ROLLUP_PAGE))
+        turned_to = mine[(page - 1) * ROLLUP_PAGE : page * ROLLUP_PAGE]
         records = [await self._ledger.find(each.id, each.issue) for each in turned_to]
-        return self._renderer.rollup_modal(records, page, len(mine))
+        return self._renderer.view(rollup_modal(records, page, len(mine)))
 
     async def find(self, clarification_id: str) -> Clarification:
         """The clarification as last written.

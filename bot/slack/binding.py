@@ -17,10 +17,7 @@ from bot.oncall.pages import Pages
 from bot.routing import Group
 from bot.slack.payloads import Spot
 from bot.views import phrases
-from bot.views.codec import Press
-from bot.views.listcodec import ListPress
-from bot.views.pagecodec import PagePress
-from bot.views.seal import carried
+from bot.views.codec import ListPress, PagePress, Press, carried
 
 _log = structlog.get_logger("clarify.slack")
 AnyPress = Press | PagePress | ListPress

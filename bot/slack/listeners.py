@@ -35,10 +35,16 @@ from bot.slack.payloads import (
 from bot.slack.replies import Replies
 from bot.slack.socket import Unacknowledged
 from bot.views import phrases
-from bot.views.codec import ANSWER_CALLBACK, LINK_ACTION, Press
-from bot.views.home import ACTIONS, HomePress
-from bot.views.listcodec import ListPress
-from bot.views.pagecodec import HAND_CALLBACK, PagePress
+from bot.views.codec import (
+    ANSWER_CALLBACK,
+    HAND_CALLBACK,
+    HOME_ACTIONS,
+    LINK_ACTION,
+    HomePress,
+    ListPress,
+    PagePress,
+    Press,
+)
 
 COMMAND = "/clarify"
 USE_AS_ANSWER = "clarify.use_as_answer"
@@ -142,7 +148,7 @@ def _home(app: AsyncApp, to: Handlers) -> None:
         await ack()
 
     app.event("app_home_opened")(opened)
-    app.action(ACTIONS)(pressed)
+    app.action(HOME_ACTIONS)(pressed)
 
 
 def _modal(

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from bot.people import Person
 from bot.slack import mrkdwn
 from bot.slackapi import Place
-from bot.views.seal import unseal
+from bot.views.codec import unseal
 
 Json = Mapping[str, Any]
 Kind = Literal["said", "edited", "deleted", "aside", "dm"]

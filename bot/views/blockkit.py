@@ -1,18 +1,28 @@
-"""Slack's limits on blocks, as far as our templates can break them: the last look before anything is sent.
+"""What messages, modals and Home tabs are made of: parts, in the order in which they are shown; and Slack's limits.
 
-Source: docs.slack.dev, "Blocks", "Block elements", "Composition objects", "Views". Pure.
+A view decides what is said and how much of it fits; the templates lay the parts out as Block Kit; `check_message` and
+`check_view` are the last look before anything is sent. Agents' words are plain text here; only `Words(…, live=True)` is
+mrkdwn, all of it the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Composition objects", "Views". Pure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from bot.errors import RenderError
+from bot.views import inert
+from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
+from core.clarification import Clarification
 
 Block = dict[str, Any]
+Style = Literal["", "primary", "danger"]
+
+YES, NO, ANSWER, VIEW_FULL = "Yes", "No", "Answer…", "View full"
+NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn more"
 
 MESSAGE_BLOCKS = 50
 VIEW_BLOCKS = 100
@@ -54,6 +64,228 @@ _COUNTS = {
     ("multi_static_select", "options"): 100,
 }
 _SELECTS = ("static_select", "multi_static_select", "number_input", "plain_text_input")
+_ROWS = 10  # of each of an agent's texts on a card
+_RESERVE = 400  # numbering, labels such as "Context: ", rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A text element: plain text, or the bot's own mrkdwn where `live`."""
+
+    text: str
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialog:
+    """What Slack asks again before a press counts: title (≤ 100), text (≤ 300), the labels of its two buttons (≤ 30)."""
+
+    title: str
+    text: str
+    confirm: str
+    deny: str
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """`spoken` is the accessibility label, where the label alone does not say it all. `style` is a colour, and never
+    all that tells something.
+    """
+
+    label: str
+    action_id: str
+    value: str
+    spoken: str = ""
+    url: str = ""
+    style: Style = ""
+    dialog: Dialog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A menu; `options` are (text, value). `dialog` is asked of whatever is chosen."""
+
+    placeholder: str
+    action_id: str
+    options: tuple[tuple[str, str], ...]
+    dialog: Dialog | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    kind: ClassVar = "header"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Words, with a button or with facts beside them."""
+
+    kind: ClassVar = "section"
+    words: Words
+    button: Button | None = None
+    fields: tuple[Words, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Small print; left out where there is none."""
+
+    kind: ClassVar = "context"
+    words: tuple[Words, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """A row of controls; left out where there are none."""
+
+    kind: ClassVar = "actions"
+    buttons: tuple[Button, ...]
+    selects: tuple[Select, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.buttons or self.selects)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One field of a form. `element` is the type of its Block Kit element, `options` are (text, value)."""
+
+    kind: ClassVar = "input"
+    block_id: str
+    label: str
+    element: str
+    optional: bool = False
+    hint: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    action_id: str = "value"
+    most: int = 3000  # characters of a text: plain_text_input takes no more
+    placeholder: str = ""
+
+
+Part = Header | Section | Context | Actions | Input
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message before it is laid out. `text` is escaped; `more` is the whole in pieces, where `text` is only the
+    beginning; `stem` is what the ids of its blocks begin with.
+    """
+
+    stem: str
+    text: str
+    parts: tuple[Part, ...]
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A modal, or the Home tab, before it is laid out. `press` is packed; `submit` is left out where nothing is sent."""
+
+    parts: tuple[Part, ...]
+    callback: str = ""
+    press: str = ""
+    title: str = ""
+    submit: str = ""
+    close: str = "Close"
+    kind: Literal["modal", "home"] = "modal"
+
+
+@dataclass(slots=True)
+class Budget:
+    """What a message's text leaves for words that may be cut; `cut` tells whether any were."""
+
+    left: int
+    cut: bool = field(default=False)
+
+    @classmethod
+    def beside(cls, text: str) -> Budget:
+        """What blocks may hold beside the message's `text`: both count."""
+        return cls(MESSAGE_BUDGET - size(text) - _RESERVE)
+
+    def spend(self, *texts: str) -> None:
+        self.left -= sum(map(size, texts))
+
+    def brief(self, text: str) -> str:
+        """`text`, or its first lines: nobody should have to scroll past a question to its buttons."""
+        shown = inert.clip_rows(text, _ROWS)
+        self.cut = self.cut or shown != text
+        return shown
+
+    def fit(self, texts: list[str]) -> list[str]:
+        """Each text, or its beginning where it does not fit."""
+        fitted = inert.shared(texts, max(self.left, 10 * len(texts)))
+        self.cut = self.cut or fitted != texts
+        self.spend(*fitted)
+        return fitted
+
+
+def pieces(text: str, limit: int = SECTION) -> tuple[str, ...]:
+    """`text` in text objects of at most `limit`, none of them blank."""
+    return tuple(piece.strip("\n") for piece in inert.split(text, limit) if piece.strip())
+
+
+def sections(*texts: str) -> tuple[Section, ...]:
+    """Plain text, in as many sections as it needs."""
+    return tuple(Section(Words(piece)) for text in texts for piece in pieces(text))
+
+
+def plain_words(*texts: str) -> tuple[Words, ...]:
+    """Those that are not empty, as plain text."""
+    return tuple(Words(text) for text in texts if text)
+
+
+def button(
+    press: AnyPress,
+    label: str,
+    spoken: str = "",
+    *,
+    n: int | None = None,
+    style: Style = "",
+    dialog: Dialog | None = None,
+) -> Button:
+    """A button that carries `press`; `n` tells it apart from others of its verb in the same message."""
+    return Button(
+        inert.clip(label, BUTTON),
+        action_id(press, n),
+        press.pack(),
+        inert.clip(spoken, BUTTON),
+        style=style,
+        dialog=dialog,
+    )
+
+
+def answer_button(record: Clarification, number: int, n: int | None = None) -> Button:
+    return button(Press("answer", record.id, number), ANSWER, f"Answer {record.id}", n=n)
+
+
+def link_button(label: str, url: str | None) -> tuple[Button, ...]:
+    """A button that opens `url`, where that is a plain web address."""
+    return (Button(label, LINK_ACTION, "", url=url),) if (url := inert.web_address(url)) else ()
+
+
+def pages_of(total: int, size: int) -> int:
+    """How many pages of `size` hold `total`; at least one."""
+    return max(1, -(-total // size))
+
+
+def nearest(page: int, pages: int) -> int:
+    """The page that there is, nearest to the one asked for (from 1)."""
+    return min(max(1, page), pages)
+
+
+def turning(
+    page: int, pages: int, press: Callable[[int], AnyPress], spoken: str = "", first: int = 1
+) -> tuple[Button, ...]:
+    """The buttons from `page` of `pages` to those beside it; `press` goes to a page; `first` numbers the buttons."""
+    found = [(PREVIOUS, page - 1, first)] if page > 1 else []
+    found += [(NEXT, page + 1, first + 1)] if page < pages else []
+    return tuple(
+        button(press(to), label, f"{label} {spoken}" if spoken else "", n=n) for label, to, n in found
+    )
 
 
 def check_message(text: str, blocks: Sequence[Block]) -> None:

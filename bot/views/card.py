@@ -1,84 +1,188 @@
-"""What a card shows, decided: words, controls, and how much of each fits. The layout is the template's.
+"""The card of a question: its blocks, and the `text` that a screen reader reads aloud and a notification shows.
 
-Pure. Agents' words are plain text here; only `Words(…, live=True)` is mrkdwn, all of it the bot's own.
+Both say the same in the same words (`rounds`); what differs is how much of it fits. The text stands alone: where 4000
+characters do not hold all of it, it begins, says that the whole follows in the thread, and `more` is the whole in pieces.
+Pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from bot.views import consent, inert
-from bot.views.blockkit import OPTION, SECTION
-from bot.views.codec import Press, action_id
-from bot.views.parts import ANSWER, NO, VIEW_FULL, YES, Budget, Button, Select, Words, button, pieces
+from bot.views import inert
+from bot.views.blockkit import (
+    ANSWER,
+    CONFIRM_TEXT,
+    NO,
+    OPTION,
+    VIEW_FULL,
+    YES,
+    Actions,
+    Budget,
+    Button,
+    Context,
+    Dialog,
+    Draft,
+    Header,
+    Part,
+    Section,
+    Select,
+    Words,
+    answer_button,
+    button,
+    pieces,
+    plain_words,
+    sections,
+)
+from bot.views.codec import SELECT_ACTION, Press
+from bot.views.locale import directed
 from bot.views.rounds import (
+    ASK_AGAIN,
     HOW_TO_COMMENT,
+    LABELS,
     Round,
     Verbosity,
+    action_words,
+    answered_words,
+    closed_by,
     closed_words,
+    consequence_words,
     default_words,
     escalation_reason,
+    extra_words,
     holder_words,
     instead_words,
     reason_hides,
     reply_words,
+    risk_words,
+    round_of,
+    sentence,
+    stakes_words,
+    until_aloud,
+    until_words,
+    warning_words,
     words,
 )
-from bot.views.submission import MENU_OPTIONS
 from core import answers
+from core.aaep import Confirmation
+from core.clarification import Clarification
 
 CHOOSE = "Choose an answer"
-BUTTON_CHOICES = 5
-BUTTON_LABEL = 30  # longer labels clip on screen
+CANCEL = "Cancel"
+MEANT, MEANT_THIS = "It does", "Does your reply decide this?"
+POINTER = "This is only the beginning; the whole follows in the thread."
+PIECE = 3900
 MENU = 3500  # characters of a menu in all
+MENU_OPTIONS = 100  # Slack's menus take no more
+_BUTTON_CHOICES = 5
+_BUTTON_LABEL = 30  # longer labels clip on screen
 _LEAST_OPTION, _LEAST_LINE = 12, 20
 _LEAST_WORDS = 1500  # what a menu leaves to the question
 _LINES = 10  # of choices that no menu holds
 _CONTEXT = 2000
 _SMALL = 500
+_BRIEF = 250  # of a dialog of which there may be ten in a message
 _NAMED = 40  # where two names share a heading
+_DEFAULT_ALOUD = 300
+_PLAIN = 1200
+_MOST_PIECES = 20  # more than the longest question that AAEP allows; beyond, View full has to do
+_REST = "The rest stands under View full."
 _OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL))
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The parts of a card in the order in which they are shown; empty ones are left out."""
+    """The parts of a card, or of a page that carries a question, in the order in which they are shown."""
 
     heading: str
     alert: tuple[Words, ...] = ()
-    question: tuple[str, ...] = ()
+    question: tuple[Section, ...] = ()
     topic: tuple[Words, ...] = ()
-    choices: tuple[str, ...] = ()
+    choices: tuple[Section, ...] = ()
     context: tuple[Words, ...] = ()
-    answer: tuple[str, ...] = ()
+    below: tuple[Section, ...] = ()  # its answer; on a page: why somebody is paged
     facts: tuple[Words, ...] = ()
     buttons: tuple[Button, ...] = ()
     selects: tuple[Select, ...] = ()
+    controls: tuple[Button, ...] = ()  # a page's own
     hint: tuple[Words, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (
+            Header(self.heading),
+            Context(self.alert),
+            *self.question,
+            Context(self.topic),
+            *self.choices,
+            Context(self.context),
+            *self.below,
+            Context(self.facts),
+            Actions(self.buttons, self.selects),
+            Actions(self.controls),
+            Context(self.hint),
+        )
+
+
+def card(
+    record: Clarification,
+    *,
+    round: int | None = None,  # noqa: A002 - the protocol's word
+    verbosity: Verbosity = "normal",
+    posted_to_fallback: str | None = None,
+    asks_an_agent: bool = False,
+) -> Draft:
+    """The card of one round: the current one, or an earlier one, which is always closed.
+
+    Args:
+        record: as found in the ledger.
+        round: from 1; None is the current one.
+        verbosity: of the route.
+        posted_to_fallback: the channel id that this card was meant for, where it could not be used.
+        asks_an_agent: an agent is asked for the answer, too.
+    """
+    shown = replace(round_of(directed(record), round), asks_an_agent=asks_an_agent)
+    if shown.stage == "open":
+        text, more = open_text(shown)
+        made = open_card(shown, verbosity, text, posted_to_fallback)
+    else:
+        text, more = _settled_text(shown), ()
+        made = _settled_card(shown, text)
+    return Draft(f"{record.id}.{record.revision}", text, made.parts, more)
+
+
+def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noqa: A002 - the protocol's word
+    """What can always be laid out: the id, the question and how to answer, or how it ended."""
+    shown = round_of(directed(record), round)
+    said, more = plain_text(shown)
+    parts = tuple(Context((Words(piece),)) for piece in pieces(inert.plain(said)))
+    return Draft("plain", inert.fallback(said), parts, more)
 
 
 def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | None) -> Card:
     """A card that takes an answer. `text` is the message's fallback, which counts against the same budget;
     `instead_of` the channel that the card could not be posted to.
     """
-    terse = verbosity == "terse"
-    facts = _deadline(shown, terse=terse and shown.asked.confirmation is None)
+    terse, wanted = verbosity == "terse", shown.asked.confirmation
+    default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
+    facts = (until_words(shown.asked.expires_at), *plain_words(default))
     hint = () if terse else (Words(_hint(shown)),)
-    alert = tuple(Words(line, live) for line, live in _alerts(shown, instead_of))
+    alert = tuple(_alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
     budget = Budget.beside(text)
     budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent, shown.target)
     selects = () if uses_buttons(shown) else _selects(shown, budget.left - _LEAST_WORDS)
     budget.spend(*(option for select in selects for option, _ in select.options))
     budget.spend(*(shown.labels if uses_buttons(shown) else ()))
-    said = (_consent if shown.asked.confirmation else _question)(shown, budget, verbosity)
-    cut = budget.cut or said.hides or _is_cut_default(shown) or reason_hides(shown, _SMALL)
+    said = _consent(shown, wanted, budget, verbosity) if wanted else _question(shown, budget, verbosity)
+    cut = budget.cut or said.hides or _cuts_default(shown, _SMALL) or reason_hides(shown, _SMALL)
     return Card(
         heading=_heading(shown),
         alert=alert,
         question=said.question,
         topic=topic,
-        choices=pieces(said.choices, SECTION),
+        choices=sections(said.choices),
         context=tuple(Words(piece) for aside in said.asides for piece in pieces(aside, _CONTEXT)),
         facts=facts,
         buttons=_buttons(shown, cut=cut),
@@ -91,7 +195,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
 class _Said:
     """The agent's words as they fit; `hides`: some are left out on purpose."""
 
-    question: tuple[str, ...]
+    question: tuple[Section, ...]
     choices: str
     asides: tuple[str, ...]
     hides: bool
@@ -99,7 +203,7 @@ class _Said:
 
 def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     terse, listed = verbosity == "terse", bool(shown.labels) and not uses_buttons(shown)
-    context = "" if terse else inert.plain(shown.asked.context or "").strip()
+    context = "" if terse else shown.context
     question, context, detail, choices = budget.fit(
         [
             *map(budget.brief, (words(shown.question), context, _detail(shown, verbosity))),
@@ -109,7 +213,7 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
         choices = _clipped_choices(shown, inert.size(choices))
     return _Said(
-        question=pieces(question, SECTION),
+        question=sections(question),
         choices=choices,
         asides=(f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""),
         hides=(terse and bool(shown.asked.context or shown.asked.default_response))
@@ -117,24 +221,19 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     )
 
 
-def _consent(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
+def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> _Said:
     """What is to be done and what follows from it; how grave that is stands there in full, whatever is cut."""
-    wanted, terse = shown.asked.confirmation, verbosity == "terse"
-    if wanted is None:
-        return _question(shown, budget, verbosity)
-    stakes = [consent.risk_words(wanted), consent.warning_words(wanted)]
-    again = consent.dialog(wanted)
-    budget.spend(*stakes, again.title, again.text, again.confirm, again.deny, *consent.LABELS.values())
-    extra = consent.extra_words(wanted)
-    action, consequence, aside, detail = budget.fit(
-        [
-            budget.brief(consent.action_words(wanted)),
-            budget.brief(consent.consequence_words(wanted)),
-            "" if terse else budget.brief(extra),
-            budget.brief(_detail(shown, verbosity)),
-        ]
+    terse, extra = verbosity == "terse", extra_words(wanted)
+    stakes, again = (risk_words(wanted), warning_words(wanted)), _dialog(wanted)
+    budget.spend(*stakes, again.title, again.text, again.confirm, again.deny, *LABELS.values())
+    parts = (
+        action_words(wanted),
+        consequence_words(wanted),
+        "" if terse else extra,
+        _detail(shown, verbosity),
     )
-    said = (*pieces(action, SECTION), *pieces(consequence, SECTION), *filter(None, stakes))
+    action, consequence, aside, detail = budget.fit(list(map(budget.brief, parts)))
+    said = sections(action, consequence, *stakes)
     return _Said(said, "", (aside, f"Summary: {detail}" if detail else ""), terse and bool(extra))
 
 
@@ -142,31 +241,34 @@ def _detail(shown: Round, verbosity: Verbosity) -> str:
     return inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
 
 
-def settled_card(shown: Round, text: str) -> Card:
+def _settled_card(shown: Round, text: str) -> Card:
     """A card that takes no answer any more: no controls but View full where words were cut."""
     answered = shown.stage == "answered"
-    facts = [Words(_who(shown), live=True)] if answered else []
-    facts += [Words(shown.answered_by)] if answered and not shown.slack_user else []
+    facts: list[Words] = []
+    if answered and shown.slack_user:
+        facts.append(answered_words(shown))
+    elif answered:
+        facts += [Words("Answered by", live=True), Words(shown.answered_by)]
     if answered and shown.answered_at:
         facts.append(Words(inert.date(shown.answered_at), live=True))
-    if state := reply_words(shown.asked):
-        facts.append(Words(state))
+    facts += plain_words(reply_words(shown.asked))
     if not answered or (shown.is_current and shown.record.status == "abandoned"):
         facts.append(Words(closed_words(shown, _SMALL)))
-    facts += _closed_by(shown)
+    if who := closed_by(shown, 256):
+        facts.append(Words(f"By {who.text}", who.live))
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, *(part.text for part in facts))
     answer = f"Answer: {shown.answer_label}" if answered else ""
     question, answer, reason = budget.fit(
         [*map(budget.brief, (words(shown.question), answer, shown.reason if answered else ""))]
     )
-    cut = budget.cut or (not answered and shown.asked.closed == "expired" and _is_cut_default(shown))
+    cut = budget.cut or (not answered and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     return Card(
         heading=_heading(shown),
-        question=pieces(question, SECTION),
-        answer=(*pieces(answer, SECTION), *pieces(reason, SECTION)),
+        question=sections(question),
+        below=sections(answer, reason),
         facts=tuple(facts),
-        buttons=(_view_full(shown),) if cut else (),
+        buttons=(view_full(shown.record, shown.number),) if cut else (),
     )
 
 
@@ -175,30 +277,11 @@ def uses_buttons(shown: Round) -> bool:
     labels = [label.casefold() for label in shown.labels]
     return (
         not shown.asked.multi_select
-        and 0 < len(labels) <= BUTTON_CHOICES
-        and all(inert.size(label) <= BUTTON_LABEL for label in shown.labels)
+        and 0 < len(labels) <= _BUTTON_CHOICES
+        and all(inert.size(label) <= _BUTTON_LABEL for label in shown.labels)
         and len(set(labels)) == len(labels)
         and not _OWN_LABELS & set(labels)
     )
-
-
-def has_modal(shown: Round) -> bool:
-    """Whether Answer… is offered: for what no button or menu can say."""
-    kinds = shown.asked.kinds
-    several = shown.asked.multi_select and bool(shown.labels)
-    return (
-        several
-        or not _has_control(shown)
-        or "confirmation" in kinds
-        or "numeric" in kinds
-        or "freetext" in kinds
-        or not kinds
-    )
-
-
-def _has_control(shown: Round) -> bool:
-    """Whether a control holds every choice."""
-    return len(shown.labels) <= MENU_OPTIONS
 
 
 def options(shown: Round, room: int = MENU_OPTIONS * OPTION) -> list[str]:
@@ -207,38 +290,73 @@ def options(shown: Round, room: int = MENU_OPTIONS * OPTION) -> list[str]:
     return [inert.clip(f"{n}. {label}", width) for n, label in enumerate(shown.labels, 1)]
 
 
+def view_full(record: Clarification, number: int) -> Button:
+    return button(Press("view", record.id, number, "1"), VIEW_FULL, f"View all of {record.id}")
+
+
+def reply_dialog(wanted: Confirmation) -> Dialog:
+    """The second question before a reply counts whose author has just said that this is what it decides."""
+    return Dialog(MEANT_THIS, _action_and_stakes(wanted, _BRIEF), MEANT, CANCEL)
+
+
+def _has_modal(shown: Round) -> bool:
+    """Whether Answer… is offered: for what no button or menu can say."""
+    kinds = shown.asked.kinds
+    several = shown.asked.multi_select and bool(shown.labels)
+    by_form = {"confirmation", "numeric", "freetext"}
+    return several or not _has_control(shown) or bool(by_form & set(kinds)) or not kinds
+
+
+def _has_control(shown: Round) -> bool:
+    """Whether a control holds every choice."""
+    return len(shown.labels) <= MENU_OPTIONS
+
+
 def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
+    record, number, wanted = shown.record, shown.number, shown.asked.confirmation
     found: list[Button] = []
     if uses_buttons(shown):
         found += [
-            button(shown.record, shown.number, "choice", label, n=n, arg=str(n))
+            button(Press("choice", record.id, number, str(n)), label, n=n)
             for n, label in enumerate(shown.labels)
         ]
-    if shown.asked.confirmation:
-        found += consent.decisions(shown.record, shown.number, shown.asked.confirmation)
+    if wanted:
+        found += _decisions(shown, wanted)
     if "yes_no" in shown.asked.kinds:
-        found += [
-            button(shown.record, shown.number, "yes", YES),
-            button(shown.record, shown.number, "no", NO),
-        ]
-    if has_modal(shown):
-        found.append(button(shown.record, shown.number, "answer", ANSWER, spoken=f"Answer {shown.record.id}"))
-    return (*found, _view_full(shown)) if cut else tuple(found)
+        found += [button(Press("yes", record.id, number), YES), button(Press("no", record.id, number), NO)]
+    if _has_modal(shown):
+        found.append(answer_button(record, number))
+    return (*found, view_full(record, number)) if cut else tuple(found)
 
 
-def _view_full(shown: Round) -> Button:
-    return button(
-        shown.record, shown.number, "view", VIEW_FULL, arg="1", spoken=f"View all of {shown.record.id}"
-    )
+def _decisions(shown: Round, wanted: Confirmation) -> Iterable[Button]:
+    """A button for each decision that the agent takes. Accept asks again where the stakes are high."""
+    for decision in wanted.allowed:
+        accepts = decision == "accept"
+        yield button(
+            Press(decision, shown.record.id, shown.number),
+            LABELS[decision],
+            f"{LABELS[decision]}: {inert.line(wanted.action)}",
+            style="primary" if accepts else "danger",
+            dialog=_dialog(wanted) if accepts and wanted.asks_twice else None,
+        )
+
+
+def _dialog(wanted: Confirmation) -> Dialog:
+    """The second question before Accept counts; it names the action, or its beginning, and the stakes in full."""
+    return Dialog(ASK_AGAIN, _action_and_stakes(wanted, CONFIRM_TEXT), LABELS["accept"], CANCEL)
+
+
+def _action_and_stakes(wanted: Confirmation, limit: int) -> str:
+    stakes = risk_words(wanted)
+    return f"{inert.line(wanted.action, limit - inert.size(stakes) - 1)}\n{stakes}"
 
 
 def _selects(shown: Round, room: int) -> tuple[Select, ...]:
     if not shown.labels or shown.asked.multi_select or not _has_control(shown):
         return ()
     values = [Press("choice", shown.record.id, shown.number, str(n)).pack() for n in range(len(shown.labels))]
-    return (
-        Select(CHOOSE, action_id("select"), tuple(zip(options(shown, min(MENU, room)), values, strict=True))),
-    )
+    return (Select(CHOOSE, SELECT_ACTION, tuple(zip(options(shown, min(MENU, room)), values, strict=True))),)
 
 
 def _clipped_choices(shown: Round, room: int) -> str:
@@ -248,59 +366,140 @@ def _clipped_choices(shown: Round, room: int) -> str:
     left = len(shown.labels) - len(labels)
     more = f"\n… and {left} more under {VIEW_FULL}" if left else ""
     numbers = [f"{n}. " for n in range(1, len(labels) + 1)]
-    given = inert.shares(
-        [inert.size(label) for label in labels], room - len(more) - sum(len(number) + 1 for number in numbers)
-    )
-    clipped = (inert.clip(label, max(10, share)) for label, share in zip(labels, given, strict=True))
+    budget = room - len(more) - sum(len(number) + 1 for number in numbers)
+    clipped = inert.shared(labels, budget, lambda label, share: inert.clip(label, max(10, share)))
     return "\n".join(map("".join, zip(numbers, clipped, strict=True))) + more
 
 
 def _heading(shown: Round) -> str:
     notes = [f"round {shown.number}"] if shown.number > 1 or not shown.is_current else []
-    if shown.stage == "open" and shown.record.status in ("stale", "escalated"):
-        notes.append(shown.record.status)
     if shown.stage != "open":
-        notes.append({"answered": "answered", "closed": "closed"}[shown.stage])
+        notes.append(shown.stage)
+    elif shown.record.status in ("stale", "escalated"):
+        notes.append(shown.record.status)
     agent, target = inert.clip(shown.agent, _NAMED), inert.clip(shown.target, _NAMED)
     said = f"{agent} {shown.verb} {target}" if target else f"{shown.agent} {shown.verb}"
-    return " · ".join((said, inert.clip(shown.record.id, 40), *notes))
+    return " · ".join((said, shown.id, *notes))
 
 
-def _alerts(shown: Round, instead_of: str | None) -> list[tuple[str, bool]]:
-    found = [(escalation_reason(shown, _SMALL), False), (holder_words(shown), True)]
-    found += [(line, False) for line in instead_words(shown, _SMALL)]
+def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
+    yield from plain_words(escalation_reason(shown, _SMALL))
+    if held := holder_words(shown):
+        yield Words(held, live=True)
+    yield from plain_words(*instead_words(shown, _SMALL))
     if instead_of and inert.is_channel(instead_of):
-        found.append((f"Posted here because {inert.channel(instead_of)} could not be used.", True))
+        yield Words(f"Posted here because {inert.channel(instead_of)} could not be used.", live=True)
     elif instead_of:
-        found.append((inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL), False))
-    return [(text, live) for text, live in found if text]
+        yield Words(inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL))
 
 
-def _deadline(shown: Round, *, terse: bool) -> tuple[Words, ...]:
-    expires = shown.asked.expires_at
-    until = Words(f"Answer by {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
-    default = "" if terse else default_words(shown.asked, _SMALL)
-    return (until, Words(default)) if default else (until,)
-
-
-def _is_cut_default(shown: Round) -> bool:
-    return inert.size(answers.default_label(shown.asked)) > _SMALL
-
-
-def _who(shown: Round) -> str:
-    return f"Answered by {inert.mention(shown.slack_user)}" if shown.slack_user else "Answered by"
-
-
-def _closed_by(shown: Round) -> list[Words]:
-    """Who closed it by hand."""
-    entry = shown.closed_by
-    if entry is None:
-        return []
-    if shown.closer:
-        return [Words(f"By {inert.mention(shown.closer)}", live=True)]
-    return [Words(f"By {inert.clip(inert.line(entry.from_) or 'somebody', 256)}")]
+def _cuts_default(shown: Round, limit: int) -> bool:
+    return inert.size(answers.default_label(shown.asked)) > limit
 
 
 def _hint(shown: Round) -> str:
     hint = answers.hint(shown.asked)
     return f"Or in this thread: {hint[0].lower()}{hint[1:]} {HOW_TO_COMMENT}"
+
+
+def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
+    """Text and `more` of a question that waits for its answer; `pointer` says where the whole is."""
+    # The stakes come before the agent's own words: however long these are, and wherever this is cut, they stay.
+    head = " ".join(filter(None, (inert.fallback(_asks(shown), 500), inert.fallback(_stakes(shown), 1200))))
+    body = inert.fallback(_body(shown), inert.NO_LIMIT)
+    until = until_aloud(shown.asked, _DEFAULT_ALOUD)
+    tail = inert.fallback(f"{until}\n{answers.hint(shown.asked)} {HOW_TO_COMMENT}", 900)
+    for line in instead_words(shown, _SMALL):
+        tail = f"{tail}\n{inert.fallback(sentence(line), 2 * _SMALL)}"
+    if held := holder_words(shown):
+        tail = f"{tail}\n{sentence(held)}"
+    whole = f"{head} {body}\n{tail}"
+    if inert.size(whole) <= inert.TEXT_LIMIT and not _cuts_default(shown, _DEFAULT_ALOUD):
+        return whole, ()
+    room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
+    return f"{head} {_beginning(shown, body, room)}\n{pointer}\n{tail}", whole_pieces(shown)
+
+
+def _settled_text(shown: Round) -> str:
+    """Text of a question that takes no answer any more. Who answered is the only live part."""
+    asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {words(shown.question)}", 1500)
+    if shown.stage == "closed":
+        who = closed_by(shown, 300)
+        by = f"\nBy {who.text if who.live else inert.fallback(who.text)}." if who else ""
+        return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}{by}"
+    who = answered_words(shown)
+    by = who.text if who.live else inert.fallback(who.text, 312)
+    when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
+    answer = inert.fallback("\n".join(filter(None, (shown.answer_label, shown.reason))), 1000)
+    state = [sentence(reply_words(shown.asked))]
+    if shown.is_current and shown.record.status == "abandoned":
+        state.append(sentence(closed_words(shown, 300)))
+    stands = inert.fallback(" ".join(filter(None, state)), 800)
+    return "\n".join(filter(None, (asked, f"{by}{when}: {answer}", stands)))
+
+
+def whole_pieces(shown: Round) -> tuple[str, ...]:
+    """All of an open question in pieces for the thread, plain; each at most 3900 as it is sent."""
+    parts = (
+        " ".join(filter(None, (_asks(shown), _stakes(shown), _body(shown)))),
+        until_aloud(shown.asked, inert.NO_LIMIT),
+    )
+    found = in_pieces("\n".join(filter(None, parts)))
+    return found if len(found) <= _MOST_PIECES else (*found[: _MOST_PIECES - 1], _REST)
+
+
+def in_pieces(text: str) -> tuple[str, ...]:
+    """Plain text in messages for a thread, each at most 3900 as it is sent."""
+    return tuple(piece for piece in inert.split_unescaped(text, PIECE) if piece.strip())
+
+
+def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
+    """For what cannot be laid out: text (not escaped) with the id, the question and how to answer, and `more`."""
+    standing = answers.hint(shown.asked) if shown.stage == "open" else closed_words(shown, _DEFAULT_ALOUD)
+    question = words(shown.question)
+    begun = inert.clip(question, _PLAIN)
+    tail = (POINTER, standing) if begun != question else (standing,)
+    text = "\n".join((f"{_says(shown)} ({inert.clip(shown.record.id, 80)}):", begun, *filter(None, tail)))
+    return text, whole_pieces(shown) if begun != question else ()
+
+
+def _asks(shown: Round) -> str:
+    again = f", round {shown.number}" if shown.number > 1 else ""
+    asks = f"{_says(shown)} ({shown.record.id}{again}):"
+    return " ".join(filter(None, (escalation_reason(shown, 200), asks)))
+
+
+def _stakes(shown: Round) -> str:
+    """How grave a confirmation is, and what silence does; empty of a question."""
+    wanted = shown.asked.confirmation
+    return stakes_words(wanted) if wanted else ""
+
+
+def _says(shown: Round) -> str:
+    return f"{shown.agent} {shown.verb} {shown.target}".rstrip()
+
+
+def _beginning(shown: Round, body: str, room: int) -> str:
+    """What `room` holds of the escaped body; of a confirmation a part of each of its parts."""
+    wanted = shown.asked.confirmation
+    if wanted is None:
+        return inert.clip_escaped(body, room)
+    parts = [inert.fallback(part, inert.NO_LIMIT) for part in _consent_parts(wanted)]
+    return "\n".join(inert.shared(parts, room - len(parts), inert.clip_escaped))
+
+
+def _consent_parts(wanted: Confirmation) -> list[str]:
+    """A confirmation in the agent's own words."""
+    return [part for part in (action_words(wanted), consequence_words(wanted), extra_words(wanted)) if part]
+
+
+def _body(shown: Round) -> str:
+    if shown.asked.confirmation:
+        return "\n".join(_consent_parts(shown.asked.confirmation))
+    parts = [words(shown.question)]
+    if shown.labels:
+        parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
+        parts.append(shown.numbered)
+    if shown.context:
+        parts.append(f"Context: {shown.context}")
+    return "\n".join(parts)

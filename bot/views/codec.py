@@ -1,42 +1,66 @@
-"""What a control carries: typed, versioned, size-checked.
+"""What our controls carry: typed, versioned, size-checked; and the seal around it.
 
-A press is packed as `1|verb|CLR-42-001|round|arg`: small enough for an option's value, the tightest place
-that Slack has. It names the question, never the answer's words: those are looked up in the ledger.
+| press | packed | its controls | action_ids |
+| --- | --- | --- | --- |
+| `Press` | `1|verb|CLR-42-001|round|arg` | of questions | `clarify.<verb>` |
+| `PagePress` | `1|verb|page|incident` | of pages to on-call | `oncall.<verb>` |
+| `ListPress` | `1|verb|number|arg` | of the lists that commands answer with | `list.<verb>` |
+| `HomePress` | `1|verb|subject|number` | of the Home tab | `home.<verb>` |
 
-action_ids are `clarify.<verb>` or `clarify.<verb>.<n>`, unique within a message or view. Modals carry the
-packed press in `private_metadata`.
+Each is small enough for an option's value, the tightest place that Slack has. It names the question, never the answer's
+words: those are looked up in the ledger. An action_id ends in `.<n>` where several of one verb stand in a message. Modals
+carry the packed press in `private_metadata`.
+
+The seal, `2|installation|packed`, says which installation posted a control. Numbers of clarifications, pages and rounds
+begin alike in every installation, and Slack hands a click to any bot on the app: without a seal, a press on somebody
+else's card would decide a question of ours. Controls of releases before the seal carry none; what they count for is
+decided by the message that they stand on (`bot.slack.binding`). Pure.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 from bot.errors import BadPress
 from core.clarification import ID
 
 Verb = Literal["yes", "no", "choice", "select", "answer", "view", "which", "list", "page", "accept", "reject"]
+PageVerb = Literal["take", "hand", "snooze", "notmine", "show"]
+ListVerb = Literal["page", "take"]
+HomeVerb = Literal["answer", "view", "page"]
+HomeSection = Literal["inbox", "taken", "agents", "ready", "duty", "answers"]
 
 VERSION = "1"
 LIMIT = 150
-PREFIX = "clarify"
-LINK_ACTION = f"{PREFIX}.link"  # a button that opens a web page: Slack tells us of it all the same
-ANSWER_CALLBACK = f"{PREFIX}.answer"
-VIEW_CALLBACK = f"{PREFIX}.view"
-LIST_CALLBACK = f"{PREFIX}.list"
-_NUMBER = re.compile(r"[0-9]{1,9}")
+LINK_ACTION = "clarify.link"  # a button that opens a web page: Slack tells us of it all the same
+SELECT_ACTION = "clarify.select"
+WHICH_ACTION = "clarify.which"
+ANSWER_CALLBACK = "clarify.answer"
+VIEW_CALLBACK = "clarify.view"
+LIST_CALLBACK = "clarify.list"
+HAND_CALLBACK = "oncall.hand"
+HAND_BLOCK = "hand"
+HAND_ACTION = "oncall.user"
+HOME_CALLBACK = "home"
+HOME_ACTIONS = re.compile(r"home\..+")
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_ROUND = re.compile(r"[0-9]{1,9}")
+_SEALED = re.compile(r"2\|([0-9a-f]{16})\|(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """One press of a control.
+    """One press of a control about a question.
 
     `arg` by verb: choice: the choice's index from 0; view, list, page: the page from 1; which: the id of
     the reply that waits for its question; otherwise empty. `list` and `page` name one clarification of
     the agent whose questions are listed.
     """
 
+    PREFIX: ClassVar = "clarify"
     verb: Verb
     clarification: str
     round: int
@@ -63,21 +87,8 @@ class Press:
         Raises:
             BadPress: anything else; the message never repeats the content.
         """
-        parts = text.split("|", 4)
-        if len(text) > LIMIT or len(parts) != 5:
-            raise BadPress(
-                f"A control's payload has {len(parts)} parts in {len(text)} characters; expected 5."
-            )
-        version, verb, clarification, number, arg = parts
-        if version != VERSION:
-            raise BadPress(
-                f"A control's payload is not of version {VERSION}: the message is of another release."
-            )
-        if verb not in get_args(Verb):
-            raise BadPress(
-                f"A control's payload has an unknown verb; expected one of {', '.join(get_args(Verb))}."
-            )
-        if not ID.fullmatch(clarification) or not _NUMBER.fullmatch(number):
+        verb, clarification, number, arg = _fields(text, 5, get_args(Verb))
+        if not ID.fullmatch(clarification) or not _ROUND.fullmatch(number):
             raise BadPress(
                 "A control's payload names no clarification and round; expected the form CLR-42-001|1."
             )
@@ -89,11 +100,156 @@ class Press:
         Raises:
             BadPress: it is none.
         """
-        if not _NUMBER.fullmatch(self.arg):
+        if not _ROUND.fullmatch(self.arg):
             raise BadPress(f"A control's payload for “{self.verb}” has no number; expected one.")
         return int(self.arg)
 
 
-def action_id(verb: Verb, n: int | None = None) -> str:
-    """The action_id of a control; `n` tells apart several of one verb in a message."""
-    return f"{PREFIX}.{verb}" if n is None else f"{PREFIX}.{verb}.{n}"
+@dataclass(frozen=True, slots=True)
+class PagePress:
+    """One press of a page's control. `incident` 0: all that the page is about."""
+
+    PREFIX: ClassVar = "oncall"
+    verb: PageVerb
+    page: int
+    incident: int = 0
+
+    def pack(self) -> str:
+        return f"{VERSION}|{self.verb}|{self.page}|{self.incident}"
+
+    @classmethod
+    def unpack(cls, text: str) -> PagePress:
+        """Read what `pack` wrote.
+
+        Raises:
+            BadPress: anything else; the message never repeats the content.
+        """
+        verb, page, incident = _fields(text, 4, get_args(PageVerb))
+        if not _NUMBER.fullmatch(page) or not _NUMBER.fullmatch(incident):
+            raise BadPress("A page's control names no page and incident; expected two numbers.")
+        return cls(cast("PageVerb", verb), int(page), int(incident))
+
+
+@dataclass(frozen=True, slots=True)
+class ListPress:
+    """`page`: show page `number` (from 1) of what `arg` asks for: a list is asked for again, so nothing of it is kept.
+    `take`: `arg` is the clarification.
+    """
+
+    PREFIX: ClassVar = "list"
+    verb: ListVerb
+    arg: str
+    number: int = 0
+
+    def pack(self) -> str:
+        return f"{VERSION}|{self.verb}|{self.number}|{self.arg}"
+
+    @classmethod
+    def unpack(cls, text: str) -> ListPress:
+        """Read what `pack` wrote.
+
+        Raises:
+            BadPress: anything else; the message never repeats the content.
+        """
+        verb, number, arg = _fields(text, 4, get_args(ListVerb))
+        if not _ROUND.fullmatch(number):
+            raise BadPress("A list's control has no number; expected one.")
+        return cls(cast("ListVerb", verb), arg, int(number))
+
+
+@dataclass(frozen=True, slots=True)
+class HomePress:
+    """One press on the Home tab. `subject`: a clarification's id, or for `page` a section; `number`: its round, or the
+    page from 1.
+    """
+
+    PREFIX: ClassVar = "home"
+    verb: HomeVerb
+    subject: str
+    number: int
+
+    def pack(self) -> str:
+        """The press as text of at most 150 characters.
+
+        Raises:
+            BadPress: longer than that, or a field that could not be read back.
+        """
+        text = f"{VERSION}|{self.verb}|{self.subject}|{self.number}"
+        HomePress.unpack(text)
+        return text
+
+    @classmethod
+    def unpack(cls, text: str) -> HomePress:
+        """Read what `pack` wrote.
+
+        Raises:
+            BadPress: anything else; the message never repeats the content.
+        """
+        verb, subject, number = _fields(text, 4, get_args(HomeVerb))
+        named = subject in get_args(HomeSection) if verb == "page" else ID.fullmatch(subject) is not None
+        if not named or not _ROUND.fullmatch(number):
+            raise BadPress("A control of the Home tab names nothing that is there; expected 1|page|inbox|2.")
+        return cls(cast("HomeVerb", verb), subject, int(number))
+
+    def on_question(self) -> Press:
+        """The same as a control on a card would carry it.
+
+        Raises:
+            BadPress: it turns a page, and is about no question.
+        """
+        if self.verb == "page":
+            raise BadPress("A control that turns pages is about no question.")
+        return Press(self.verb, self.subject, self.number, "1" if self.verb == "view" else "")
+
+
+AnyPress = Press | PagePress | ListPress | HomePress
+
+
+def action_id(press: AnyPress, n: int | None = None) -> str:
+    """The action_id of a press's control; `n` tells apart several of one verb in a message."""
+    return f"{press.PREFIX}.{press.verb}" if n is None else f"{press.PREFIX}.{press.verb}.{n}"
+
+
+def seal(installation: str, packed: str) -> str:
+    """`packed` with the installation's id in front."""
+    return f"2|{installation}|{packed}"
+
+
+def unseal(text: str) -> tuple[str, str]:
+    """The installation's id, empty where there is none, and what was packed."""
+    found = _SEALED.fullmatch(text)
+    return (found[1], found[2]) if found else ("", text)
+
+
+def seal_controls(installation: str, blocks: Iterable[dict[str, Any]]) -> None:
+    """Seal what buttons and menus carry; what people fill in is left as it is."""
+    for carrier in _carriers(blocks):
+        carrier["value"] = seal(installation, carrier["value"])
+
+
+def carried(blocks: Iterable[dict[str, Any]]) -> set[str]:
+    """What the buttons and menus of a message carry, unsealed."""
+    return {unseal(carrier["value"])[1] for carrier in _carriers(blocks)}
+
+
+def _fields(text: str, count: int, verbs: tuple[str, ...]) -> list[str]:
+    """What a press of ours packed into `count` parts, without the version."""
+    version, *fields = text.split("|", count - 1)
+    if len(text) > LIMIT or len(fields) != count - 1:
+        raise BadPress(
+            f"A control's payload has {len(fields) + 1} parts in {len(text)} characters; expected {count}."
+        )
+    if version != VERSION:
+        raise BadPress(f"A control's payload is not of version {VERSION}: the message is of another release.")
+    if fields[0] not in verbs:
+        raise BadPress(f"A control's payload has an unknown verb; expected one of {', '.join(verbs)}.")
+    return fields
+
+
+def _carriers(blocks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The buttons and the options of menus. Inputs have an `element`, and are none of them."""
+    for block in blocks:
+        for control in (*block.get("elements", ()), block.get("accessory")):
+            if isinstance(control, dict) and "action_id" in control:
+                carriers = (control, *control.get("options", ()))
+                yield from (each for each in carriers if each.get("value"))

@@ -1,38 +1,74 @@
-"""What the modals show, decided: the answer form, and everything of a clarification in full. Pure."""
+"""The modals about a question: the form behind Answer…, how a submitted one is read, and everything in full.
+
+A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …, "value" | "selected_option" |
+"selected_options": …}}}` (docs.slack.dev, "view_submission payloads"). Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from bot.views import consent, inert
-from bot.views.blockkit import OPTION, SECTION, json_size
-from bot.views.card import options
-from bot.views.codec import Press
-from bot.views.parts import NEXT, PREVIOUS, Button, Words, button, pieces
-from bot.views.rounds import Round, closed_words, default_words, escalation_words, reply_words, words
-from bot.views.submission import (
-    CHOICES_BLOCK,
-    DECISION_BLOCK,
-    FREETEXT_BLOCK,
-    NO_VALUE,
-    NONE_VALUE,
-    NUMERIC_BLOCK,
-    RATIONALE_BLOCK,
-    YES_NO_BLOCK,
-    YES_VALUE,
-    fields,
-    types_choices,
+from bot.views import inert
+from bot.views.blockkit import (
+    OPTION,
+    SECTION,
+    TITLE,
+    VIEW_BLOCKS,
+    Actions,
+    Context,
+    Input,
+    Section,
+    View,
+    Words,
+    json_size,
+    nearest,
+    plain_words,
+    sections,
+    turning,
+)
+from bot.views.card import MENU_OPTIONS, options, plain_text
+from bot.views.codec import (
+    ANSWER_CALLBACK,
+    HAND_ACTION,
+    HAND_BLOCK,
+    HAND_CALLBACK,
+    VIEW_CALLBACK,
+    PagePress,
+    Press,
+)
+from bot.views.locale import directed
+from bot.views.rounds import (
+    LABELS,
+    Round,
+    closed_words,
+    default_words,
+    escalation_words,
+    reply_words,
+    round_of,
+    until_words,
+    whole_words,
+    words,
 )
 from core import answers
-from core.aaep import Confirmation
+from core.aaep import DECISIONS, Confirmation
+from core.clarification import Aaep, Answer, Clarification
+from core.errors import AnswerRejected
 from core.router import BODY_LIMIT
 
-MODAL_TEXT_LIMIT = 3000  # plain_text_input takes no more
-_BETWEEN_AGENTS = f"Up to {BODY_LIMIT:,} characters."
-_REASON_HINT = f"The agent gets it with your decision. Up to {MODAL_TEXT_LIMIT:,} characters."
-PAGE_BLOCKS = 90
-PAGE_BYTES = 200_000  # of a view's 250 KB
+CHOICES_BLOCK = "answer.choices"
+YES_NO_BLOCK = "answer.yes_no"
+NUMERIC_BLOCK = "answer.numeric"
+FREETEXT_BLOCK = "answer.freetext"
+DECISION_BLOCK = "answer.decision"
+RATIONALE_BLOCK = "answer.rationale"
+VALUE_ACTION = "value"
+YES_VALUE, NO_VALUE = "yes", "no"
+# Radio buttons cannot be cleared again: where several kinds are asked, this says "not this".
+NONE_VALUE = "none"
+_TEXT_LIMIT = 3000  # plain_text_input takes no more
+_PAGE_BLOCKS = 90
+_PAGE_BYTES = 200_000  # of a view's 250 KB
 _NONE = "None of these"
 _LABELS = {
     CHOICES_BLOCK: "Your choice",
@@ -40,110 +76,171 @@ _LABELS = {
     NUMERIC_BLOCK: "A number",
     FREETEXT_BLOCK: "Your answer",
 }
-_HINTS = {
-    NUMERIC_BLOCK: "A point before decimals, like 1200 or 12.5.",
-    FREETEXT_BLOCK: f"Up to {MODAL_TEXT_LIMIT:,} characters; for a longer answer, reply in the thread.",
-}
+_NOTHING = "Fill this in to answer."
+_ONE_OF_SEVERAL = "Fill in exactly one of these."
+_TOO_MANY = "Fill in exactly one of these, and empty the others."
+_NO_NUMBER = "Type a number, like 1200 or 12.5."
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One input block; `element` is the type of its Block Kit element, `options` are (text, value)."""
+class SubmissionErrors(Exception):
+    """What a person has to mend in the modal: block_id → what to do, as Slack's `errors` wants it."""
 
-    block_id: str
-    label: str
-    element: str
-    optional: bool
-    hint: str = ""
-    options: tuple[tuple[str, str], ...] = ()
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__(f"The submission needs mending in {', '.join(errors)}.")
+        self.errors = dict(errors)
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The answer modal: what was asked in full, a line on how to fill it in, the inputs."""
-
-    press: str
-    sections: tuple[str, ...]
-    context: tuple[Words, ...]
-    guide: str
-    inputs: tuple[Input, ...]
-    text_limit: int = MODAL_TEXT_LIMIT
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a modal that shows everything."""
-
-    press: str
-    sections: tuple[str, ...]
-    note: str
-    buttons: tuple[Button, ...]
-
-
-def answer_form(shown: Round) -> Form:
-    """The form for a round's question."""
-    asked = shown.asked
-    inputs = fields(asked)
-    wanted = asked.confirmation
-    filled = (
-        _decision_inputs(wanted)
-        if wanted
-        else tuple(_input(shown, block, several=len(inputs) > 1) for block in inputs)
-    )
-    parts = consent.whole_words(wanted) if wanted else [words(shown.question)]
-    if types_choices(asked) or any(inert.size(label) > OPTION for label in shown.labels):
+def answer_modal(record: Clarification) -> View:
+    """The modal behind Answer…: the current round's question in full, and its inputs."""
+    shown = round_of(directed(record))
+    asked, wanted = shown.asked, shown.asked.confirmation
+    inputs = _decision_inputs(shown, wanted) if wanted else _inputs(shown)
+    parts = whole_words(wanted) if wanted else [words(shown.question)]
+    if _types_choices(asked) or any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
-    if context := inert.plain(asked.context or "").strip():
-        parts.append(f"Context: {context}")
-    all_sections = [piece for part in parts for piece in pieces(part, SECTION)]
-    taken = sum(json_size(each.options) for each in filled)
-    sections = next(_pages(all_sections, PAGE_BYTES - taken))
-    more = Words("There is more: close this and press View full on the card.")
-    until = Words(f"Answer by {inert.deadline(asked.expires_at)}", live=True) if asked.expires_at else None
-    default = default_words(asked, 1000)
-    return Form(
-        press=Press("answer", shown.record.id, shown.number).pack(),
-        sections=sections,
-        context=tuple(
-            filter(
-                None,
-                (
-                    more if len(sections) < len(all_sections) else None,
-                    until,
-                    Words(default) if default else None,
-                ),
-            )
+    if shown.context:
+        parts.append(f"Context: {shown.context}")
+    every = sections(*parts)
+    taken = sum(json_size(each.options) for each in inputs)
+    first = next(_pages(every, _PAGE_BYTES - taken))
+    more = "There is more: close this and press View full on the card."
+    facts = plain_words(more) if len(first) < len(every) else ()
+    facts += (until_words(asked.expires_at),) if asked.expires_at else ()
+    facts += plain_words(default_words(asked, 1000))
+    guide = _ONE_OF_SEVERAL if len(inputs) > 1 and not wanted else ""
+    return View(
+        (*first, Context(facts), *sections(guide), *inputs),
+        ANSWER_CALLBACK,
+        Press("answer", record.id, shown.number).pack(),
+        title="Answer",
+        submit="Send answer",
+        close="Cancel",
+    )
+
+
+def plain_answer_modal(record: Clarification) -> View:
+    """In place of a form that cannot be laid out."""
+    said, _ = plain_text(round_of(directed(record)))
+    return message_modal("Answer", f"Answer in the thread, please.\n{said}")
+
+
+def full_view(
+    record: Clarification,
+    *,
+    round: int | None = None,  # noqa: A002 - the protocol's word
+    page: int = 1,
+) -> View:
+    """The modal behind View full: page `page` (from 1; the nearest that there is) of everything."""
+    shown = round_of(directed(record), round)
+    found = list(_pages(sections(*_everything(shown))))
+    page = nearest(page, len(found))
+
+    def press(to: int) -> Press:
+        return Press("view", record.id, shown.number, str(to))
+
+    note = f"Page {page} of {len(found)}" if len(found) > 1 else ""
+    return View(
+        (*found[page - 1], Context(plain_words(note)), Actions(turning(page, len(found), press))),
+        VIEW_CALLBACK,
+        press(page).pack(),
+        title="In full",
+    )
+
+
+def message_modal(title: str, text: str) -> View:
+    """A modal that says something."""
+    return View(sections(words(text))[:VIEW_BLOCKS], title=inert.line(title, TITLE) or "Notice")
+
+
+def hand_modal(press: PagePress, what: str) -> View:
+    """The modal behind Hand to…; `what` is handed over, one line."""
+    told = f"Hand over {inert.line(what, 200)}. The person gets a page at once."
+    return View(
+        (
+            Section(Words(told)),
+            Input(
+                HAND_BLOCK, "To whom", "users_select", action_id=HAND_ACTION, placeholder="Choose a person"
+            ),
         ),
-        guide="Fill in exactly one of these." if len(inputs) > 1 and not wanted else "",
-        inputs=filled,
-        text_limit=MODAL_TEXT_LIMIT if _is_events(shown) else BODY_LIMIT,
+        HAND_CALLBACK,
+        press.pack(),
+        title="Hand over",
+        submit="Hand over",
+        close="Cancel",
     )
 
 
-def full_page(shown: Round, page: int) -> Page:
-    """Page `page` (from 1; the nearest where there is no such page) of everything about a clarification."""
-    every = [piece for part in _everything(shown) for piece in pieces(part, SECTION)]
-    found = list(_pages(every))
-    page = min(max(1, page), len(found))
-    buttons = []
-    if page > 1:
-        buttons.append(button(shown.record, shown.number, "view", PREVIOUS, n=1, arg=str(page - 1)))
-    if page < len(found):
-        buttons.append(button(shown.record, shown.number, "view", NEXT, n=2, arg=str(page + 1)))
-    return Page(
-        press=Press("view", shown.record.id, shown.number, str(page)).pack(),
-        sections=found[page - 1],
-        note=f"Page {page} of {len(found)}" if len(found) > 1 else "",
-        buttons=tuple(buttons),
-    )
+def read_submission(values: Mapping[str, Any], asked: Aaep) -> Answer:
+    """The answer that a submitted modal gives.
+
+    Args:
+        values: the view's state values; fields that the question does not ask for are ignored.
+        asked: the round's question.
+
+    Raises:
+        SubmissionErrors: nothing or more than one thing was filled in, or it cannot be read.
+    """
+    if "confirmation" in asked.kinds:
+        return _read_decision(values, asked)
+    shown = _fields(asked)
+    filled = {block: said for block in shown if (said := _said(values, block))}
+    if not filled:
+        raise SubmissionErrors(dict.fromkeys(shown, _NOTHING if len(shown) == 1 else _ONE_OF_SEVERAL))
+    if len(filled) > 1:
+        raise SubmissionErrors(dict.fromkeys(filled, _TOO_MANY))
+    ((block, said),) = filled.items()
+    try:
+        return _read(block, said, asked)
+    except AnswerRejected as error:
+        raise SubmissionErrors({block: str(error)}) from error
+
+
+def _read_decision(values: Mapping[str, Any], asked: Aaep) -> Answer:
+    """The decision must be made; the reason may be left out."""
+    decided, why = _said(values, DECISION_BLOCK), _said(values, RATIONALE_BLOCK)
+    found = next((each for each in DECISIONS if decided == [each]), None)
+    if found is None:
+        raise SubmissionErrors({DECISION_BLOCK: _NOTHING})
+    try:
+        return answers.from_decision(asked, found, "".join(why))
+    except AnswerRejected as error:
+        raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
+
+
+def _read(block: str, said: list[str], asked: Aaep) -> Answer:
+    if block == CHOICES_BLOCK and _types_choices(asked):
+        return answers.from_choice_text(asked, said[0])
+    if block == CHOICES_BLOCK:
+        return answers.from_choices(asked, [int(each) if each.isdecimal() else -1 for each in said])
+    if block == YES_NO_BLOCK:
+        return answers.from_yes_no(asked, said[0] == YES_VALUE)
+    if block == FREETEXT_BLOCK:
+        return answers.from_free_text(said[0])
+    value = answers.number(said[0].strip())
+    if value is None:
+        raise AnswerRejected(_NO_NUMBER)
+    return Answer(value, answers.describe(value))
+
+
+def _said(values: Mapping[str, Any], block: str) -> list[str]:
+    """What a field holds, as a list of strings; empty where it was left out."""
+    state = values.get(block, {}).get(VALUE_ACTION) or {}
+    if "selected_options" in state:
+        picked = state["selected_options"] or []
+    elif "selected_option" in state:
+        picked = [state["selected_option"]] if state["selected_option"] else []
+    else:
+        text = state.get("value") or ""
+        return [text] if text.strip() else []
+    return [option["value"] for option in picked if option["value"] != NONE_VALUE]
 
 
 def _everything(shown: Round) -> Iterator[str]:
     asked = shown.asked
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
-    yield f"{shown.agent} · {inert.clip(shown.record.id, 40)}{again}"
+    yield f"{shown.agent} · {shown.id}{again}"
     if asked.confirmation:
-        yield from consent.whole_words(asked.confirmation)
+        yield from whole_words(asked.confirmation)
     else:
         yield words(shown.question)
     if shown.labels:
@@ -155,7 +252,7 @@ def _everything(shown: Round) -> Iterator[str]:
     if shown.topic:
         yield f"Topic: {shown.topic}"
     if asked.default_response is not None or shown.stage == "open":
-        yield default_words(asked, 10**9)
+        yield default_words(asked, inert.NO_LIMIT)
     if asked.expires_at:
         yield f"Answer by {inert.utc(asked.expires_at)}" if shown.stage == "open" else ""
     yield escalation_words(shown, SECTION)
@@ -165,7 +262,7 @@ def _everything(shown: Round) -> Iterator[str]:
         yield shown.reason
         yield reply_words(asked)
     if shown.stage == "closed":
-        yield closed_words(shown, 10**9)
+        yield closed_words(shown, inert.NO_LIMIT)
     yield from _history(shown)
 
 
@@ -174,17 +271,17 @@ def _history(shown: Round) -> Iterator[str]:
     if len(thread) > 1:
         yield "Thread:"
         for entry in thread:
-            head = f"{inert.utc(entry.timestamp)} · {entry.type} · {inert.clip(inert.line(entry.from_), 256)}"
+            head = f"{inert.utc(entry.timestamp)} · {entry.type} · {inert.line(entry.from_, 256)}"
             yield f"{head}\n{words(entry.body)}"
 
 
-def _pages(sections: list[str], most: int = PAGE_BYTES) -> Iterator[tuple[str, ...]]:
+def _pages(every: tuple[Section, ...], most: int = _PAGE_BYTES) -> Iterator[tuple[Section, ...]]:
     """Sections in pages that Slack takes as one view each, of at most `most` bytes; at least one page."""
-    page: list[str] = []
+    page: list[Section] = []
     room = most
-    for section in sections:
-        cost = json_size(section) + 100
-        if page and (len(page) == PAGE_BLOCKS or cost > room):
+    for section in every:
+        cost = json_size(section.words.text) + 100
+        if page and (len(page) == _PAGE_BLOCKS or cost > room):
             yield tuple(page)
             page, room = [], most
         page.append(section)
@@ -192,33 +289,62 @@ def _pages(sections: list[str], most: int = PAGE_BYTES) -> Iterator[tuple[str, .
     yield tuple(page)
 
 
-def _decision_inputs(wanted: Confirmation) -> tuple[Input, ...]:
+def _fields(asked: Aaep) -> tuple[str, ...]:
+    """The block_ids of the inputs that the modal for a question has, in their order."""
+    found = []
+    if "multiple_choice" in asked.kinds and asked.choices:
+        found.append(CHOICES_BLOCK)
+    if "yes_no" in asked.kinds:
+        found.append(YES_NO_BLOCK)
+    if "numeric" in asked.kinds:
+        found.append(NUMERIC_BLOCK)
+    if "freetext" in asked.kinds or not found:
+        found.append(FREETEXT_BLOCK)
+    return tuple(found)
+
+
+def _types_choices(asked: Aaep) -> bool:
+    """Whether a choice is typed, since a menu does not hold them all (and "None of these" where another kind is asked)."""
+    none = len(_fields(asked)) > 1 and not asked.multi_select
+    return len(asked.choices) + none > MENU_OPTIONS
+
+
+def _decision_inputs(shown: Round, wanted: Confirmation) -> tuple[Input, ...]:
     """The decision, with nothing chosen beforehand, and room for a reason."""
-    offered = tuple((consent.LABELS[decision], decision) for decision in wanted.allowed)
+    offered = tuple((LABELS[decision], decision) for decision in wanted.allowed)
+    hint = f"The agent gets it with your decision. Up to {_TEXT_LIMIT:,} characters."
     return (
-        Input(DECISION_BLOCK, "Your decision", "radio_buttons", False, options=offered),  # noqa: FBT003
-        Input(RATIONALE_BLOCK, "Reason", "plain_text_input", True, _REASON_HINT),  # noqa: FBT003
+        Input(DECISION_BLOCK, "Your decision", "radio_buttons", options=offered),
+        Input(RATIONALE_BLOCK, "Reason", "plain_text_input", optional=True, hint=hint, most=_most(shown)),
     )
 
 
+def _inputs(shown: Round) -> tuple[Input, ...]:
+    """A field for each kind of answer that is taken; only one of several is to be filled in."""
+    found = _fields(shown.asked)
+    several = len(found) > 1
+    return tuple(_input(shown, block, several=several) for block in found)
+
+
 def _input(shown: Round, block: str, *, several: bool) -> Input:
-    found: tuple[tuple[str, str], ...] = ()
-    element = {NUMERIC_BLOCK: "number_input", FREETEXT_BLOCK: "plain_text_input"}.get(block, "radio_buttons")
-    if block == YES_NO_BLOCK:
-        found = (("Yes", YES_VALUE), ("No", NO_VALUE))
-    elif block == CHOICES_BLOCK and types_choices(shown.asked):
-        element = "plain_text_input"
-    elif block == CHOICES_BLOCK:
-        found = _choice_options(shown)
-        element = _choice_element(shown, several=several)
+    label, element, hint = _LABELS[block], "radio_buttons", ""
+    offered: tuple[tuple[str, str], ...] = ()
+    if block == NUMERIC_BLOCK:
+        element, hint = "number_input", "A point before decimals, like 1200 or 12.5."
+    elif block == FREETEXT_BLOCK:
+        element, hint = "plain_text_input", f"Up to {_most(shown):,} characters"
+        hint += "; for a longer answer, reply in the thread." if _is_events(shown) else "."
+    elif block == YES_NO_BLOCK:
+        offered = (("Yes", YES_VALUE), ("No", NO_VALUE))
+    elif _types_choices(shown.asked):
+        element, hint = "plain_text_input", answers.hint_to_choose(shown.asked)
+    else:
+        element, offered = _choice_element(shown, several=several), _choice_options(shown)
+    if block == CHOICES_BLOCK and shown.asked.multi_select:
+        label = "Your choices"
     if several and element in ("radio_buttons", "static_select"):
-        found = (*found, (_NONE, NONE_VALUE))
-    hint = _HINTS.get(block, "")
-    if block == FREETEXT_BLOCK and not _is_events(shown):
-        hint = _BETWEEN_AGENTS
-    if block == CHOICES_BLOCK and element == "plain_text_input":
-        hint = answers.hint_to_choose(shown.asked)
-    return Input(block, _label(shown, block), element, several, hint, found)
+        offered = (*offered, (_NONE, NONE_VALUE))
+    return Input(block, label, element, several, hint, offered, most=_most(shown))
 
 
 def _is_events(shown: Round) -> bool:
@@ -226,8 +352,8 @@ def _is_events(shown: Round) -> bool:
     return shown.asked.reply_token is not None
 
 
-def _label(shown: Round, block: str) -> str:
-    return "Your choices" if block == CHOICES_BLOCK and shown.asked.multi_select else _LABELS[block]
+def _most(shown: Round) -> int:
+    return _TEXT_LIMIT if _is_events(shown) else BODY_LIMIT
 
 
 def _choice_element(shown: Round, *, several: bool) -> str:

@@ -1,38 +1,44 @@
-"""The Home tab in words and controls, ready for its template, and what a press on it carries. Pure.
-
-Agents' words stand in plain text; what is live (people, moments) is the bot's own. A press is packed as
-`1|answer|CLR-42-001|1`, or `1|page|inbox|2`; action_ids are `home.<verb>.<n>`.
+"""The Home tab in words and controls. Agents' words stand in plain text; what is live (people, moments) is the bot's own.
+Pure.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Literal, TypeVar, cast, get_args
+from typing import Generic, TypeVar, get_args
 
-from bot.errors import BadPress
 from bot.routing import Audience, audience_of
 from bot.views import inert, phrases
-from bot.views.codec import LIMIT, VERSION, Press
-from bot.views.parts import ANSWER, NEXT, PREVIOUS, VIEW_FULL, Button, Words
-from bot.views.rounds import BLANK, NAME_LIMIT
+from bot.views.blockkit import (
+    ANSWER,
+    VIEW_FULL,
+    Actions,
+    Button,
+    Context,
+    Header,
+    Part,
+    Section,
+    View,
+    Words,
+    button,
+    plain_words,
+    sections,
+    turning,
+)
+from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
+from bot.views.rounds import BLANK, ID_LIMIT, NAME_LIMIT, name_of, until_words
 from core.agents import AgentStatus, ReadyItem
-from core.clarification import HUMAN, ID
+from core.clarification import HUMAN
 from core.index import Summary
 
 _T = TypeVar("_T")
-HomeVerb = Literal["answer", "view", "page"]
-Section = Literal["inbox", "taken", "agents", "ready", "duty", "answers"]
-SECTIONS: tuple[Section, ...] = get_args(Section)
-CALLBACK = "home"
-ACTIONS = re.compile(r"home\..+")
-_NUMBER = re.compile(r"[0-9]{1,9}")
+SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
 # Blocks of a view: at most 100. A question takes two, a line one, each section a heading and a row of buttons,
 # and there may be two notes above: 22 + 12 + 17 + 12 + 10 + 10 + 2 = 85.
-PAGE_SIZES: Mapping[Section, int] = {
+PAGE_SIZES: Mapping[HomeSection, int] = {
     "inbox": 10,
     "taken": 5,
     "agents": 15,
@@ -44,7 +50,7 @@ UNSURE = "Slack did not say just now which questions you may answer: this may no
 STRANGER = (
     "You are not among those who answer agents here. Questions that you are paged for show up in your inbox."
 )
-HEADINGS: Mapping[Section, str] = {
+HEADINGS: Mapping[HomeSection, str] = {
     "inbox": "My inbox",
     "taken": "What I took",
     "agents": "Agents",
@@ -52,7 +58,7 @@ HEADINGS: Mapping[Section, str] = {
     "duty": "On call",
     "answers": "Recent answers",
 }
-_NOTHING: Mapping[Section, str] = {
+_NOTHING: Mapping[HomeSection, str] = {
     "inbox": "Nothing waits for you.",
     "taken": "Nothing on your plate.",
     "agents": "No agent that you answer is at work.",
@@ -60,61 +66,9 @@ _NOTHING: Mapping[Section, str] = {
     "duty": "No on-call policy is configured.",
     "answers": "No answers yet.",
 }
-_QUESTION, _SAID, _ID, _SESSION, _USERS, _LISTED = 300, 120, 40, 14, 20, 5
+_QUESTION, _SAID, _SESSION, _USERS, _LISTED = 300, 120, 14, 20, 5
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _DEEPEST = 8
-
-
-@dataclass(frozen=True, slots=True)
-class HomePress:
-    """One press. `subject`: a clarification's id, or for `page` a section; `number`: its round, or the page from 1."""
-
-    verb: HomeVerb
-    subject: str
-    number: int
-
-    def pack(self) -> str:
-        """The press as text of at most 150 characters.
-
-        Raises:
-            BadPress: longer than that, or a field that could not be read back.
-        """
-        text = "|".join((VERSION, self.verb, self.subject, str(self.number)))
-        HomePress.unpack(text)
-        return text
-
-    @classmethod
-    def unpack(cls, text: str) -> HomePress:
-        """Read what `pack` wrote.
-
-        Raises:
-            BadPress: anything else; the message never repeats the content.
-        """
-        parts = text.split("|")
-        if len(text) > LIMIT or not text.isascii() or len(parts) != 4 or parts[0] != VERSION:
-            raise BadPress(
-                f"A control of the Home tab is not of version {VERSION}: it is of another release."
-            )
-        _, verb, subject, number = parts
-        named = subject in SECTIONS if verb == "page" else ID.fullmatch(subject) is not None
-        if verb not in get_args(HomeVerb) or not named or not _NUMBER.fullmatch(number):
-            raise BadPress("A control of the Home tab names nothing that is there; expected 1|page|inbox|2.")
-        return cls(cast("HomeVerb", verb), subject, int(number))
-
-    def on_question(self) -> Press:
-        """The same as a control on a card would carry it.
-
-        Raises:
-            BadPress: it turns a page, and is about no question.
-        """
-        if self.verb == "page":
-            raise BadPress("A control that turns pages is about no question.")
-        return Press(self.verb, self.subject, self.number, "1" if self.verb == "view" else "")
-
-
-def action_id(verb: HomeVerb, n: int) -> str:
-    """The action_id of a control; `n` tells apart several of one verb."""
-    return f"{CALLBACK}.{verb}.{n}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,90 +148,63 @@ class Chosen:
         return tuple({each.id: each for each in (*self.inbox.items, *self.taken.items)}.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One thing: its `text` and `facts` where it is a question, with its buttons; otherwise facts on one line."""
-
-    facts: tuple[Words, ...]
-    text: str = ""
-    buttons: tuple[Button, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One section; `note` stands where there are no rows."""
-
-    heading: str
-    rows: tuple[Row, ...]
-    note: str
-    buttons: tuple[Button, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """The whole tab: `notes` first, then the sections."""
-
-    notes: tuple[str, ...]
-    parts: tuple[Part, ...]
-
-
-def home(shown: Chosen, words: Mapping[str, str]) -> Home:
+def home(shown: Chosen, words: Mapping[str, str]) -> View:
     """The tab of one person: what they see, and the question of each clarification id (unknown: its topic)."""
-    notes = ([UNSURE] if shown.unsure else []) + ([STRANGER] if shown.stranger else [])
-    parts = [_part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user, words))]
-    parts.append(_part("taken", shown.taken, _questions("taken", shown.taken, shown.user, words)))
+    several = Counter(each.name or each.agent for each in shown.ready.items)
+    made: list[Part] = list(sections(UNSURE if shown.unsure else "", STRANGER if shown.stranger else ""))
+    made += _part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user, words))
+    made += _part("taken", shown.taken, _questions("taken", shown.taken, shown.user, words))
     if not shown.stranger:
-        parts.append(_part("agents", shown.agents, [_agent(each) for each in shown.agents.items]))
-        several = Counter(each.name or each.agent for each in shown.ready.items)
-        ready = [_ready(each, several[each.name or each.agent] > 1) for each in shown.ready.items]
-        parts.append(_part("ready", shown.ready, ready))
-    parts.append(_part("duty", shown.duty, [_duty(each) for each in shown.duty.items]))
+        made += _part("agents", shown.agents, [Context(tuple(_agent(each))) for each in shown.agents.items])
+        ready = [_ready(each, told_apart=several[each.name or each.agent] > 1) for each in shown.ready.items]
+        made += _part("ready", shown.ready, [Context((Words(each),)) for each in ready])
+    made += _part("duty", shown.duty, [Context(tuple(_duty(each))) for each in shown.duty.items])
     if not shown.stranger:
-        parts.append(_part("answers", shown.answers, [_answered(each) for each in shown.answers.items]))
-    return Home(tuple(notes), tuple(parts))
+        made += _part("answers", shown.answers, [Context(_answered(each)) for each in shown.answers.items])
+    return View(tuple(made), HOME_CALLBACK, kind="home")
 
 
-def _part(section: Section, page: Page[_T], rows: Sequence[Row]) -> Part:
+def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterator[Part]:
     heading = HEADINGS[section] + (f" ({page.total})" if page.total else "")
     if page.pages > 1:
         heading += f", page {page.number} of {page.pages}"
-    buttons = []
-    if page.number > 1:
-        buttons.append(_turn(section, page.number - 1, PREVIOUS, 1))
-    if page.number < page.pages:
-        buttons.append(_turn(section, page.number + 1, NEXT, 2))
-    return Part(heading, tuple(rows), "" if rows else _NOTHING[section], tuple(buttons))
-
-
-def _turn(section: Section, number: int, label: str, side: int) -> Button:
-    n = 2 * list(HEADINGS).index(section) + side
-    value = HomePress("page", section, number).pack()
-    return Button(label, action_id("page", n), value, f"{label} page of {HEADINGS[section]}")
-
-
-def _questions(section: Section, page: Page[Summary], user: str, words: Mapping[str, str]) -> list[Row]:
-    first = 100 * list(HEADINGS).index(section)
-    return [_question(each, first + n, user, words) for n, each in enumerate(page.items)]
-
-
-def _question(question: Summary, n: int, user: str, words: Mapping[str, str]) -> Row:
-    said = inert.line(words.get(question.id) or question.topic) or BLANK
-    again = f", round {question.round}" if question.round > 1 else ""
-    facts = [Words(f"{_id(question.id)} · {_name(audience_of(question).agent)}{again}")]
-    until = f"Answer by {inert.deadline(question.expires_at)}" if question.expires_at else "No time limit"
-    facts.append(Words(until, live=True))
-    if state := _state(question, user):
-        facts.append(Words(state, live=True))
-    return Row(
-        tuple(facts),
-        inert.clip(said, _QUESTION),
-        (_press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)),
+    turns = turning(
+        page.number,
+        page.pages,
+        lambda to: HomePress("page", section, to),
+        f"page of {HEADINGS[section]}",
+        2 * SECTIONS.index(section) + 1,
     )
+    yield Header(heading)
+    yield from rows or [Context((Words(_NOTHING[section]),))]
+    yield Actions(turns)
+
+
+def _questions(section: HomeSection, page: Page[Summary], user: str, words: Mapping[str, str]) -> list[Part]:
+    first = 100 * SECTIONS.index(section)
+    return [
+        part
+        for n, each in enumerate(page.items, first)
+        for part in _question(each, n, user, words.get(each.id) or each.topic)
+    ]
+
+
+def _question(question: Summary, n: int, user: str, asked: str) -> tuple[Part, Part]:
+    again = f", round {question.round}" if question.round > 1 else ""
+    state = _state(question, user)
+    facts = (
+        Words(f"{_id(question.id)} · {name_of(audience_of(question).agent)}{again}"),
+        # Beside a question everything is mrkdwn.
+        Words(until_words(question.expires_at).text, live=True),
+        *((Words(state, live=True),) if state else ()),
+    )
+    buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
+    return Section(Words(inert.line(asked, _QUESTION) or BLANK), fields=facts), Actions(buttons)
 
 
 def _press(verb: HomeVerb, question: Summary, label: str, n: int) -> Button:
-    value = HomePress(verb, question.id, question.round).pack()
-    return Button(label, action_id(verb, n), value, f"{label.rstrip('…')} {_id(question.id)}")
+    press = HomePress(verb, question.id, question.round)
+    return button(press, label, f"{label.rstrip('…')} {_id(question.id)}", n=n)
 
 
 def _state(question: Summary, user: str) -> str:
@@ -291,56 +218,53 @@ def _state(question: Summary, user: str) -> str:
     return " · ".join(filter(None, (escalated, holder)))
 
 
-def _agent(line: AgentLine) -> Row:
+def _agent(line: AgentLine) -> Iterator[Words]:
     nested = _INDENT * min(line.depth, _DEEPEST) + ("└ " if line.depth else "")
-    state = phrases.waiting(line.status, line.on, lambda names: _listed([_name(each) for each in names]))
-    about = f" ({_listed([_id(each) for each in line.clarifications])})" if line.clarifications else ""
-    facts = [Words(f"{nested}{_name(line.name or line.agent)}: {state}{about}")]
+    state = phrases.waiting(line.status, line.on, lambda names: _listed(list(map(name_of, names))))
+    about = f" ({_listed(list(map(_id, line.clarifications)))})" if line.clarifications else ""
+    yield Words(f"{nested}{name_of(line.name or line.agent)}: {state}{about}")
     if line.since is not None:
-        facts.append(Words(f"since {inert.date(line.since)}", live=True))
-    return Row(tuple(facts))
+        yield Words(f"since {inert.date(line.since)}", live=True)
 
 
-def _ready(line: ReadyItem, told_apart: bool) -> Row:  # noqa: FBT001 — one caller
+def _ready(line: ReadyItem, *, told_apart: bool) -> str:
     """Name a session by its agent; by its id as well only where the agent has several: most ids are random."""
-    session = inert.clip(inert.line(line.session_id or ""), _SESSION) if told_apart else ""
-    named = _name(line.name or line.agent) + (f", session {session}" if session else "")
+    session = inert.line(line.session_id or "", _SESSION) if told_apart else ""
+    named = name_of(line.name or line.agent) + (f", session {session}" if session else "")
     if not line.blocked_by:
-        return Row((Words(f"🟢 ready: {named}"),))
-    blocked = _listed([_id(each) for each in line.blocked_by])
-    return Row((Words(f"⛔ blocked: {named}; waits for {blocked}"),))
+        return f"🟢 ready: {named}"
+    return f"⛔ blocked: {named}; waits for {_listed(list(map(_id, line.blocked_by)))}"
 
 
-def _duty(line: DutyLine) -> Row:
+def _duty(line: DutyLine) -> Iterator[Words]:
     users = [inert.mention(user) for user in line.users if inert.is_user(user)]
     more = f" and {len(users) - _USERS} more" if len(users) > _USERS else ""
-    facts = [Words(f"{_name(line.policy)}:")]
-    facts.append(Words(", ".join(users[:_USERS]) + more if users else "nobody", live=True))
-    if source := inert.clip(inert.line(line.source), _SAID):
-        facts.append(Words(source))
+    yield Words(f"{name_of(line.policy)}:")
+    yield Words(", ".join(users[:_USERS]) + more if users else "nobody", live=True)
+    yield from plain_words(inert.line(line.source, _SAID))
     if line.until is not None:
-        facts.append(Words(f"until {inert.date(line.until)}", live=True))
-    return Row(tuple(facts))
+        yield Words(f"until {inert.date(line.until)}", live=True)
 
 
-def _answered(line: Answered) -> Row:
-    question = inert.clip(inert.line(line.question), _SAID) or BLANK
-    answer = inert.clip(inert.line(line.answer), _SAID) or BLANK
-    said = f"{_id(line.clarification)} · {_name(line.agent)}: {question} → {answer}"
-    who = _who(line.user) if inert.is_user(line.user) else inert.escape(inert.clip(inert.line(line.by), 80))
-    return Row((Words(said), Words(f"{who or 'somebody'}, {inert.date(line.at)}", live=True)))
+def _answered(line: Answered) -> tuple[Words, Words]:
+    question, answer = inert.line(line.question, _SAID) or BLANK, inert.line(line.answer, _SAID) or BLANK
+    who = (
+        inert.mention(line.user)
+        if inert.is_user(line.user)
+        else inert.escape(inert.line(line.by, NAME_LIMIT))
+    )
+    return (
+        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {question} → {answer}"),
+        Words(f"{who or 'somebody'}, {inert.date(line.at)}", live=True),
+    )
 
 
-def _who(user: str | None) -> str:
-    return inert.mention(user) if user and inert.is_user(user) else "somebody else"
-
-
-def _name(text: str) -> str:
-    return inert.clip(inert.line(text), NAME_LIMIT) or "An agent"
+def _who(user: str) -> str:
+    return inert.mention(user) if inert.is_user(user) else "somebody else"
 
 
 def _id(text: str) -> str:
-    return inert.clip(inert.line(text), _ID)
+    return inert.line(text, ID_LIMIT)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,21 +7,23 @@ message text". Pure.
 
 Sizes are UTF-16 units, of which there are never fewer than code points: what keeps a limit here keeps it
 whichever way Slack counts.
+
+Right-to-left text stands in isolates (UAX #9), so that neither it nor what is beside it reorders the other. An isolate
+ends with its paragraph: text of several lines has one in each. Left-to-right text stays as it is, byte for byte.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeGuard
 
-from bot.views import bidi
-from bot.views.bidi import balanced, ended
+import regex
 
 TEXT_LIMIT = 4000
-isolate = bidi.isolate
+NO_LIMIT = 10**9
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -31,8 +33,18 @@ _USER = re.compile(r"[UW][A-Z0-9]{1,30}")
 _GROUP = re.compile(r"S[A-Z0-9]{1,30}")
 _CHANNEL = re.compile(r"[CGD][A-Z0-9]{1,30}")
 _DATE = re.compile(r"<!date\^\d+\^[^|<>]*\|([^<>]*)>")
+_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
+_URL_LIMIT = 3000
+_CLUSTER = regex.compile(r"\X")  # what is seen as one character (UAX #29)
 _LONGEST_CLUSTER = 64
-_ZWJ = "\u200d"
+_DEEPEST_OUTLINE = 8
+_RLI, _FSI, _PDI = "\u2067", "\u2068", "\u2069"
+_OPENERS = "\u2066" + _RLI + _FSI
+_ISOLATES = re.compile("[\u2066-\u2069]")
+# Hebrew, Arabic, Syriac, Thaana, N'Ko and their like with their marks and digits; RLM; presentation forms; old scripts.
+_RTL = re.compile("[\u0590-\u08ff\u200f\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
+_LETTER = re.compile(r"[^\W\d_]")
+_DEEPEST_ISOLATE = 8
 # Look-alikes for what Slack would read as formatting: certain, where invisible separators are not.
 _FORMATTING = (
     (re.compile(r"(?<![^\W_])\*|\*(?![^\W_])"), "∗"),
@@ -48,8 +60,7 @@ def cleaned(text: str) -> str:
     """No control characters but newline and tab, no bidi overrides or embeddings, no unbalanced isolates, no lone
     surrogates. For what programs read; people are shown `plain`. May be empty.
     """
-    text = _CONTROLS.sub("", _LINE_ENDS.sub("\n", _SURROGATES.sub("\ufffd", text)))
-    return balanced(text)
+    return _balanced(_CONTROLS.sub("", _LINE_ENDS.sub("\n", _SURROGATES.sub("\ufffd", text))))
 
 
 def cleaned_line(text: str) -> str:
@@ -62,9 +73,9 @@ def plain(text: str) -> str:
     return isolate(cleaned(text))
 
 
-def line(text: str) -> str:
-    """`plain` on one line: headings, buttons, options."""
-    return isolate(cleaned_line(text))
+def line(text: str, limit: int = NO_LIMIT) -> str:
+    """`plain` on one line, or its beginning: headings, buttons, options."""
+    return clip(isolate(cleaned_line(text)), limit)
 
 
 def escape(text: str) -> str:
@@ -86,7 +97,14 @@ def size(text: str) -> int:
 
 def clip(text: str, limit: int) -> str:
     """`text`, or its beginning and "…", in at most `limit`; never inside what is seen as one character."""
-    return ended(lambda room: _prefix(text, room), limit) if size(text) > limit else text
+    return _ended(lambda room: _prefix(text, room), limit) if size(text) > limit else text
+
+
+def clip_escaped(text: str, limit: int) -> str:
+    """`clip` for escaped text: never inside an entity."""
+    if size(text) <= limit:
+        return text
+    return _ended(lambda room: _TORN_ENTITY.sub("", _prefix(text, room)), limit)
 
 
 def clip_rows(text: str, rows: int, width: int = 90) -> str:
@@ -102,13 +120,6 @@ def clip_rows(text: str, rows: int, width: int = 90) -> str:
             break
         head, rows = f"{head}{line}\n", rows - need
     return clip(text, size(head.rstrip()) + 1)
-
-
-def clip_escaped(text: str, limit: int) -> str:
-    """`clip` for escaped text: never inside an entity."""
-    if size(text) <= limit:
-        return text
-    return ended(lambda room: _TORN_ENTITY.sub("", _prefix(text, room)), limit)
 
 
 def split(text: str, limit: int) -> list[str]:
@@ -147,27 +158,36 @@ def split_live(text: str, limit: int) -> list[str]:
     return [*pieces, text] if text else pieces
 
 
-def shares(needs: Sequence[int], budget: int) -> list[int]:
-    """How much of `budget` each part gets: what it needs where that is no more than a fair share."""
-    given = [0] * len(needs)
+def shared(texts: Sequence[str], budget: int, cut: Callable[[str, int], str] = clip) -> list[str]:
+    """The texts within `budget` together: whole where one needs no more than a fair share, else cut to it."""
+    needs = list(map(size, texts))
+    cuts = [""] * len(needs)
     left = max(0, budget)
     for rank, index in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
-        given[index] = min(needs[index], left // (len(needs) - rank))
-        left -= given[index]
-    return given
+        given = min(needs[index], left // (len(needs) - rank))
+        cuts[index] = cut(texts[index], given)
+        left -= given
+    return cuts
 
 
-def is_user(text: str | None) -> bool:
+def outline(value: object, limit: int) -> str:
+    """Structured content that an agent sends along as `key: value` lines that people (and screen readers) can read:
+    nested ones indented, clipped to `limit`; empty where there is nothing.
+    """
+    return clip("\n".join(_outlined(value, 0)), limit)
+
+
+def is_user(text: str | None) -> TypeGuard[str]:
     """Whether this is a Slack user id."""
     return bool(text and _USER.fullmatch(text))
 
 
-def is_group(text: str | None) -> bool:
+def is_group(text: str | None) -> TypeGuard[str]:
     """Whether this is a Slack user group's id."""
     return bool(text and _GROUP.fullmatch(text))
 
 
-def is_channel(text: str | None) -> bool:
+def is_channel(text: str | None) -> TypeGuard[str]:
     """Whether this is a Slack conversation id."""
     return bool(text and _CHANNEL.fullmatch(text))
 
@@ -205,6 +225,19 @@ def channel(conversation: str) -> str:
     return f"<#{conversation}>"
 
 
+def mentions(people: Sequence[str]) -> list[str]:
+    """A mention for each user and user group among these (of the first twenty: more would be a list, not a call)."""
+    named = (
+        mention(each) if is_user(each) else group(each) for each in people if is_user(each) or is_group(each)
+    )
+    return list(named)[:20]
+
+
+def web_address(url: str | None) -> str:
+    """`url` where it is a plain http(s) link without a user part; else empty."""
+    return url if url and len(url) <= _URL_LIMIT and _URL.fullmatch(url) else ""
+
+
 def date(moment: datetime) -> str:
     """A moment that every reader sees in their own time zone."""
     return f"<!date^{int(moment.timestamp())}^{{date_short_pretty}} at {{time}}|{utc(moment)}>"
@@ -226,6 +259,98 @@ def utc_dates(text: str) -> str:
     return _DATE.sub(r"\1", text)
 
 
+def isolate(text: str, *, rtl: bool = False) -> str:
+    """`text` so that it can stand beside other words without reordering them, or being reordered by them.
+
+    Args:
+        text: any; isolates of its own are kept in pairs only, and what they hold needs no other.
+        rtl: whether it is known to read from right to left; else its first letter says.
+    """
+    if not rtl and not _RTL.search(text):
+        return text
+    return "\n".join(_isolated(each, rtl=rtl) for each in _balanced(text).split("\n"))
+
+
+def _isolated(line: str, *, rtl: bool) -> str:
+    body = line.strip()
+    outside = _outside(body)
+    # Without a letter only its event says how it reads.
+    if not _RTL.search(outside) and not (rtl and outside.strip() and not _LETTER.search(outside)):
+        return line
+    return line.replace(body, f"{_RLI if rtl else _FSI}{body}{_PDI}", 1)
+
+
+def _outside(body: str) -> str:
+    """What stands in no isolate; `body` is balanced."""
+    depth, found = 0, []
+    for char in body:
+        if char in _OPENERS:
+            depth += 1
+        elif char == _PDI:
+            depth -= 1
+        elif not depth:
+            found.append(char)
+    return "".join(found)
+
+
+def _balanced(text: str) -> str:
+    """Isolates (U+2066–2069) only in pairs, paragraph by paragraph, as the bidi algorithm reads them."""
+    if not _ISOLATES.search(text):
+        return text
+    return "\n".join(_without(each, *_unpaired(each)) for each in text.split("\n"))
+
+
+def _unpaired(paragraph: str) -> tuple[list[int], list[int]]:
+    """Where isolates begin that do not end in this paragraph, and where one ends that never began."""
+    torn, stray = list[int](), list[int]()
+    for at, char in enumerate(paragraph):
+        if char in _OPENERS:
+            torn.append(at)
+        elif char == _PDI and torn:
+            torn.pop()
+        elif char == _PDI:
+            stray.append(at)
+    return torn, stray
+
+
+def _without(text: str, *places: Sequence[int]) -> str:
+    left_out = {at for each in places for at in each}
+    return "".join(char for at, char in enumerate(text) if at not in left_out) if left_out else text
+
+
+def _ended(prefix: Callable[[int], str], limit: int) -> str:
+    """`prefix(room)` with "…" at its end, in at most `limit`; an isolate that it tears is closed behind the "…"."""
+    if limit <= 0:
+        return ""
+    for closers in range(min(_DEEPEST_ISOLATE, limit)):
+        before, end, last = prefix(limit - 1 - closers).rstrip().rpartition("\n")
+        last = last.rstrip(_OPENERS)
+        torn, stray = _unpaired(last)
+        if len(torn) <= closers:
+            return f"{_balanced(before)}{end}{_without(last, stray)}…{_PDI * len(torn)}"
+    return _balanced(prefix(limit - 1).rstrip()) + "…"
+
+
+def _prefix(text: str, limit: int) -> str:
+    """The longest beginning within `limit` that tears no cluster (one of 64 characters or more is torn)."""
+    head = text[:limit]
+    if not head.isascii():
+        head = head.encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore")
+    end = len(head)
+    if end in (0, len(text)) or text[end].isascii():
+        return head
+    start = max(0, end - _LONGEST_CLUSTER)
+    at = max(found.start() for found in _CLUSTER.finditer(text, start, end + 1))
+    return text[:at] if at > start else head
+
+
+def _whole_words(text: str, limit: int) -> str:
+    """The beginning of a line, up to the end of a word where one is near."""
+    head = _prefix(text, limit)
+    end = head.rfind(" ", max(0, len(head) - 20)) if not text[len(head) :][:1].isspace() else -1
+    return head[:end] if end > 0 else head
+
+
 def _escaped(text: str) -> str:
     return re.sub("[&<>]", lambda match: _ENTITIES[match[0]], text)
 
@@ -236,33 +361,38 @@ def _fitting(piece: str, limit: int) -> list[str]:
     return [fit for half in split(piece, size(piece) // 2 + 1) for fit in _fitting(half, limit)]
 
 
-def _whole_words(text: str, limit: int) -> str:
-    """The beginning of a line, up to the end of a word where one is near."""
-    head = _prefix(text, limit)
-    end = head.rfind(" ", max(0, len(head) - 20)) if not text[len(head) :][:1].isspace() else -1
-    return head[:end] if end > 0 else head
+def _outlined(value: object, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    if depth > _DEEPEST_OUTLINE:
+        yield f"{indent}…"
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if _is_simple(each):
+                yield f"{indent}{line(str(key))}: {_simple(each)}"
+            else:
+                yield f"{indent}{line(str(key))}:"
+                yield from _outlined(each, depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            if isinstance(each, Mapping) and all(map(_is_simple, each.values())):
+                yield f"{indent}- " + ", ".join(f"{line(str(k))}: {_simple(v)}" for k, v in each.items())
+            elif _is_simple(each):
+                yield f"{indent}- {_simple(each)}"
+            else:
+                yield from _outlined(each, depth + 1)
+    elif value is not None:
+        yield indent + _simple(value)
 
 
-def _prefix(text: str, limit: int) -> str:
-    """The longest beginning within `limit` that tears no cluster (a cluster of 64 or more is torn)."""
-    head = text[:limit]
-    if not head.isascii():
-        head = head.encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore")
-    end = len(head)
-    for at in range(end, max(0, end - _LONGEST_CLUSTER), -1):
-        if not _continues(text, at):
-            return text[:at]
-    return head
+def _is_simple(value: object) -> bool:
+    if isinstance(value, list):
+        return all(not isinstance(each, (Mapping, list)) for each in value)
+    return not isinstance(value, Mapping)
 
 
-def _continues(text: str, at: int) -> bool:
-    """Whether the character at `at` is seen as part of the one before."""
-    if not 0 < at < len(text) or text[at].isascii():
-        return False
-    here, before = text[at], text[at - 1]
-    if _ZWJ in (before, here) or unicodedata.category(here) in ("Mn", "Mc", "Me"):
-        return True
-    if "\U0001f3fb" <= here <= "\U0001f3ff" or "\U000e0020" <= here <= "\U000e007f":
-        return True
-    flags = re.search("[\U0001f1e6-\U0001f1ff]*$", text[max(0, at - _LONGEST_CLUSTER) : at])
-    return "\U0001f1e6" <= here <= "\U0001f1ff" and bool(flags) and len(flags[0] if flags else "") % 2 == 1
+def _simple(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_simple, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "(none)" if value is None else plain(str(value))

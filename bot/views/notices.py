@@ -1,33 +1,68 @@
-"""What the notices say: errors, critical events that no card can show, tool results, ends of sessions, pages.
+"""What the notices say: messages that take no answer. Errors, critical events that no card can show, tool results, ends
+of sessions, handoffs, reminders.
 
-A notice is a message in a session's thread (or to on-call) that takes no answer. Pure.
+The card of a handoff (AAEP chapter 4) follows the incident that on-call is paged for: taken there or here, both say so. A
+reminder stands in the question's thread and in the channel, and calls those who may answer; it takes no answer itself:
+that is the card's, and the thread's. Pure.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
 
 from bot.views import inert
-from bot.views.blockkit import SECTION
-from bot.views.codec import LINK_ACTION
-from bot.views.outline import outline
-from bot.views.parts import LEARN_MORE, Budget, Button, Words, pieces
-from bot.views.readout import PIECE, POINTER
-from bot.views.rounds import NAME_LIMIT, sentence, words
-from core import aaep
+from bot.views.blockkit import (
+    LEARN_MORE,
+    Actions,
+    Budget,
+    Button,
+    Context,
+    Draft,
+    Header,
+    Section,
+    Words,
+    button,
+    link_button,
+    pieces,
+    plain_words,
+    sections,
+)
+from bot.views.card import POINTER, in_pieces
+from bot.views.codec import PagePress
+from bot.views.locale import directed
+from bot.views.page import HAND, TAKE, Matter, standing_words
+from bot.views.rounds import (
+    ID_LIMIT,
+    NAME_LIMIT,
+    aloud,
+    answered_words,
+    closed_words,
+    default_words,
+    name_of,
+    risk_words,
+    round_of,
+    sentence,
+    until_words,
+    warning_words,
+    words,
+)
+from core import aaep, answers
 from core.aaep import Event
 from core.clarification import Clarification
 
-URL_LIMIT = 3000
-_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
+# Of what an agent packs up for a handoff, in characters; the protocol asks for events of at most 64 KiB.
+CONTEXT_LIMIT = 100_000
 _HEADING = 150
 _FACT = 300
 _PRETTY = 3000
 _FIRST_FIELDS = 8
 _FIRST_CHOICES = 20
+_BEGINNING, _DEFAULT = 300, 200  # of a question, and of what its agent assumes, in a reminder
+_TOOL, _SUMMARY = 80, 400
+_TOOLS = 3600  # of the text, so that it stays in one piece everywhere
 _ENVELOPE = frozenset(
     [
         "@context",
@@ -50,86 +85,55 @@ _CATEGORIES = {
     "requires_user": "requires_user (a person has to do something first)",
     "unknown": "unknown",
 }
+_TO = {
+    "human": "a human",
+    "specialist_agent": "a specialist agent",
+    "escalation_queue": "an escalation queue",
+}
+_NOT_FORWARDED = "clarify-bot does not pass this on: whoever takes it sees that it gets there"
+_UNTAKEN = "Nobody has it yet. Press Take to say that it is yours."
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """A notice before it is laid out: all of it plain text but for live facts.
+class ToolLine:
+    """One `agent.tool.completed`: `status` is success, error, timeout, or whatever was sent."""
 
-    `texts` may be cut in the blocks; the whole is then in the thread. `alert`: how it stands, before all else.
+    tool: str
+    status: str
+    summary: str = ""
+    duration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """What an event hands over, as it is kept beside its card: the agent's own words, not yet inert, but for `context`.
+
+    `context` is the packaged context as indented lines. Empty: it was not sent.
     """
 
-    heading: str
-    texts: tuple[str, ...]
-    facts: tuple[Words, ...] = ()
-    buttons: tuple[Button, ...] = ()
-    alert: tuple[Words, ...] = ()
+    agent: str
+    session: str
+    reason: str
+    target_kind: str = ""
+    target_uri: str = ""
+    urgency: str = ""
+    context: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Handoff:
+        """What `as_json` made, also by another release."""
+        return cls(**{each.name: str(kept.get(each.name, "")) for each in fields(cls)})
 
 
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """A notice as it fits into one message; `text` is escaped, `more` is not."""
-
-    text: str
-    more: tuple[str, ...]
-    heading: str
-    sections: tuple[str, ...]
-    facts: tuple[Words, ...]
-    buttons: tuple[Button, ...]
-    alert: tuple[Words, ...]
-
-
-def laid(notice: Notice) -> Laid:
-    """The notice cut to what a message holds, and the whole in pieces where it was cut."""
-    texts = [words(text) for text in notice.texts if text]
-    spoken = [inert.utc_dates(part.text) if part.live else part.text for part in notice.facts]
-    body = "\n".join(filter(None, [*texts, " ".join(map(sentence, spoken))]))
-    whole = "\n".join(filter(None, [f"{notice.heading}.", body]))
-    head = _head(notice)
-    room = inert.TEXT_LIMIT - inert.size(head) - 1
-    text = inert.fallback(body, room)
-    budget = Budget.beside(f"{head}\n{text}")
-    budget.spend(notice.heading, *(part.text for part in (*notice.facts, *notice.alert)))
-    fitted = budget.fit(texts)
-    is_cut = budget.cut or inert.size(inert.fallback(body, len(body) * 5)) > room
-    if is_cut:
-        text = f"{inert.fallback(body, room - inert.size(POINTER) - 1)}\n{POINTER}"
-    return Laid(
-        text=f"{head}\n{text}".strip(),
-        more=tuple(p for p in inert.split_unescaped(whole, PIECE) if p.strip()) if is_cut else (),
-        heading=inert.clip(notice.heading, _HEADING),
-        sections=tuple(piece for part in fitted for piece in pieces(part, SECTION)),
-        facts=notice.facts,
-        buttons=notice.buttons,
-        alert=notice.alert,
-    )
-
-
-def _head(notice: Notice) -> str:
-    """Heading and standing, escaped; people's mentions are the only live part."""
-    said = (
-        inert.utc_dates(part.text) if part.live else inert.fallback(part.text, 400) for part in notice.alert
-    )
-    return " ".join((inert.fallback(f"{notice.heading}.", 2 * _HEADING), *map(sentence, said)))
-
-
-def consent_notice(record: Clarification, by: str) -> Notice:
-    """Another program wrote an acceptance into a ledger: it does not count, and who waits for it should know."""
-    name = inert.clip(inert.line(by), NAME_LIMIT)
-    told = (
-        f"A program wrote into the ledger that {name} accepts this. That does not count: it is accepted in Slack only, "
-        "and is open again."
-    )
-    return Notice(f"Not accepted · {inert.clip(record.id, 40)}", (told,))
-
-
-def error_notice(event: Event) -> Notice:
+def error_notice(event: Event) -> Draft:
     """`agent.session.errored` (AAEP §4.1.3), also with the fields that are found in the wild."""
     category = event.text("error_category")
-    said = _CATEGORIES.get(category or "unknown") or fact(category or "")
-    facts = [f"Category: {said}"]
+    facts = [f"Category: {_CATEGORIES.get(category or 'unknown') or _fact(category or '')}"]
     if code := event.text("error_code"):
-        facts.append(f"Code: {fact(code)}")
+        facts.append(f"Code: {_fact(code)}")
     if isinstance(recoverable := event.raw.get("recoverable"), bool):
         facts.append("Recoverable" if recoverable else "Not recoverable")
     summary, message = event.summary(), event.text("error_message")
@@ -138,136 +142,316 @@ def error_notice(event: Event) -> Notice:
         texts.append(f"Message: {inert.plain(message)}")
     if hint := event.text("remediation_hint"):
         texts.append(f"What to do: {inert.plain(hint)}")
-    url = safe_url(event.text("error_uri"))
-    link = (Button(LEARN_MORE, LINK_ACTION, "", url=url),) if url else ()
-    return Notice(f"{agent_of(event)} stopped with an error", tuple(texts), _words(facts), link)
+    link = link_button(LEARN_MORE, event.text("error_uri"))
+    return _notice(f"{agent_of(event)} stopped with an error", texts, plain_words(*facts), link)
 
 
-def generic_notice(event: Event) -> Notice:
+def generic_notice(event: Event) -> Draft:
     """Any critical event that no card can show. Nothing in it can be answered from Slack."""
+    return _notice(*_generic(event))
+
+
+def unrecorded_notice(event: Event, reason: str) -> Draft:
+    """A critical event that waits to be recorded: what it says, and why nobody can answer it yet."""
+    question = event.question
+    _, texts, _ = _generic(event)
+    if question is not None:
+        texts = [question.text]
+        texts.append("\n".join(f"• {_fact(choice.label)}" for choice in question.choices[:_FIRST_CHOICES]))
+    facts = (
+        f"It cannot be recorded yet, so it cannot be answered here: {_fact(reason)}",
+        "It is shown in its own channel as soon as it is recorded",
+        _session(event.session_id),
+    )
+    verb = "asks" if question is not None else "reports"
+    return _notice(f"{agent_of(event)} {verb}", texts, plain_words(*facts))
+
+
+def session_notice(event: Event) -> Draft:
+    """`agent.session.completed` and `agent.session.cancelled`."""
+    cancelled = event.type == aaep.CANCELLED
+    by, why = event.text("cancelled_by"), event.text("cancellation_reason")
+    facts = plain_words(
+        f"Cancelled by: {_fact(by)}" if by else "", f"Reason: {_fact(why).replace('_', ' ')}" if why else ""
+    )
+    verb = "was cancelled" if cancelled else "is done"
+    texts = [event.summary() or ("The session was cancelled." if cancelled else "The session is complete.")]
+    if result := event.text("partial_result" if cancelled else "output_summary"):
+        texts.append(f"Result: {inert.plain(result)}")
+    return _notice(f"{agent_of(event)} {verb}", texts, facts)
+
+
+def consent_notice(record: Clarification, by: str) -> Draft:
+    """Another program wrote an acceptance into a ledger: it does not count, and who waits for it should know."""
+    told = (
+        f"A program wrote into the ledger that {inert.line(by, NAME_LIMIT)} accepts this. That does not count: it is accepted in "
+        "Slack only, and is open again."
+    )
+    return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
+
+
+def ledgers_refuse(reason: str) -> Draft:
+    """The head of a thread with what was asked meanwhile: no ledger can be written, or one of them cannot."""
+    waits = (
+        "What agents ask until this is mended is in the thread below. Nothing is lost: it is recorded, shown and can be "
+        "answered as soon as it can be written."
+    )
+    return _notice("Questions cannot be recorded", [inert.plain(reason), waits])
+
+
+def ledgers_again() -> Draft:
+    """The end of that thread."""
+    return _notice(
+        "Questions can be recorded again",
+        [
+            "What was asked meanwhile is recorded, and is shown where it belongs. There is nothing left to do.",
+        ],
+    )
+
+
+def storage_began(path: str, count: int) -> Draft:
+    """There are ledgers of earlier questions, and nothing is known of what was heard and shown."""
+    waits = {0: "no question is open", 1: "1 question is open"}.get(count, f"{count} questions are open")
+    text = (
+        f"The storage, {_fact(path)}, is new, and beside it are ledgers of earlier questions: {waits} in them. They go on as "
+        "they are: nothing is asked or answered a second time. Buttons of cards that could not be found again say that "
+        "they are from another installation. If the storage should not be new, stop the bot and put the old one back."
+    )
+    return _notice("Started with a new storage beside older ledgers", [text])
+
+
+def agent_of(event: Event) -> str:
+    """The agent's name on one line."""
+    return name_of(event.agent_name or event.agent_id)
+
+
+def handoff_of(event: Event) -> Handoff:
+    """What an `agent.handoff.requested` says; of one that breaks its schema whatever can be read."""
+    return Handoff(
+        agent=agent_of(event),
+        session=event.session_id,
+        reason=event.text("reason") or event.summary() or "",
+        target_kind=event.text("target_kind") or "",
+        target_uri=event.text("target_uri") or "",
+        urgency=event.text("urgency_for_handoff") or "",
+        context=_packed(event.raw.get("packaged_context")),
+    )
+
+
+def handoff_title(handoff: Handoff) -> str:
+    """What on-call is told in one line, plain."""
+    return f"{handoff.agent} hands over to {_TO.get(handoff.target_kind, 'a human')}"
+
+
+def handoff_body(handoff: Handoff) -> str:
+    """All of it for a page, the agent's words among ours: the page makes them inert."""
+    reason, handed = _handed(handoff)
+    return "\n".join(filter(None, (reason, ". ".join(_handoff_facts(handoff)), handed)))
+
+
+def handoff_card(handoff: Handoff, matter: Matter) -> Draft:
+    """The card of a handoff: `matter` is what on-call is paged for, as it stands."""
+    take = button(PagePress("take", 0, matter.incident), TAKE, f"Take what {handoff.agent} hands over")
+    hand = button(
+        PagePress("hand", 0, matter.incident), HAND, f"Hand what {handoff.agent} hands over to somebody"
+    )
+    return _notice(
+        handoff_title(handoff),
+        _handed(handoff),
+        plain_words(*_handoff_facts(handoff), _session(handoff.session)),
+        {"closed": (), "taken": (hand,)}.get(matter.state, (take, hand)),
+        alert=tuple(standing_words(matter)) or (Words(_UNTAKEN),),
+    )
+
+
+def tools_notice(lines: Sequence[ToolLine]) -> Draft:
+    """Several tool results in one message, oldest first: what went wrong line by line, what went well in one.
+
+    Where they are too many, the oldest failures are counted.
+    """
+    done = [line for line in lines if line.status == "success"]
+    failures = [_failed(line) for line in lines if line.status != "success"]
+    tail = [_folded(done)] if done else []
+    room = _TOOLS - sum(map(inert.size, tail))
+    kept: list[str] = []
+    for text in reversed(failures):
+        room -= inert.size(text) + 1
+        if room < 0:
+            break
+        kept.insert(0, text)
+    dropped = len(failures) - len(kept)
+    head = [f"{dropped} earlier failures are not listed."] if dropped else []
+    said = "\n".join([*head, *kept, *tail]) or "No tool has finished yet."
+    return Draft("tools", inert.fallback(said), tuple(Context((Words(each),)) for each in pieces(said, 2000)))
+
+
+def nudge(record: Clarification, answerers: Sequence[str]) -> Draft:
+    """The reminder of an open question that nobody has answered.
+
+    Args:
+        record: as found in the ledger.
+        answerers: of its route, as configured: `members` are not called, users (U…) and groups (S…) are.
+    """
+    shown = round_of(directed(record))
+    question = inert.clip(words(shown.question), _BEGINNING)
+    wanted = shown.asked.confirmation
+    # What silence does is told of every question.
+    stakes = " ".join(filter(None, (risk_words(wanted), warning_words(wanted)))) if wanted else ""
+    default = default_words(shown.asked, _DEFAULT)
+    hint = answers.hint(shown.asked)
+    return _reminder(
+        f"{shown.agent} still waits · {shown.id}",
+        [f"{shown.agent} still waits for an answer ({shown.id}): {question}", stakes],
+        answerers,
+        (until_words(shown.asked.expires_at), *plain_words(default)),
+        hint=f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}",
+        asked=sections(question, stakes),
+    )
+
+
+def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Sequence[str]) -> Draft:
+    """The reminder of `count` open questions of an agent that share one roll-up card; `oldest` is the earliest deadline,
+    if any has one.
+    """
+    named = name_of(agent)
+    several = f"{count} question{'' if count == 1 else 's'}"
+    return _reminder(
+        f"{named} still waits · {several}",
+        [f"{named} still waits for answers to {several}."],
+        answerers,
+        (until_words(oldest, "The first must be answered by"),),
+        hint="Answer on their common card, under Show all.",
+    )
+
+
+def nudge_over(record: Clarification, number: int | None) -> Draft:
+    """What the reminder of round `number` says once that takes no answer any more: how it ended."""
+    shown = round_of(directed(record), number)
+    question = inert.clip(words(shown.question), _BEGINNING)
+    answered = shown.stage == "answered"
+    how = answered_words(shown) if answered else Words(closed_words(shown, _BEGINNING))
+    answer = f"Answer: {inert.clip(shown.answer_label, _BEGINNING)}" if shown.answer_label else ""
+    spoken = (
+        inert.fallback(f"{shown.agent} asked ({shown.id}): {question}", 1500),
+        sentence(how.text) if how.live else inert.fallback(sentence(how.text), 1000),
+        inert.fallback(answer, 1000),
+    )
+    heading = f"{shown.agent} · {shown.id} · {'answered' if answered else 'closed'}"
+    facts = Context((how, *plain_words(answer)))
+    return Draft("nudge", "\n".join(filter(None, spoken)), (Header(heading), *sections(question), facts))
+
+
+def rollup_nudge_over(agent: str) -> Draft:
+    """What the reminder of a roll-up card says once none of its questions waits there."""
+    over = "None of these questions waits on the common card any more"
+    text = inert.fallback(f"{name_of(agent)}: {sentence(over)}")
+    return Draft("nudge", text, (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
+
+
+def _notice(
+    heading: str,
+    texts: Sequence[str],
+    facts: tuple[Words, ...] = (),
+    buttons: tuple[Button, ...] = (),
+    alert: tuple[Words, ...] = (),
+) -> Draft:
+    """A notice cut to what a message holds, and the whole in pieces where it was cut.
+
+    All of it is plain text but for live facts and `alert`, which says how it stands before all else.
+    """
+    texts = [words(text) for text in texts if text]
+    spoken = [inert.utc_dates(part.text) if part.live else part.text for part in facts]
+    body = "\n".join(filter(None, [*texts, " ".join(map(sentence, spoken))]))
+    head = " ".join((inert.fallback(f"{heading}.", 2 * _HEADING), *aloud(alert)))
+    room = inert.TEXT_LIMIT - inert.size(head) - 1
+    text = inert.fallback(body, room)
+    budget = Budget.beside(f"{head}\n{text}")
+    budget.spend(heading, *(part.text for part in (*facts, *alert)))
+    fitted = budget.fit(texts)
+    cut = budget.cut or inert.size(inert.fallback(body, len(body) * 5)) > room
+    if cut:
+        text = f"{inert.fallback(body, room - inert.size(POINTER) - 1)}\n{POINTER}"
+    return Draft(
+        "notice",
+        f"{head}\n{text}".strip(),
+        (
+            Header(inert.clip(heading, _HEADING)),
+            Context(alert),
+            *sections(*fitted),
+            Context(facts),
+            Actions(buttons),
+        ),
+        in_pieces(f"{heading}.\n{body}".rstrip("\n")) if cut else (),
+    )
+
+
+def _reminder(
+    heading: str,
+    spoken: Sequence[str],
+    answerers: Sequence[str],
+    facts: tuple[Words, ...],
+    *,
+    hint: str,
+    asked: tuple[Section, ...] = (),
+) -> Draft:
+    """A reminder; those who are called come first, in the blocks and aloud."""
+    called = " ".join(inert.mentions(list(dict.fromkeys(answerers))))
+    said = [*spoken, *(sentence(inert.utc_dates(each.text)) for each in facts), hint]
+    text = inert.fallback("\n".join(filter(None, said)), inert.TEXT_LIMIT - inert.size(called) - 1)
+    call = (Section(Words(called, live=True)),) if called else ()
+    parts = (Header(heading), *call, *asked, Context(facts), Context((Words(hint),)))
+    return Draft("nudge", f"{called} {text}".lstrip(), parts)
+
+
+def _fact(text: str) -> str:
+    """A short value of an agent's on one line."""
+    return inert.line(text, _FACT)
+
+
+def _generic(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
+    """Heading, texts and facts of a critical event that no card can show."""
     if event.type == aaep.CONFIRMATION:
         return _confirmation(event)
     if event.type == aaep.CLARIFICATION:
         return _broken_clarification(event)
     summary = event.summary()
     texts = [summary] if summary else list(_first_fields(event.raw))
-    return Notice(
-        f"{agent_of(event)} reports {fact(event.type)}",
-        tuple(texts) or ("The event says nothing that can be shown.",),
-        _words([_session(event)]),
+    return (
+        f"{agent_of(event)} reports {_fact(event.type)}",
+        texts or ["The event says nothing that can be shown."],
+        plain_words(_session(event.session_id)),
     )
 
 
-def unrecorded_notice(event: Event, reason: str) -> Notice:
-    """A critical event that waits to be recorded: what it says, and why nobody can answer it yet."""
-    question = event.question
-    texts = [question.text] if question is not None else list(generic_notice(event).texts)
-    if question is not None and question.choices:
-        texts.append("\n".join(f"• {fact(choice.label)}" for choice in question.choices[:_FIRST_CHOICES]))
-    facts = [
-        f"It cannot be recorded yet, so it cannot be answered here: {fact(reason)}",
-        "It is shown in its own channel as soon as it is recorded",
-        _session(event),
-    ]
-    verb = "asks" if question is not None else "reports"
-    return Notice(f"{agent_of(event)} {verb}", tuple(texts), _words(facts))
-
-
-def ledgers_refuse(reason: str) -> Notice:
-    """The head of a thread: no ledger can be written, or one of them cannot."""
-    waits = (
-        "What agents ask until this is mended is in the thread below. Nothing is lost: it is recorded, shown and can be "
-        "answered as soon as it can be written."
-    )
-    return Notice("Questions cannot be recorded", (inert.plain(reason), waits))
-
-
-def ledgers_again() -> Notice:
-    """The end of that thread."""
-    return Notice(
-        "Questions can be recorded again",
-        (
-            "What was asked meanwhile is recorded, and is shown where it belongs. There is nothing left to do.",
-        ),
-    )
-
-
-def storage_began(path: str, count: int) -> Notice:
-    """There are ledgers of earlier questions, and nothing is known of what was heard and shown."""
-    waits = (
-        "no question is open"
-        if not count
-        else "1 question is open"
-        if count == 1
-        else f"{count} questions are open"
-    )
-    text = (
-        f"The storage, {fact(path)}, is new, and beside it are ledgers of earlier questions: {waits} in them. They go on as "
-        "they are: nothing is asked or answered a second time. Buttons of cards that could not be found again say that "
-        "they are from another installation. If the storage should not be new, stop the bot and put the old one back."
-    )
-    return Notice("Started with a new storage beside older ledgers", (text,))
-
-
-def session_notice(event: Event) -> Notice:
-    """`agent.session.completed` and `agent.session.cancelled`."""
-    cancelled = event.type == aaep.CANCELLED
-    by, why = event.text("cancelled_by"), event.text("cancellation_reason")
-    facts = [
-        f"Cancelled by: {fact(by)}" if by else "",
-        f"Reason: {fact(why).replace('_', ' ')}" if why else "",
-    ]
-    verb = "was cancelled" if cancelled else "is done"
-    texts = [event.summary() or ("The session was cancelled." if cancelled else "The session is complete.")]
-    if result := event.text("partial_result" if cancelled else "output_summary"):
-        texts.append(f"Result: {inert.plain(result)}")
-    return Notice(f"{agent_of(event)} {verb}", tuple(texts), _words(facts))
-
-
-def agent_of(event: Event) -> str:
-    """The agent's name on one line."""
-    return inert.clip(inert.line(event.agent_name or event.agent_id) or "An agent", NAME_LIMIT)
-
-
-def fact(text: str) -> str:
-    """A short value of an agent's on one line."""
-    return inert.clip(inert.line(text), _FACT)
-
-
-def safe_url(url: str | None) -> str:
-    """`url` where it is a plain http(s) link without a user part; else empty."""
-    return url if url and len(url) <= URL_LIMIT and _URL.fullmatch(url) else ""
-
-
-def _confirmation(event: Event) -> Notice:
+def _confirmation(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
     facts = ["This cannot be answered from Slack: decide it where the agent runs"]
     if risk := event.text("risk_level"):
-        facts.append(f"Risk: {fact(risk)}")
+        facts.append(f"Risk: {_fact(risk)}")
     if event.raw.get("irreversible") is True or event.text("reversibility"):
-        facts.append(fact(event.text("reversibility") or "irreversible").replace("_", " ").capitalize())
+        facts.append(_fact(event.text("reversibility") or "irreversible").replace("_", " ").capitalize())
     if default := event.text("default_decision"):
-        facts.append(f"If nobody decides: {fact(default)}")
+        facts.append(f"If nobody decides: {_fact(default)}")
     live = []
     if (seconds := event.raw.get("timeout_seconds")) and type(seconds) is int and 0 < seconds <= 86_400:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
     texts = [event.text("action") or event.summary() or "The agent did not say what it wants to do."]
     if consequence := event.text("consequence"):
         texts.append(f"Consequence: {inert.plain(consequence)}")
-    if extra := outline(event.raw.get("extra_context"), _PRETTY):
+    if extra := inert.outline(event.raw.get("extra_context"), _PRETTY):
         texts.append(f"Details:\n{extra}")
-    return Notice(f"{agent_of(event)} asks for a confirmation", tuple(texts), (*_words(facts), *live))
+    return f"{agent_of(event)} asks for a confirmation", texts, (*plain_words(*facts), *live)
 
 
-def _broken_clarification(event: Event) -> Notice:
+def _broken_clarification(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
     texts = [event.text("question") or event.summary() or "The agent asks something that cannot be read."]
     labels = event.raw.get("choices") or event.raw.get("options")
-    if labels and (listed := outline(labels, _PRETTY)):
+    if labels and (listed := inert.outline(labels, _PRETTY)):
         texts.append(f"Choices as sent:\n{listed}")
     if context := event.text("context"):
         texts.append(f"Context: {inert.plain(context)}")
     wrong = "; ".join(event.problems) or "it breaks its schema"
-    facts = [f"This cannot be answered from Slack: {fact(wrong)}", _session(event)]
-    return Notice(f"{agent_of(event)} asks", tuple(texts), _words(facts))
+    facts = [f"This cannot be answered from Slack: {_fact(wrong)}", _session(event.session_id)]
+    return f"{agent_of(event)} asks", texts, plain_words(*facts)
 
 
 def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:
@@ -277,12 +461,65 @@ def _first_fields(raw: Mapping[str, object]) -> Iterator[str]:
         if key not in _ENVELOPE and isinstance(value, (str, int, float)) and str(value).strip()
     )
     for _, (key, value) in zip(range(_FIRST_FIELDS), readable, strict=False):
-        yield f"{fact(key)}: {inert.clip(inert.plain(str(value)), _PRETTY)}"
+        yield f"{_fact(key)}: {inert.clip(inert.plain(str(value)), _PRETTY)}"
 
 
-def _session(event: Event) -> str:
-    return f"Session: {inert.clip(inert.line(event.session_id), 80)}"
+def _session(session: str) -> str:
+    return f"Session: {inert.line(session, 80)}"
 
 
-def _words(facts: Sequence[str]) -> tuple[Words, ...]:
-    return tuple(Words(fact) for fact in facts if fact)
+def _handed(handoff: Handoff) -> tuple[str, str]:
+    """Why, and what it hands over."""
+    handed = f"What it hands over:\n{handoff.context}" if handoff.context else ""
+    return handoff.reason or "The agent gave no reason.", handed
+
+
+def _handoff_facts(handoff: Handoff) -> list[str]:
+    said = {
+        "To": _fact(handoff.target_kind).replace("_", " "),
+        "At": _fact(handoff.target_uri),
+        "Urgency": _fact(handoff.urgency),
+    }
+    to_others = handoff.target_kind in {"specialist_agent", "escalation_queue"}
+    return [
+        *(f"{label}: {value}" for label, value in said.items() if value),
+        *([_NOT_FORWARDED] if to_others else []),
+    ]
+
+
+def _packed(context: object) -> str:
+    """The lines of a packaged context. What is beyond any message says so."""
+    lines = inert.outline(context, CONTEXT_LIMIT)
+    if not lines.endswith("…") or inert.size(lines) < CONTEXT_LIMIT - inert.size("…") - 100:
+        return lines
+    return f"{lines}\n(It is longer than clarify-bot shows: the rest is with the agent.)"
+
+
+def _failed(line: ToolLine) -> str:
+    verb = {"error": "failed", "timeout": "timed out"}.get(line.status) or inert.line(line.status, 40)
+    return _with_summary(f"Tool {_tool(line)} {verb or 'finished'}{_took(line)}", line)
+
+
+def _folded(done: Sequence[ToolLine]) -> str:
+    last = done[-1]
+    if len(done) == 1:
+        return _with_summary(f"Tool {_tool(last)} done{_took(last)}", last)
+    return _with_summary(f"{len(done)} tools done, the latest {_tool(last)}{_took(last)}", last)
+
+
+def _with_summary(head: str, line: ToolLine) -> str:
+    summary = inert.line(line.summary, _SUMMARY)
+    return f"{head}: {summary}" if summary else sentence(head)
+
+
+def _tool(line: ToolLine) -> str:
+    return inert.line(line.tool, _TOOL) or "(unnamed)"
+
+
+def _took(line: ToolLine) -> str:
+    if line.duration_ms is None:
+        return ""
+    if line.duration_ms < 1000:
+        return f" ({line.duration_ms} ms)"
+    seconds = line.duration_ms / 1000
+    return f" ({seconds:.1f} s)" if seconds < 60 else f" ({seconds / 60:.0f} min)"

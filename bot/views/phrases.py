@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bot.views import inert
-from bot.views.rounds import HOW_TO_COMMENT, Round, round_of
+from bot.views.rounds import BLANK, HOW_TO_COMMENT, Round, closed_by, default_of, round_of
 from core import answers
 from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
 
@@ -134,6 +134,12 @@ def storage_failed() -> str:
     return "Your answer could not be stored, so it was not taken. Please try again in a moment."
 
 
+def begin_with(bot_user: str, words: str) -> str:
+    """The bot was mentioned in the midst of a message, before words that would change something."""
+    bot, shown = inert.mention(bot_user), inert.escape(inert.line(words, 80))
+    return f"Nothing was changed. To have me do it, begin with the mention: “{bot} {shown}”, or type “/clarify {shown}”."
+
+
 def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], str]) -> str:
     """How an agent stands, and whom it waits for: `blocked on architect`, `waiting for a person`.
 
@@ -149,16 +155,14 @@ def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], st
 
 
 def _expired(asked: Aaep) -> str:
-    default = inert.plain(answers.default_label(asked)).strip()
+    default = default_of(asked)
     told = f"was told to assume {_quoted(default)}" if default else "had no default to assume"
     return f"it expired{_when(asked.expires_at)}; the agent {told}"
 
 
 def _closed_by(shown: Round) -> str:
-    entry = shown.closed_by
-    if entry is None:
-        return ""
-    return f" by {inert.mention(shown.closer) if shown.closer else _clean(entry.from_, _NAME)}"
+    who = closed_by(shown, _NAME)
+    return f" by {who.text if who.live else inert.escape(who.text)}" if who else ""
 
 
 def _who(shown: Round) -> str:
@@ -190,10 +194,4 @@ def _id(record: Clarification) -> str:
 
 
 def _clean(text: str, limit: int) -> str:
-    return inert.escape(inert.clip(inert.line(text), limit)) or "(blank)"
-
-
-def begin_with(bot_user: str, words: str) -> str:
-    """The bot was mentioned in the midst of a message, before words that would change something."""
-    bot, shown = inert.mention(bot_user), inert.escape(inert.clip(inert.line(words), 80))
-    return f"Nothing was changed. To have me do it, begin with the mention: “{bot} {shown}”, or type “/clarify {shown}”."
+    return inert.escape(inert.line(text, limit)) or BLANK

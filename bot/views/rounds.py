@@ -1,17 +1,22 @@
 """One round of a clarification as people are to see it: what was asked, how it stands, in which words.
 
-Pure. All words come from here, so that the card, its fallback text and the modals say the same.
+All words come from here, so that the card, its fallback text and the modals say the same; also what people have to know
+before they accept or reject what an agent is about to do. Risk, reversibility and what silence does are always said in
+words, never by colour alone (AAEP §6.4). Pure.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from bot.views import consent, inert
+from bot.views import inert
+from bot.views.blockkit import Words
 from core import answers
+from core.aaep import UNTOLD, Confirmation, Decision
 from core.clarification import CHANGED, HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
 from core.matching import author_of
 
@@ -19,8 +24,11 @@ Stage = Literal["open", "answered", "closed"]
 Verbosity = Literal["terse", "normal", "detailed"]
 
 NAME_LIMIT = 80
+ID_LIMIT = 40
+_WORD = 60
 HOW_TO_COMMENT = "Start with note: to comment without answering."
 BLANK = "(blank)"
+ASK_AGAIN = "Accept this?"
 _REPLY_WORDS = {
     "sending": "Sending to the agent…",
     "delivered": "Delivered",
@@ -47,6 +55,25 @@ _ESCALATED_FOR: dict[Why, str] = {
 }
 # Of these the card shows all but the reason anyway: the question, the topic, the options.
 _TOLD_BY_CARD: frozenset[Why] = frozenset({"stale", "by hand"})
+LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
+_UNDO = {
+    "irreversible": "Irreversible: it cannot be undone",
+    "reversible_with_effort": "Reversible, with effort",
+    "reversible": "Reversible",
+}
+_DEFAULTS: dict[Decision | None, str] = {
+    "accept": "the agent goes ahead, as if accepted",
+    "reject": "the agent does not go ahead, as if rejected",
+    None: "the agent did not say what it does",
+}
+_TOLD: dict[Decision, str] = {
+    "accept": "Expired; the agent was told to go ahead, as if accepted",
+    "reject": "Expired; the agent was told not to go ahead, as if rejected",
+}
+_WARNING = (
+    "Warning: if nobody answers, this is carried out although it cannot be undone. "
+    "The protocol demands that silence rejects it; the agent breaks that rule."
+)
 _BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
@@ -70,13 +97,23 @@ class Round:
     def agent(self) -> str:
         """The agent's name on one line, as plain text."""
         named = self.asked.agent_name or self.asked.agent_id or self.record.from_
-        return inert.clip(inert.line(named) or "An agent", NAME_LIMIT)
+        return name_of(named)
 
     @property
     def target(self) -> str:
         """Whom it is put to, on one line, as plain text; empty where that is just people."""
         to = inert.line(self.record.to)
         return "" if agent_key(to) == HUMAN else inert.clip(to, NAME_LIMIT)
+
+    @property
+    def id(self) -> str:
+        """The clarification's id, as much of it as a heading holds."""
+        return inert.clip(self.record.id, ID_LIMIT)
+
+    @property
+    def context(self) -> str:
+        """The background that the agent gave; empty where there is none."""
+        return inert.plain(self.asked.context or "").strip()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -135,7 +172,7 @@ class Round:
         if not by and self.answer is not None and self.answer.from_:
             # Other implementations know agents by their bare role.
             by = author_of(self.answer.from_)
-        return inert.clip(inert.line(by or "") or "somebody", 256)
+        return inert.line(by or "", 256) or "somebody"
 
     @property
     def slack_user(self) -> str | None:
@@ -177,33 +214,80 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
     )
 
 
-def words(text: str, empty: str = BLANK) -> str:
-    """`text` inert, or `empty` where nothing that can be seen is left of it."""
+def name_of(agent: str) -> str:
+    """An agent's name on one line, as plain text."""
+    return inert.line(agent, NAME_LIMIT) or "An agent"
+
+
+def words(text: str) -> str:
+    """`text` inert, or a word for it where nothing that can be seen is left of it."""
     shown = inert.plain(text)
-    return shown if shown.strip() else empty
+    return shown if shown.strip() else BLANK
 
 
 def sentence(text: str) -> str:
     """`text` with a full stop, where it has no end of its own."""
-    return text if text.rstrip("\u2069").endswith((".", "…", "!", "?")) else f"{text}."
+    return text if not text or text.rstrip("\u2069").endswith((".", "…", "!", "?")) else f"{text}."
+
+
+def until_words(expires: datetime | None, before: str = "Answer by") -> Words:
+    """Until when there is time."""
+    return Words(f"{before} {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
+
+
+def until_aloud(asked: Aaep, limit: int, left: str = "") -> str:
+    """The same where Slack formats nothing, and what happens then; `left`: how long that is."""
+    until = (
+        f"Answer by {inert.utc(asked.expires_at)}{left}." if asked.expires_at else "There is no time limit."
+    )
+    default = "" if asked.confirmation else sentence(default_words(asked, limit))
+    return f"{until} {default}".rstrip()
+
+
+def aloud(said: Iterable[Words]) -> list[str]:
+    """Small print as sentences for the top-level text: escaped, moments spelled out."""
+    return [
+        sentence(inert.utc_dates(each.text) if each.live else inert.fallback(each.text, 400)) for each in said
+    ]
+
+
+def answered_words(shown: Round) -> Words:
+    """Who answered."""
+    if shown.slack_user:
+        return Words(f"Answered by {inert.mention(shown.slack_user)}", live=True)
+    return Words(f"Answered by {shown.answered_by}")
+
+
+def closed_by(shown: Round, limit: int) -> Words | None:
+    """Who closed it by hand, as a mention or at most `limit` of a name; None where nobody did."""
+    if shown.closed_by is None:
+        return None
+    if shown.closer:
+        return Words(inert.mention(shown.closer), live=True)
+    return Words(inert.line(shown.closed_by.from_, limit) or "somebody")
 
 
 def reply_words(asked: Aaep) -> str:
     """Where the reply to the agent stands; empty where none is owed."""
     if asked.reply is None:
         return ""
-    note = inert.clip(inert.line(asked.reply_note or ""), 300)
+    note = inert.line(asked.reply_note or "", 300)
     if asked.reply == "sending" and note:
         return f"{sentence(note)} Trying again."
     said = _REPLY_WORDS[asked.reply]
     return f"{said}: {note}" if note and asked.reply in ("refused", "too_late") else said
 
 
+def default_of(asked: Aaep) -> str:
+    """What the agent assumes if nobody answers; empty where it did not say."""
+    return inert.plain(answers.default_label(asked)).strip()
+
+
 def default_words(asked: Aaep, limit: int) -> str:
     """What happens if nobody answers, with at most `limit` of the agent's own words."""
     if asked.confirmation:
-        return consent.silence_words(asked.confirmation)
-    if default := inert.plain(answers.default_label(asked)).strip():
+        return silence_words(asked.confirmation)
+    if default := default_of(asked):
         return f"If nobody answers, the agent assumes “{inert.clip(default, limit)}”"
     if asked.expires_at is None:
         return ""
@@ -220,15 +304,15 @@ def closed_words(shown: Round, limit: int) -> str:
     if reason in _CLOSED_WORDS:
         return _CLOSED_WORDS[reason]
     if reason and reason != "resolved elsewhere":
-        return f"Closed: {inert.clip(inert.line(reason), limit)}"
+        return f"Closed: {inert.line(reason, limit)}"
     last = _last(shown.record, "resolution", shown.record.round)
-    return f"Closed: {inert.clip(inert.line(last.body), limit)}" if last else "Closed without an answer"
+    return f"Closed: {inert.line(last.body, limit)}" if last else "Closed without an answer"
 
 
 def _expired_words(asked: Aaep, limit: int) -> str:
-    if asked.confirmation and (told := consent.expired_words(asked.confirmation)):
+    if asked.confirmation and (told := expired_words(asked.confirmation)):
         return told
-    if default := inert.plain(answers.default_label(asked)).strip():
+    if default := default_of(asked):
         return f"Expired; the agent was told to assume “{inert.clip(default, limit)}”"
     return "Expired; the agent had no default to assume"
 
@@ -247,7 +331,7 @@ def escalation_reason(shown: Round, limit: int) -> str:
         return ""
     why = shown.asked.escalated_for
     reason = _escalation(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
-    said = inert.clip(inert.line(reason), limit)
+    said = inert.line(reason, limit)
     return f"Escalated. {said}" if said else "Escalated: this needs a human now."
 
 
@@ -290,7 +374,7 @@ def holder_words(shown: Round) -> str:
 
 
 def _named(user: str) -> str:
-    return inert.mention(user) if inert.is_user(user) else inert.escape(inert.clip(inert.line(user), 100))
+    return inert.mention(user) if inert.is_user(user) else inert.escape(inert.line(user, 100))
 
 
 def _escalation(shown: Round) -> str:
@@ -302,3 +386,67 @@ def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry |
     return next(
         (e for e in reversed(record.thread) if e.type == kind and (number is None or e.round == number)), None
     )
+
+
+def risk_words(wanted: Confirmation) -> str:
+    """How grave it is and whether there is a way back, in two sentences; what was not said is said to be so."""
+    risk = _word(wanted.risk_level) or "the agent did not say"
+    return f"Risk: {risk}. {_undo(wanted)}."
+
+
+def stakes_words(wanted: Confirmation) -> str:
+    """What must be read whole, in one line: risk, way back, what silence does, and that it must not do it."""
+    silence = f"{silence_words(wanted)}."
+    return " ".join(filter(None, (risk_words(wanted), silence, warning_words(wanted))))
+
+
+def warning_words(wanted: Confirmation) -> str:
+    """That silence would set off what must not happen by itself; empty where it would not."""
+    return _WARNING if wanted.breaks_default_rule else ""
+
+
+def silence_words(wanted: Confirmation) -> str:
+    """What happens if nobody answers."""
+    return f"If nobody answers, {_DEFAULTS[wanted.default_decision]}"
+
+
+def expired_words(wanted: Confirmation) -> str:
+    """What happened, as nobody answered; empty where the agent did not say."""
+    return _TOLD[wanted.default_decision] if wanted.default_decision else ""
+
+
+def action_words(wanted: Confirmation) -> str:
+    return f"Action: {inert.plain(wanted.action)}"
+
+
+def consequence_words(wanted: Confirmation) -> str:
+    return f"Consequence: {inert.plain(wanted.consequence or UNTOLD)}"
+
+
+def extra_words(wanted: Confirmation) -> str:
+    """What the agent sent along, in full, as indented lines; or empty."""
+    told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
+    return f"Details:\n{told}" if told.strip() else ""
+
+
+def whole_words(wanted: Confirmation) -> list[str]:
+    """All of it but the time: what is done, what follows, how grave it is, what else is known."""
+    risk = " ".join(filter(None, (risk_words(wanted), warning_words(wanted))))
+    return [
+        part for part in (action_words(wanted), consequence_words(wanted), risk, extra_words(wanted)) if part
+    ]
+
+
+def _undo(wanted: Confirmation) -> str:
+    said = _word(wanted.reversibility)
+    if wanted.irreversible is True and said not in ("", "irreversible"):
+        return f"{_UNDO['irreversible']} (the agent also calls it {said.replace('_', ' ')})"
+    if wanted.is_irreversible:
+        return _UNDO["irreversible"]
+    if said:
+        return _UNDO.get(said) or f"Reversibility: {said}"
+    return "Reversible" if wanted.irreversible is False else "Whether it can be undone, the agent did not say"
+
+
+def _word(text: str | None) -> str:
+    return inert.line(text or "", _WORD)

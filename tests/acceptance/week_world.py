@@ -13,7 +13,7 @@ import pytest
 
 from bot.people import Person
 from bot.settings.load import parse_settings, prepare_folders
-from bot.views.pagecodec import PagePress, PageVerb
+from bot.views.codec import PagePress, PageVerb
 from core.answers import from_text
 from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties

@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench.table import Row
 
-ROWS = 34
+ROWS = 29
 
 
 @pytest.mark.timeout(300)

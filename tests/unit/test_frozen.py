@@ -25,9 +25,7 @@ import pytest
 from bot.github.sync import comment_of, entries_of, key_in
 from bot.settings.load import parse_settings
 from bot.storage.store import Store
-from bot.views.codec import Press
-from bot.views.listcodec import ListPress
-from bot.views.pagecodec import PagePress
+from bot.views.codec import ListPress, PagePress, Press
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, ONCALL
 from bot.workspace.state import Channel, Message
 from core.clarification import Clarification

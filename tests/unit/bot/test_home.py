@@ -34,7 +34,8 @@ from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
-from bot.views.home import AgentLine, Answered, Chosen, DutyLine, HomePress, home
+from bot.views.codec import HomePress
+from bot.views.home import AgentLine, Answered, Chosen, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace import Options, Workspace, seed
 from core.agents import SessionFact
@@ -998,7 +999,7 @@ async def test_publish_calls_once_and_its_outcome_is_returned_and_counted(
     telemetry = Telemetry(ManualClock())
     shown = chosen(Snapshot(1, [summary()]), seed.ADE, Admitted(frozenset({Audience("planner")})), {})
 
-    outcome = await publish(web, telemetry, seed.ADE, Renderer().home(home(shown, {})))
+    outcome = await publish(web, telemetry, seed.ADE, Renderer().view(home(shown, {})))
 
     if isinstance(expected, Later | Unknown):
         assert type(outcome) is type(expected)

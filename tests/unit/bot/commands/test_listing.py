@@ -8,13 +8,14 @@ from bot.commands import grammar
 from bot.commands.grammar import Board
 from bot.commands.lists import board_lines
 from bot.errors import BadPress
-from bot.views.listcodec import ListPress
-from bot.views.listing import LINES, PAGE_SIZE, Listing, Offer, board, listing, page_of, row, said, unread
+from bot.views.blockkit import Draft
+from bot.views.codec import ListPress
+from bot.views.lists import LINES, PAGE_SIZE, Offer, board, listing, page_of, row, said, unread
 from bot.views.render import Renderer
 from core.agents import SessionFact
 from core.clarification import Clarification, Holder, escalated, taken
 from core.index import Summary
-from tests.unit.bot.judges import judge_message, labels, shown
+from tests.unit.bot.judges import judge_message, labels, shown, walk
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records, words
 
 RENDERER = Renderer()
@@ -26,9 +27,7 @@ LINK = "https://local.slack.example/archives/C0GOOD/p1"
 def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification], may: bool) -> None:
     rows = [row(each, Offer(answer=may, take=may), n) for n, each in enumerate(found)]
 
-    judge_message(
-        RENDERER.command_answer(listing("Open", rows, page=1, total=99, query="", notes=["1 for you"]))
-    )
+    judge_message(RENDERER.message(listing("Open", rows, page=1, total=99, query="", notes=["1 for you"])))
 
 
 @settings(max_examples=20, deadline=None)
@@ -38,12 +37,12 @@ def test_whatever_is_typed_gets_an_inert_answer(text: str) -> None:
     command = grammar.parse(text)
 
     if isinstance(command, grammar.Hint):
-        judge_message(RENDERER.command_answer(said(command.text, live=False)))
+        judge_message(RENDERER.message(said(command.text, live=False)))
 
 
 @pytest.mark.parametrize("topic", [None, *grammar.VERBS])
 def test_help_fits_and_has_an_example(topic: str | None) -> None:
-    message = RENDERER.command_answer(said(grammar.help_text(topic), heading="Help", live=False))
+    message = RENDERER.message(said(grammar.help_text(topic), heading="Help", live=False))
 
     judge_message(message)
     assert topic is None or "Example: “/clarify" in message.text
@@ -51,13 +50,13 @@ def test_help_fits_and_has_an_example(topic: str | None) -> None:
 
 def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
     record = escalated(record_of(), "stale", "Nobody answered.", NOW)
-    message = RENDERER.command_answer(_one(record, Offer(answer=True, take=True, link=LINK)))
+    message = RENDERER.message(_one(record, Offer(answer=True, take=True, link=LINK)))
     assert labels(message.blocks) == ["Answer…", "View full", "Take"]
     assert f"<{LINK}|{record.id}>" in shown(message.blocks)
     assert "escalated (stale)" in message.text
 
     held = taken(record, Holder(user="U0GOOD", at=NOW))
-    message = RENDERER.command_answer(_one(held, Offer(answer=True)))
+    message = RENDERER.message(_one(held, Offer(answer=True)))
     assert labels(message.blocks) == ["Answer…", "View full"]
     assert "Taken by <@U0GOOD>" in message.text
     judge_message(message)
@@ -67,13 +66,13 @@ def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
     "link", ["javascript:alert(1)", "https://x.example/|<!channel>", "https://x.example/a b"]
 )
 def test_what_is_no_address_is_no_link(link: str) -> None:
-    message = RENDERER.command_answer(_one(record_of(), Offer(link=link)))
+    message = RENDERER.message(_one(record_of(), Offer(link=link)))
     judge_message(message)
     assert link not in shown(message.blocks)
 
 
 def test_unreadable_ledger_leaves_the_row_without_controls() -> None:
-    message = RENDERER.command_answer(listing("Open", [unread("CLR-1-001", "")], page=1, total=1, query=""))
+    message = RENDERER.message(listing("Open", [unread("CLR-1-001", "")], page=1, total=1, query=""))
     assert labels(message.blocks) == []
     assert "cannot be read" in message.text
 
@@ -84,8 +83,10 @@ def test_unreadable_ledger_leaves_the_row_without_controls() -> None:
 )
 def test_pages_have_what_turns_them(page: int, total: int, turns: list[str]) -> None:
     answer = listing("Open", [row(record_of(), Offer(), 0)], page=page, total=total, query="#42")
-    assert [each.label for each in answer.buttons] == turns
-    presses = [ListPress.unpack(each.value) for each in answer.buttons]
+    blocks = RENDERER.message(answer).blocks
+    buttons = [each for each in walk(blocks) if each.get("action_id", "").startswith("list.page")]
+    assert labels(buttons) == turns
+    presses = [ListPress.unpack(each["value"]) for each in buttons]
     assert all(press.arg == "#42" for press in presses)
     assert [press.number for press in presses] == [page + (1 if turn == "Next" else -1) for turn in turns]
 
@@ -97,9 +98,9 @@ def test_page_of_stays_within_what_is_there(asked: int, total: int, page: int) -
 
 def test_board_of_many_lines_is_paged() -> None:
     answer = board("Agents", [f"agent {n}" for n in range(LINES + 1)], page=7, query="agents")
-    assert "page 2 of 2" in answer.heading
+    assert "page 2 of 2" in answer.text
     assert f"agent {LINES}" in answer.text
-    judge_message(RENDERER.command_answer(answer))
+    judge_message(RENDERER.message(answer))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_list_press_comes_back_as_packed(press: ListPress) -> None:
     assert ListPress.unpack(press.pack()) == press
 
 
-def _one(record: Clarification, offer: Offer) -> Listing:
+def _one(record: Clarification, offer: Offer) -> Draft:
     return listing(record.id, [row(record, offer, 0)], page=1, total=1, query=record.id)
 
 
@@ -135,7 +136,7 @@ def test_page_of_a_board_fits_and_is_read_aloud_to_its_end(name: str) -> None:
 
     for kind in ("agents", "ready"):
         lines = board_lines(Board(kind), waits, facts)
-        message = RENDERER.command_answer(board("Agents", lines, page=1, query=kind))
+        message = RENDERER.message(board("Agents", lines, page=1, query=kind))
         judge_message(message)
         assert not message.text.endswith("…")
 
@@ -149,6 +150,6 @@ def test_list_of_the_longest_questions_fits(said_by_agents: str) -> None:
     ]  # fmt: skip
     rows = [row(each, Offer(answer=True, take=True), n) for n, each in enumerate(found)]
 
-    message = RENDERER.command_answer(listing("Open", rows, page=1, total=99, query="", notes=["8"]))
+    message = RENDERER.message(listing("Open", rows, page=1, total=99, query="", notes=["8"]))
     judge_message(message)
     assert "&" in said_by_agents or message.text.count(found[0].id) == PAGE_SIZE  # read aloud to its end

@@ -11,7 +11,7 @@ import pytest
 from bot.errors import SlackUnreachableError
 from bot.oncall.actions import reaction
 from bot.people import Person
-from bot.views.pagecodec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
+from bot.views.codec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
 from core.clarification import Clarification, Holder
 from tests.unit.bot.judges import judge_view, shown
 from tests.unit.bot.oncall.stage import ADE, ANSWERER, DM_SECOND, GUEST, SECOND, STRANGE, STRANGER, World

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.views.pagecodec import PagePress
+from bot.views.codec import PagePress
 from core.clarification import Answer, Decider, Holder
 from core.index import summarize
 from tests.kit.builders import ask

@@ -13,7 +13,7 @@ import pytest
 from bot.oncall.incidents import Incidents
 from bot.oncall.pager import Windows, merged
 from bot.oncall.pages import Destination
-from bot.views.pagecodec import PagePress
+from bot.views.codec import PagePress
 from core.clarification import Answer, Holder
 from core.escalation import NewIncident
 from tests.kit.builders import ADE as DECIDER

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.views.pagecodec import PagePress
+from bot.oncall import pageview
+from bot.views.blockkit import Draft
+from bot.views.codec import PagePress
+from bot.views.page import Sheet, page_card
 from tests.unit.bot.judges import labels
 from tests.unit.bot.oncall.stage import ADE, ONCALL, World, said
 
@@ -55,16 +58,12 @@ async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
 async def test_page_that_cannot_be_laid_out_says_that_there_is_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bot.views import pagecard, render
-
-    real = pagecard.page_card
-
-    def broken(sheet: object, text: str) -> object:
+    def broken(sheet: Sheet) -> Draft:
         if "planner stopped" in repr(sheet):
             raise KeyError("a fault of ours")
-        return real(sheet, text)  # type: ignore[arg-type]
+        return page_card(sheet)
 
-    monkeypatch.setattr(render, "page_card", broken)
+    monkeypatch.setattr(pageview, "page_card", broken)
     await world.raised()
     (page,) = await world.paged(1)
     assert "Something needs a human" in page.text

@@ -10,9 +10,8 @@ import pytest
 from bot.people import Person, Reaction
 from bot.slack.payloads import Spot, Submission
 from bot.slackapi import Place
-from bot.views.codec import Press
-from bot.views.pagecodec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, action_id
-from bot.views.seal import seal
+from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, Press, seal
+from bot.views.lists import rollup
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.errors import TooLong
 from core.ledger import FileLedger
@@ -111,7 +110,7 @@ async def test_view_full_turns_pages_in_place(bot: Bot) -> None:
 
 async def test_list_opens_pages_and_answers_on_top(bot: Bot) -> None:
     records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(25)]
-    card = bot.renderer.rollup(records, len(records), records[0].asked.expires_at, "planner")
+    card = bot.renderer.message(rollup(records, len(records), records[0].asked.expires_at, "planner"))
     await bot.ws.click(ADE, AGENTS, await bot.rollup(card), label="Show all")
     await bot.ws.wait_for(lambda: bot.ws.views(ADE))
 
@@ -127,7 +126,7 @@ async def test_list_opens_pages_and_answers_on_top(bot: Bot) -> None:
 
 async def test_refusal_in_a_modal_is_shown_on_top_of_it(bot: Bot) -> None:
     records = [await bot.open(question=f"Question {n}?", kinds=("freetext",)) for n in range(3)]
-    card = bot.renderer.rollup(records, len(records), None, "planner")
+    card = bot.renderer.message(rollup(records, len(records), None, "planner"))
     await bot.ws.click(GIO, AGENTS, await bot.rollup(card), label="Show all")
     await bot.ws.wait_for(lambda: bot.ws.views(GIO))
 
@@ -205,7 +204,7 @@ class Actions:
 async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
     """A direct message with one control."""
     value = press if isinstance(press, str) else press.pack()
-    button = {"type": "button", "action_id": action_id("take"), "value": value,
+    button = {"type": "button", "action_id": "oncall.take", "value": value,
               "text": {"type": "plain_text", "text": "Take"}}  # fmt: skip
     posted = await bot.web.chat_postMessage(
         channel=ADE, text="A page", blocks=[{"type": "actions", "block_id": "b", "elements": [button]}]

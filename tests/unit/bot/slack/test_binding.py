@@ -7,9 +7,7 @@ from typing import Any
 from bot.delivery.messages import Row
 from bot.slack.binding import Binding
 from bot.slack.payloads import Spot
-from bot.views.codec import Press
-from bot.views.listcodec import ListPress
-from bot.views.seal import seal
+from bot.views.codec import ListPress, Press, seal
 
 OURS, SPOT = "0123456789abcdef", ("D1", "1750000000.000100")
 

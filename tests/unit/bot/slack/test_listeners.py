@@ -16,7 +16,7 @@ from bot.oncall.roster import OnDuty
 from bot.people import PEOPLE_UNKNOWN, Person
 from bot.slack.payloads import Click, Spot
 from bot.slackapi import Place
-from bot.views.listcodec import ListPress
+from bot.views.codec import ListPress
 from bot.views.phrases import BUSY
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, RANDOM, TEAM

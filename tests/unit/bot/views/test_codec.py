@@ -61,5 +61,5 @@ def test_number_refuses_what_is_none(arg: str) -> None:
 
 @pytest.mark.parametrize("verb", get_args(Verb))
 def test_action_id_names_its_verb(verb: Verb) -> None:
-    assert action_id(verb) == f"clarify.{verb}"
-    assert action_id(verb, 7) == f"clarify.{verb}.7"
+    assert action_id(Press(verb, "CLR-42-001", 1)) == f"clarify.{verb}"
+    assert action_id(Press(verb, "CLR-42-001", 1), 7) == f"clarify.{verb}.7"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.views.handoff import CONTEXT_LIMIT, Handoff, handoff_body, handoff_of
-from bot.views.pagesheet import Matter, State
+from bot.views.notices import CONTEXT_LIMIT, Handoff, handoff_body, handoff_card, handoff_of
+from bot.views.page import Matter, State
 from bot.views.render import Message, Renderer
 from core.aaep import parse_event
 from tests.unit.bot.judges import judge_message, labels, shown
@@ -33,7 +33,7 @@ def handoff(**fields: Any) -> Handoff:
 
 
 def card(found: Handoff, state: State = "live", **fields: Any) -> Message:
-    message = RENDERER.handoff_card(found, Matter(7, "handoff", "", "", state=state, **fields))
+    message = RENDERER.message(handoff_card(found, Matter(7, "handoff", "", "", state=state, **fields)))
     judge_message(message)
     return message
 

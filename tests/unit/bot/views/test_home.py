@@ -10,8 +10,8 @@ import pytest
 from bot.errors import BadPress
 from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
-from bot.views.codec import Press
-from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, HomePress, home
+from bot.views.codec import HomePress, Press
+from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
 from core.index import Summary
@@ -33,7 +33,7 @@ def view(
     renderer: Renderer, snapshot: Snapshot, said: str | None = None, admitted: Admitted = PLANNER
 ) -> dict[str, Any]:
     shown = chosen(snapshot, ADE, admitted, {"inbox": 2, "taken": 2, "agents": 2})
-    return renderer.home(home(shown, {} if said is None else {each.id: said for each in shown.questions}))
+    return renderer.view(home(shown, {} if said is None else {each.id: said for each in shown.questions}))
 
 
 def judge(made: dict[str, Any]) -> None:

@@ -13,12 +13,22 @@ from typing import Any
 import pytest
 
 from bot.views import inert
-from bot.views.handoff import handoff_of
-from bot.views.pagecodec import PagePress
-from bot.views.pagesheet import Matter, Sheet
-from bot.views.pagetext import outside_words
+from bot.views.codec import PagePress
+from bot.views.forms import full_view, hand_modal, message_modal
+from bot.views.lists import rollup, rollup_modal, which_question
+from bot.views.notices import (
+    ToolLine,
+    error_notice,
+    generic_notice,
+    handoff_card,
+    handoff_of,
+    nudge,
+    rollup_nudge,
+    session_notice,
+    tools_notice,
+)
+from bot.views.page import Matter, Sheet, outside_words, page_card
 from bot.views.render import Message, Renderer
-from bot.views.toollines import ToolLine
 from core.aaep import Event, parse_event
 from core.clarification import Answer, Clarification, Decider, Entry, abandoned, answered
 from core.matching import followed_up
@@ -122,43 +132,43 @@ MESSAGES: dict[str, Callable[[], Message]] = {
     "card, escalated": lambda: RENDERER.card(escalated(asks())),
     "card, confirmation": lambda: RENDERER.card(consent()),
     "card, confirmed": lambda: RENDERER.card(done(consent())),
-    "page of a confirmation": lambda: RENDERER.page_card(
+    "page of a confirmation": lambda: RENDERER.message(page_card(
         sheet(matter(kind="escalated", clarification="CLR-42-001", record=escalated(consent())))
-    ),
-    "nudge, confirmation": lambda: RENDERER.nudge(consent(), []),
-    "error": lambda: RENDERER.error_notice(
+    )),
+    "nudge, confirmation": lambda: RENDERER.message(nudge(consent(), [])),
+    "error": lambda: RENDERER.message(error_notice(
         event("session.errored", summary_normal=SAID, error_message=SAID + SAID, remediation_hint=SAID, error_code=SAID)
-    ),
-    "unknown event": lambda: RENDERER.generic_notice(event("power.lost", summary_normal=SAID)),
-    "broken question": lambda: RENDERER.generic_notice(
+    )),
+    "unknown event": lambda: RENDERER.message(generic_notice(event("power.lost", summary_normal=SAID))),
+    "broken question": lambda: RENDERER.message(generic_notice(
         event("awaiting.clarification", question=SAID, context=SAID, choices=[{"value": "1", "label": SAID}])
-    ),
-    "broken confirmation": lambda: RENDERER.generic_notice(
+    )),
+    "broken confirmation": lambda: RENDERER.message(generic_notice(
         event("awaiting.confirmation", action=SAID, consequence=SAID, extra_context={"1": SAID})
-    ),
-    "end of a session": lambda: RENDERER.session_notice(
+    )),
+    "end of a session": lambda: RENDERER.message(session_notice(
         event("session.cancelled", summary_normal=SAID, cancelled_by=SAID, partial_result=SAID)
-    ),
-    "tools": lambda: RENDERER.tools_notice([ToolLine(SAID, "error", SAID, 5), ToolLine(SAID, "success", SAID, 5)]),
-    "nudge": lambda: RENDERER.nudge(asks("multiple_choice"), ["U0GOOD"]),
-    "nudge of many": lambda: RENDERER.rollup_nudge(NAME, 3, NOW, []),
-    "roll-up": lambda: RENDERER.rollup([asks(), asks("yes_no")], 3, NOW, NAME),
-    "which question": lambda: RENDERER.which_question([asks(), asks("yes_no")], "t1"),
-    "handoff": lambda: RENDERER.handoff_card(HANDOFF, matter(kind="handoff")),
-    "handoff, taken": lambda: RENDERER.handoff_card(HANDOFF, matter(kind="handoff", state="closed", who="U0GOOD")),
-    "page": lambda: RENDERER.page_card(sheet(matter())),
-    "page of a question": lambda: RENDERER.page_card(sheet(asking())),
-    "page, taken": lambda: RENDERER.page_card(sheet(asking(state="taken", who="U0GOOD"))),
-    "page of many": lambda: RENDERER.page_card(sheet(asking(), matter(incident=2))),
+    )),
+    "tools": lambda: RENDERER.message(tools_notice([ToolLine(SAID, "error", SAID, 5), ToolLine(SAID, "success", SAID, 5)])),
+    "nudge": lambda: RENDERER.message(nudge(asks("multiple_choice"), ["U0GOOD"])),
+    "nudge of many": lambda: RENDERER.message(rollup_nudge(NAME, 3, NOW, [])),
+    "roll-up": lambda: RENDERER.message(rollup([asks(), asks("yes_no")], 3, NOW, NAME)),
+    "which question": lambda: RENDERER.message(which_question([asks(), asks("yes_no")], "t1")),
+    "handoff": lambda: RENDERER.message(handoff_card(HANDOFF, matter(kind="handoff"))),
+    "handoff, taken": lambda: RENDERER.message(handoff_card(HANDOFF, matter(kind="handoff", state="closed", who="U0GOOD"))),
+    "page": lambda: RENDERER.message(page_card(sheet(matter()))),
+    "page of a question": lambda: RENDERER.message(page_card(sheet(asking()))),
+    "page, taken": lambda: RENDERER.message(page_card(sheet(asking(state="taken", who="U0GOOD")))),
+    "page of many": lambda: RENDERER.message(page_card(sheet(asking(), matter(incident=2)))),
 }  # fmt: skip
 VIEWS: dict[str, Callable[[], dict[str, Any]]] = {
     "answer modal": lambda: RENDERER.answer_modal(asks("multiple_choice", "freetext", "yes_no")),
     "answer modal, confirmation": lambda: RENDERER.answer_modal(consent()),
-    "full view, confirmation": lambda: RENDERER.full_view(consent()),
-    "full view": lambda: RENDERER.full_view(escalated(done(asks()))),
-    "text modal": lambda: RENDERER.message_modal(SAID, SAID),
-    "hand modal": lambda: RENDERER.hand_modal(PagePress("hand", 1), inert.line(SAID)),
-    "roll-up modal": lambda: RENDERER.rollup_modal([asks(), asks("yes_no")], 1, 2),
+    "full view, confirmation": lambda: RENDERER.view(full_view(consent())),
+    "full view": lambda: RENDERER.view(full_view(escalated(done(asks())))),
+    "text modal": lambda: RENDERER.view(message_modal(SAID, SAID)),
+    "hand modal": lambda: RENDERER.view(hand_modal(PagePress("hand", 1), inert.line(SAID))),
+    "roll-up modal": lambda: RENDERER.view(rollup_modal([asks(), asks("yes_no")], 1, 2)),
 }
 
 
@@ -262,6 +272,6 @@ def test_earlier_rounds_too_read_the_way_their_event_says() -> None:
         SLA,
     )
     again = again.model_copy(update={"aaep": again.asked.model_copy(update={"rtl": True})})
-    whole = "\n".join(texts(RENDERER.full_view(again, round=1)))
+    whole = "\n".join(texts(RENDERER.view(full_view(again, round=1))))
     for said in ("API של הלקוח?", *fields.values()):
         assert f"\u2067{said}\u2069" in whole

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from bot.views.notices import nudge, rollup_nudge
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification, Decider
 from tests.unit.bot.judges import judge_message, labels, shown
@@ -18,7 +19,7 @@ DECIDER = Decider("user:ade", "slack", "T1", "U0GOOD")
 
 
 def said(record: Clarification, *answerers: str) -> Message:
-    message = RENDERER.nudge(record, answerers)
+    message = RENDERER.message(nudge(record, answerers))
     judge_message(message)
     return message
 
@@ -56,7 +57,7 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
     ],
 )
 def test_nudge_calls_who_is_listed(answerers: tuple[str, ...], called: str) -> None:
-    message = RENDERER.nudge(record_of(), answerers)
+    message = RENDERER.message(nudge(record_of(), answerers))
     live = [
         b["text"]["text"] for b in message.blocks if b["type"] == "section" and b["text"]["type"] == "mrkdwn"
     ]
@@ -87,7 +88,7 @@ def test_nudge_is_inert(record: Clarification) -> None:
     ("count", "words"), [(1, "answers to 1 question."), (12, "answers to 12 questions.")]
 )
 def test_nudge_of_a_rollup_counts(count: int, words: str) -> None:
-    message = RENDERER.rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD"))
+    message = RENDERER.message(rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD")))
     judge_message(message)
     assert words in message.text
     assert "The first must be answered by 24 May 2026, 14:24 UTC." in message.text

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bot.errors import BadPress
-from bot.views.pagecodec import PagePress, PageVerb, action_id
+from bot.views.codec import PagePress, PageVerb, action_id
 
 
 @pytest.mark.parametrize("verb", ["hand", "notmine", "show", "snooze", "take"])
@@ -34,5 +34,5 @@ def test_what_is_no_press_is_refused_without_repeating_it(text: str) -> None:
 
 
 def test_action_ids() -> None:
-    assert action_id("take") == "oncall.take"
-    assert action_id("show", 3) == "oncall.show.3"
+    assert action_id(PagePress("take", 1)) == "oncall.take"
+    assert action_id(PagePress("show", 1), 3) == "oncall.show.3"

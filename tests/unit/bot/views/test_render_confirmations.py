@@ -9,13 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.views import consent, inert, phrases
+from bot.views import inert, phrases
+from bot.views import rounds as consent
 from bot.views.codec import Press
-from bot.views.pagesheet import Matter, Sheet
-from bot.views.pagetext import outside_words
+from bot.views.forms import SubmissionErrors, full_view, read_submission
+from bot.views.lists import rollup, which_question
+from bot.views.notices import nudge
+from bot.views.page import Matter, Sheet, outside_words, page_card
 from bot.views.render import Message, Renderer
 from bot.views.rounds import Verbosity
-from bot.views.submission import SubmissionErrors, read_submission
 from core import answers
 from core.aaep import Confirmation
 from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
@@ -116,7 +118,7 @@ def full_text(record: Clarification) -> str:
     """All pages of View full, joined."""
     parts: list[str] = []
     for number in range(1, 50):
-        view = RENDERER.full_view(record, page=number)
+        view = RENDERER.view(full_view(record, page=number))
         judge_view(view)
         parts += [block["text"]["text"] for block in view["blocks"] if block["type"] == "section"]
         if "Next" not in labels(view):
@@ -137,7 +139,7 @@ def test_card_says_the_stakes_whole_whatever_is_cut(record: Clarification, verbo
 @many
 @given(consents())
 def test_page_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
-    judged(record, RENDERER.page_card(page(record)))
+    judged(record, RENDERER.message(page_card(page(record))))
 
 
 @many
@@ -156,7 +158,7 @@ def test_reply_that_may_decide_one_of_several_is_asked_back_with_the_stakes(
     record: Clarification, count: int
 ) -> None:
     records = [record.model_copy(update={"id": f"CLR-42-{n:03}"}) for n in range(count)]
-    message = RENDERER.which_question(records, "0123456789abcdef")
+    message = RENDERER.message(which_question(records, "0123456789abcdef"))
     judge_message(message)
     wanted = wanted_of(record)
     controls = [item for item in walk(message.blocks) if "action_id" in item]
@@ -167,7 +169,7 @@ def test_reply_that_may_decide_one_of_several_is_asked_back_with_the_stakes(
 
 
 def test_several_that_wait_are_told_apart_with_their_stakes() -> None:
-    message = RENDERER.which_question([consent_of(action="Wipe " * 200), record_of()], "t1")
+    message = RENDERER.message(which_question([consent_of(action="Wipe " * 200), record_of()], "t1"))
     for words_ in (message.text, shown(message.blocks)):
         assert "Risk: high. Irreversible: it cannot be undone. Confirm: Wipe" in words_
     first, second = (item for item in walk(message.blocks) if "action_id" in item)
@@ -207,8 +209,8 @@ def test_settled_cards_and_modals_are_taken_by_slack(record: Clarification, why:
             "view"
         }
         full_text(settled)
-    judge_message(RENDERER.nudge(record, ["U0GOOD"]))
-    judge_message(RENDERER.rollup([record], 3, None, "p"))
+    judge_message(RENDERER.message(nudge(record, ["U0GOOD"])))
+    judge_message(RENDERER.message(rollup([record], 3, None, "p")))
 
 
 @pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
@@ -224,7 +226,7 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
         assert words_.count("ℭ") > 300
     assert "View full" in labels(message.blocks)
     assert full_text(record).count("𝔈") >= TEXT
-    judged(record, RENDERER.page_card(page(record)))
+    judged(record, RENDERER.message(page_card(page(record))))
 
 
 @pytest.mark.parametrize(
@@ -296,12 +298,12 @@ def test_settled_card_says_who_decided_what_and_why() -> None:
 
 
 def test_nudge_says_what_waits_and_how_to_decide() -> None:
-    message = RENDERER.nudge(nudged(consent_of(), NOW, SLA), [])
+    message = RENDERER.message(nudge(nudged(consent_of(), NOW, SLA), []))
     parts = ("Confirm: Transfer $500.", "Risk: high. Irreversible", "does not go ahead", "accept or reject")
     for part in parts:
         assert part in message.text
         assert part in shown(message.blocks)
-    warned = RENDERER.nudge(consent_of(action="Wipe " * 200, default_decision="accept"), [])
+    warned = RENDERER.message(nudge(consent_of(action="Wipe " * 200, default_decision="accept"), []))
     for words_ in (warned.text, shown(warned.blocks)):
         assert "Warning: if nobody answers, this is carried out" in words_
 

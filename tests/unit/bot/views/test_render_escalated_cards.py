@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bot.views import phrases
+from bot.views.forms import full_view
 from bot.views.render import Message, Renderer
 from core.clarification import (
     Answer,
@@ -66,7 +67,7 @@ def test_card_escalated_gives_the_reason_and_offers_the_rest(
 def test_card_escalated_keeps_the_positions_for_view_full() -> None:
     record = passed_on("stuck", "It says the same again.\nCLR-7-001: b asks a: “No, you.”")
     assert "No, you" not in shown(card(record).blocks)
-    view = shown(RENDERER.full_view(record)["blocks"])
+    view = shown(RENDERER.view(full_view(record))["blocks"])
     assert "Escalated. It says the same again.\nCLR-7-001: b asks a: “No, you.”" in view
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from bot.views.codec import Press
+from bot.views.forms import full_view
 from bot.views.render import Message, Renderer
 from core.clarification import Answer, Clarification, Decider, abandoned, answered
 from core.matching import followed_up
@@ -72,26 +73,26 @@ def test_view_full_stays_on_a_closed_card_that_cuts() -> None:
     record = abandoned(kinds("yes_no", question="x" * 16_000), "expired", NOW)
     message = card(record)
     assert labels(message.blocks) == ["View full"]
-    view = RENDERER.full_view(record)
+    view = RENDERER.view(full_view(record))
     judge_view(view)
     assert shown(view).replace("\n", "").count("x") >= 16_000
 
 
 def test_full_view_turns_pages_where_one_view_is_not_enough(largest: Clarification) -> None:
-    first = RENDERER.full_view(largest)
+    first = RENDERER.view(full_view(largest))
     judge_view(first)
     assert labels(first) == ["Next"]
     assert Press.unpack(first["private_metadata"]) == Press("view", "CLR-42-001", 1, "1")
-    second = RENDERER.full_view(largest, page=2)
+    second = RENDERER.view(full_view(largest, page=2))
     assert labels(second)[0] == "Previous"
     last = re.search(r"Page 2 of (\d+)", shown(second))
     assert last is not None
-    assert RENDERER.full_view(largest, page=99) == RENDERER.full_view(largest, page=int(last[1]))
+    assert RENDERER.view(full_view(largest, page=99)) == RENDERER.view(full_view(largest, page=int(last[1])))
 
 
 def test_full_view_shows_the_thread() -> None:
     record = followed_up(answer(record_of()), ask_of({**EVENT, "question": "Again?"}), NOW, SLA)
-    seen = shown(RENDERER.full_view(record))
+    seen = shown(RENDERER.view(full_view(record)))
     assert "answer · user:slack/T1/U0GOOD\nAge 65 (standard)" in seen
     assert "question · retirement-planner\nAgain?" in seen
 
@@ -110,4 +111,4 @@ def test_long_default_is_whole_in_the_thread_and_in_full() -> None:
     assert "View full" in labels(message.blocks)
     expired = abandoned(record, "expired", NOW)
     assert labels(card(expired).blocks) == ["View full"]
-    assert default in shown(RENDERER.full_view(expired)).replace("\n", "")
+    assert default in shown(RENDERER.view(full_view(expired))).replace("\n", "")

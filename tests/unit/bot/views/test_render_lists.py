@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bot.views.codec import Press
+from bot.views.lists import rollup, rollup_modal, which_question
 from bot.views.render import Message, Renderer
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, record_of
@@ -17,7 +18,7 @@ def judged(message: Message) -> Message:
 
 def test_rollup_counts_and_offers_the_first_five() -> None:
     records = [record_of(issue=n, question=f"Question {n}?") for n in range(1, 8)]
-    message = judged(RENDERER.rollup(records, 27, NOW, "planner"))
+    message = judged(RENDERER.message(rollup(records, 27, NOW, "planner")))
     assert labels(message.blocks) == ["Answer…"] * 5 + ["Show all"]
     assert "planner: 27 open questions" in message.text
     assert "24 May 2026, 14:22 UTC" in message.text
@@ -28,7 +29,7 @@ def test_rollup_counts_and_offers_the_first_five() -> None:
 
 
 def test_rollup_of_nothing_has_no_controls() -> None:
-    message = judged(RENDERER.rollup([], 0, None, "planner"))
+    message = judged(RENDERER.message(rollup([], 0, None, "planner")))
     assert labels(message.blocks) == []
     assert "no open questions" in message.text
 
@@ -44,7 +45,7 @@ def test_rollup_of_nothing_has_no_controls() -> None:
     ],
 )
 def test_rollup_modal_turns_pages(page: int, total: int, turns: list[str], note: str) -> None:
-    view = RENDERER.rollup_modal([record_of()], page, total)
+    view = RENDERER.view(rollup_modal([record_of()], page, total))
     judge_view(view)
     assert labels(view) == ["Answer…", *turns]
     assert note in shown(view)
@@ -52,7 +53,7 @@ def test_rollup_modal_turns_pages(page: int, total: int, turns: list[str], note:
 
 
 def test_rollup_modal_of_nothing_says_so() -> None:
-    view = RENDERER.rollup_modal([], 1, 0)
+    view = RENDERER.view(rollup_modal([], 1, 0))
     judge_view(view)
     assert "Nothing is open here any more." in shown(view)
 
@@ -62,7 +63,7 @@ def test_which_question_asks_with_buttons_or_a_menu(count: int, buttons: int) ->
     records = [
         record_of(issue=n, question="Deploy to production now? " + "x" * 200) for n in range(1, count + 1)
     ]
-    message = judged(RENDERER.which_question(records, "1716561732.123456"))
+    message = judged(RENDERER.message(which_question(records, "1716561732.123456")))
     assert message.text.startswith("Which question is this an answer to?\n1. CLR-1-001: Deploy")
     assert len(labels(message.blocks)) == buttons
     values = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from bot.views.pagesheet import Matter, Sheet
+from bot.views.forms import full_view
+from bot.views.page import Matter, Sheet, page_card
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
@@ -53,10 +54,10 @@ def test_slack_takes_whatever_is_asked(
             judge_message(message)
             assert record.id in message.text
             assert record.id in shown(message.blocks)
-        judge_message(RENDERER.page_card(page(record)))
-        judge_message(RENDERER.page_card(page(record).bare()))
+        judge_message(RENDERER.message(page_card(page(record))))
+        judge_message(RENDERER.message(page_card(page(record).bare())))
         judge_view(RENDERER.answer_modal(record))
-        first = RENDERER.full_view(record)
+        first = RENDERER.view(full_view(record))
         judge_view(first)
     assert logs == [], "something was shown as plain text only"
     menued = len(menu(message))
@@ -93,7 +94,7 @@ def test_what_cannot_be_laid_out_is_shown_as_plain_text_with_id_question_and_how
 
 def test_page_that_cannot_be_laid_out_names_question_and_id() -> None:
     record = record_of(question="Which one?", choices=choices(7, 3), **CHOICES_ONLY)
-    message = RENDERER.page_card(page(record).bare())
+    message = RENDERER.message(page_card(page(record).bare()))
     for said in (message.text, shown(message.blocks)):
         assert record.id in said
         assert "Which one?" in said
@@ -104,8 +105,8 @@ def test_page_that_cannot_be_laid_out_names_question_and_id() -> None:
 def test_page_about_a_question_names_it(title: str) -> None:
     record = record_of(question="Which one?")
     sheet = page(record)
-    message = RENDERER.page_card(
-        replace(sheet, matters=(replace(sheet.matters[0], kind="unplaceable", title=title),))
+    message = RENDERER.message(
+        page_card(replace(sheet, matters=(replace(sheet.matters[0], kind="unplaceable", title=title),)))
     )
     for said in (message.text, shown(message.blocks)):
         assert f"{record.id}: {title}" in said

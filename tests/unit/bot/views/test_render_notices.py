@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.views.outline import outline
+from bot.views.forms import message_modal
+from bot.views.inert import outline
+from bot.views.notices import ToolLine, error_notice, generic_notice, session_notice, tools_notice
 from bot.views.render import Message, Renderer
-from bot.views.toollines import ToolLine
 from core.aaep import Event, parse_event
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, words
@@ -59,7 +60,7 @@ def judged(message: Message) -> Message:
     ],
 )
 def test_error_notice_shows(fields: dict[str, Any], seen: list[str]) -> None:
-    message = judged(RENDERER.error_notice(event("session.errored", **fields)))
+    message = judged(RENDERER.message(error_notice(event("session.errored", **fields))))
     for part in seen:
         assert part in shown(message.blocks)
         assert part in message.text
@@ -87,7 +88,9 @@ def test_error_notice_shows(fields: dict[str, Any], seen: list[str]) -> None:
     ],
 )
 def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) -> None:
-    message = judged(RENDERER.error_notice(event("session.errored", error_uri=uri, summary_normal="x")))
+    message = judged(
+        RENDERER.message(error_notice(event("session.errored", error_uri=uri, summary_normal="x")))
+    )
     urls = [item["url"] for item in walk(message.blocks) if "url" in item]
     assert urls == ([uri] if linked else [])
     assert labels(message.blocks) == (["Learn more"] if linked else [])
@@ -119,7 +122,7 @@ def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) 
     ],
 )  # fmt: skip
 def test_generic_notice_shows_what_no_card_can(found: Event, seen: list[str]) -> None:
-    message = judged(RENDERER.generic_notice(found))
+    message = judged(RENDERER.message(generic_notice(found)))
     for part in seen:
         assert part in shown(message.blocks)
         assert part in message.text
@@ -129,7 +132,7 @@ def test_generic_notice_shows_what_no_card_can(found: Event, seen: list[str]) ->
 
 def test_notice_too_long_goes_whole_into_the_thread() -> None:
     summary = " ".join(f"word{n}" for n in range(2000))
-    message = judged(RENDERER.error_notice(event("session.errored", summary_normal=summary)))
+    message = judged(RENDERER.message(error_notice(event("session.errored", summary_normal=summary))))
     assert message.text.endswith("the whole follows in the thread.")
     assert summary in "".join(message.more)
 
@@ -146,7 +149,7 @@ def test_notice_too_long_goes_whole_into_the_thread() -> None:
     ],
 )
 def test_session_notice_shows_how_it_ended(found: Event, seen: list[str]) -> None:
-    message = judged(RENDERER.session_notice(found))
+    message = judged(RENDERER.message(session_notice(found)))
     for part in seen:
         assert part in shown(message.blocks)
 
@@ -174,12 +177,12 @@ def test_session_notice_shows_how_it_ended(found: Event, seen: list[str]) -> Non
     ],
 )
 def test_tools_notice_folds_what_went_well(lines: list[ToolLine], text: str) -> None:
-    assert judged(RENDERER.tools_notice(lines)).text == text
+    assert judged(RENDERER.message(tools_notice(lines))).text == text
 
 
 def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
     lines = [ToolLine(f"tool{n}", "error", "x" * 300) for n in range(40)]
-    message = judged(RENDERER.tools_notice(lines))
+    message = judged(RENDERER.message(tools_notice(lines)))
     listed = message.text.count("failed")
     assert f"{40 - listed} earlier failures are not listed." in message.text
     assert "tool39" in message.text
@@ -187,8 +190,8 @@ def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
 
 def test_small_modals() -> None:
     for view in (
-        RENDERER.message_modal("A title much longer than Slack allows", "x" * 9000),
-        RENDERER.message_modal("", "\u202e"),
+        RENDERER.view(message_modal("A title much longer than Slack allows", "x" * 9000)),
+        RENDERER.view(message_modal("", "\u202e")),
     ):
         judge_view(view)
 
@@ -209,9 +212,9 @@ def test_small_modals() -> None:
 )  # fmt: skip
 def test_notices_of_any_event_are_taken_by_slack_and_inert(kind: str, fields: dict[str, Any]) -> None:
     found = event(kind, **json.loads(json.dumps(fields)))
-    judged(RENDERER.generic_notice(found))
-    judged(RENDERER.error_notice(found))
-    judged(RENDERER.session_notice(found))
+    judged(RENDERER.message(generic_notice(found)))
+    judged(RENDERER.message(error_notice(found)))
+    judged(RENDERER.message(session_notice(found)))
 
 
 @pytest.mark.parametrize(

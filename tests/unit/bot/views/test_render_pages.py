@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bot.views import inert
-from bot.views.pagecodec import PagePress
-from bot.views.pagesheet import Matter, Sheet, State, left_words
-from bot.views.pagetext import outside_words
+from bot.views.codec import PagePress
+from bot.views.forms import hand_modal
+from bot.views.page import Matter, Sheet, State, left_words, outside_words, page_card
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification, Entry
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown
@@ -51,7 +51,7 @@ def sheet(*matters: Matter, count: int | None = None, **more: Any) -> Sheet:
 
 
 def judged(of: Sheet) -> Message:
-    message = RENDERER.page_card(of)
+    message = RENDERER.message(page_card(of))
     judge_message(message)
     return message
 
@@ -193,5 +193,5 @@ def test_others_words_are_inert(title: str, reason: str, body: str, state: State
 
 
 def test_hand_modal() -> None:
-    view = RENDERER.hand_modal(PagePress("hand", 7), "CLR-42-001 <!channel>\n" + "x" * 4000)
+    view = RENDERER.view(hand_modal(PagePress("hand", 7), "CLR-42-001 <!channel>\n" + "x" * 4000))
     judge_view(view)

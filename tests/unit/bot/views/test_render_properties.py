@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from bot.views import inert
 from bot.views.codec import Press
+from bot.views.forms import full_view
+from bot.views.lists import rollup, rollup_modal, which_question
 from bot.views.render import Renderer
 from bot.views.rounds import Verbosity, round_of
 from core.clarification import Clarification
@@ -24,7 +26,7 @@ def full_text(record: Clarification) -> str:
     parts: list[str] = []
     page = 1
     while True:
-        view = RENDERER.full_view(record, page=page)
+        view = RENDERER.view(full_view(record, page=page))
         judge_view(view)
         parts += [block["text"]["text"] for block in view["blocks"] if block["type"] == "section"]
         following = [
@@ -103,9 +105,11 @@ def test_answer_modal_is_taken_by_slack_and_inert(record: Clarification) -> None
 @settings(many, max_examples=12)
 @given(st.lists(open_records(), min_size=1, max_size=25, unique_by=lambda record: record.id))
 def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> None:
-    judge_message(RENDERER.rollup(records, len(records) + 7, records[0].asked.expires_at, records[0].from_))
-    judge_view(RENDERER.rollup_modal(records[:20], 2, 61))
-    which = RENDERER.which_question(records, "1716561732.123456")
+    judge_message(
+        RENDERER.message(rollup(records, len(records) + 7, records[0].asked.expires_at, records[0].from_))
+    )
+    judge_view(RENDERER.view(rollup_modal(records[:20], 2, 61)))
+    which = RENDERER.message(which_question(records, "1716561732.123456"))
     judge_message(which)
     values = [item["value"] for item in walk(which.blocks) if "value" in item]
     assert [Press.unpack(value).clarification for value in values] == [record.id for record in records]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from bot.views.codec import Press
+from bot.views.forms import SubmissionErrors, read_submission
 from bot.views.render import Renderer
-from bot.views.submission import SubmissionErrors, read_submission
 from core.clarification import Answer, Clarification
 from tests.unit.bot.judges import judge_view, shown
 from tests.unit.bot.strategies import record_of

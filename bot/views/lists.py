@@ -1,0 +1,303 @@
+"""Several questions in one message or modal: what commands answer with, an agent's roll-up card with its list, and the
+question which question was meant. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bot.views import inert
+from bot.views.blockkit import (
+    OPTION,
+    SHOW_ALL,
+    VIEW_FULL,
+    Actions,
+    Button,
+    Context,
+    Dialog,
+    Draft,
+    Header,
+    Part,
+    Section,
+    Select,
+    View,
+    Words,
+    answer_button,
+    button,
+    nearest,
+    pages_of,
+    plain_words,
+    sections,
+    turning,
+)
+from bot.views.card import CANCEL, MEANT, MEANT_THIS, MENU_OPTIONS, reply_dialog
+from bot.views.codec import LIST_CALLBACK, WHICH_ACTION, ListPress, Press
+from bot.views.locale import directed
+from bot.views.rounds import (
+    BLANK,
+    ID_LIMIT,
+    Round,
+    closed_words,
+    holder_words,
+    name_of,
+    risk_words,
+    round_of,
+    until_words,
+)
+from core.clarification import Clarification
+
+PAGE_SIZE = 8  # of a command's list
+LINES = 10
+ROLLUP_PAGE = 20
+TAKE = "Take"
+WHICH = "Which question is this an answer to?"
+_HEADING, _READ_ALOUD, _PIECE = 150, 4000, 2900
+_QUESTION, _LABEL, _NAME = 200, 120, 100
+_LINK = re.compile(r"https?://[^\s<>|]{1,300}")
+_ROLLUP_ROWS = 5
+_ROW, _LISTED = 300, 200
+_WHICH_BUTTONS = 10
+_GRAVE = Dialog(
+    MEANT_THIS,
+    "Some of these are of high risk or cannot be undone. Read what you chose in full on its card first.",
+    MEANT,
+    CANCEL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One clarification: its question as plain text, facts about it, what can be done; `aloud`: the same, escaped."""
+
+    words: str
+    facts: tuple[Words, ...]
+    buttons: tuple[Button, ...]
+    aloud: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a person may do with a clarification, and where its card is."""
+
+    answer: bool = False
+    take: bool = False
+    link: str | None = None
+
+
+def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[Button, ...] = ()) -> Draft:
+    """Words alone. `live`: a phrase of ours, with mentions and dates; else plain text."""
+    words = words if live else inert.plain(words)
+    text = inert.clip_escaped(inert.utc_dates(words), _READ_ALOUD) if live else inert.fallback(words)
+    above = tuple(Section(Words(each, live=live)) for each in inert.split(words, _PIECE))
+    return _listing(f"{heading}\n{text}" if heading else text, heading, (*above, Actions(buttons)))
+
+
+def listing(
+    heading: str, rows: Sequence[Row], *, page: int, total: int, query: str, notes: Iterable[str] = ()
+) -> Draft:
+    """Page `page` (from 1) of `total` clarifications; `query` asks for the list again; `notes` are plain text."""
+    pages = pages_of(total, PAGE_SIZE)
+    where = f"Page {page} of {pages}" if pages > 1 else ""
+    above = "\n".join(note for note in (*notes, where) if note)
+    aloud = [inert.fallback("\n".join(filter(None, (heading, above)))), *(row.aloud for row in rows)]
+    shown = [
+        part for row in rows for part in (Section(Words(row.words)), Context(row.facts), Actions(row.buttons))
+    ]
+    top = (Section(Words(above)),) if above else ()
+    return _listing(
+        "\n".join(aloud), inert.clip(heading, _HEADING), (*top, *shown, Actions(_turning(page, pages, query)))
+    )
+
+
+def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Draft:
+    """Clarifications to choose from, at most a page: nothing can be done with them here."""
+    rows = [row(each, Offer(), n) for n, each in enumerate(records[:PAGE_SIZE])]
+    return listing(heading, rows, page=1, total=len(rows), query=query)
+
+
+def board(heading: str, lines: Sequence[str], *, page: int, query: str) -> Draft:
+    """Page `page` (from 1) of `lines`, which are mrkdwn of ours; `query` asks for it again."""
+    pages = pages_of(len(lines), LINES)
+    page = nearest(page, pages)
+    heading = f"{heading} · page {page} of {pages}" if pages > 1 else heading
+    shown = "\n".join(lines[(page - 1) * LINES : page * LINES])
+    return said(shown, heading=heading, buttons=_turning(page, pages, query))
+
+
+def page_of(page: int, total: int) -> int:
+    """The page of a list of `total` that there is, nearest to the one asked for."""
+    return nearest(page, pages_of(total, PAGE_SIZE))
+
+
+def row(record: Clarification, offer: Offer, n: int) -> Row:
+    """One clarification in a list; `n` tells its buttons apart from those of other rows."""
+    shown = round_of(record)
+    words = _asked(shown, _QUESTION)
+    name = inert.line(record.id)
+    state = _state(shown)
+    linked = inert.escape(name)
+    if offer.link and _LINK.fullmatch(offer.link):
+        linked = f"<{offer.link}|{linked}>"
+    facts = (Words(linked, live=True), Words(shown.agent), Words(state, live=True))
+    aloud = f"{inert.fallback(f'{name}, {shown.agent}')}, {inert.utc_dates(state)}: {inert.fallback(words)}"
+    view = Press("view", record.id, shown.number, "1")
+    buttons = [button(view, VIEW_FULL, f"View {record.id} in full", n=n)]
+    if shown.stage == "open" and offer.answer:
+        buttons.insert(0, answer_button(record, shown.number, n))
+    if shown.stage == "open" and offer.take:
+        buttons.append(button(ListPress("take", record.id), TAKE, f"Take {record.id}", n=n))
+    return Row(words, facts, tuple(buttons), aloud)
+
+
+def unread(clarification_id: str, topic: str) -> Row:
+    """One whose ledger cannot be read now."""
+    words = inert.line(topic, _QUESTION) or BLANK
+    note = "its ledger cannot be read now"
+    aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
+    return Row(words, plain_words(clarification_id, note), (), aloud)
+
+
+def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None, agent: str) -> Draft:
+    """One card in place of many.
+
+    Args:
+        records: the most urgent ones first; the first five get a row. None: nothing is open any more.
+        count: how many are open in all.
+        oldest: the earliest deadline, if any has one.
+        agent: the agent's name.
+    """
+    named = name_of(agent)
+    if not records:
+        parts = (Header(f"{named}: no open questions"), Context((Words("All of them are closed"),)))
+        return Draft("rollup", inert.fallback(f"{named}: no open questions are left here."), parts)
+    heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
+    shown = [round_of(directed(record)) for record in records[:_ROLLUP_ROWS]]
+    first = (until_words(oldest, "The first must be answered by"),) if oldest else ()
+    how = Words("Each can be answered here or under Show all; none gets a card of its own for now")
+    deadline = f" The first must be answered by {inert.utc(oldest)}." if oldest else ""
+    listed = "\n".join(f"{inert.line(each.record.id)}: {_asked(each, _ROW)}" for each in shown)
+    more = f"\nand {count - len(shown)} more." if count > len(shown) else ""
+    text = f"{heading}.{deadline} Press Show all to see and answer them.\n{listed}{more}"
+    show_all = Press("list", shown[0].record.id, shown[0].number, "1")
+    return Draft(
+        "rollup",
+        inert.fallback(text),
+        (
+            Header(inert.clip(heading, _HEADING)),
+            Context((*first, how)),
+            *_answerable(shown),
+            Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),
+        ),
+    )
+
+
+def rollup_modal(records: Sequence[Clarification], page: int, total: int) -> View:
+    """Page `page` (from 1) of `total` open questions of a roll-up card; `records` are those of this page, at most 20."""
+    if not records:
+        return View(sections("Nothing is open here any more."), LIST_CALLBACK, title="Open questions")
+    pages = pages_of(total, ROLLUP_PAGE)
+    page = nearest(page, pages)
+    anchor, shown = records[0], [round_of(directed(record)) for record in records[:ROLLUP_PAGE]]
+    return View(
+        (
+            *sections(f"{total} open questions · page {page} of {pages}"),
+            *_answerable(shown),
+            Actions(turning(page, pages, lambda to: Press("page", anchor.id, anchor.round, str(to)))),
+        ),
+        LIST_CALLBACK,
+        Press("list", anchor.id, anchor.round, str(page)).pack(),
+        title="Open questions",
+    )
+
+
+def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
+    """Asks which of several open questions a reply belongs to; `text_id` names the reply that waits.
+
+    Few get a button each, more a menu of at most a hundred.
+    """
+    shown = [round_of(directed(record)) for record in records[:MENU_OPTIONS]]
+    room = max(20, min(_LISTED, 3000 // max(1, len(shown)) - 30))
+    lines = "\n".join(
+        f"{n}. {inert.line(each.record.id)}: {_said_gravely(each, room)}" for n, each in enumerate(shown, 1)
+    )
+    choices = [
+        (f"{n}. {_asked(each, _ROW)}", Press("which", each.record.id, each.number, text_id))
+        for n, each in enumerate(shown, 1)
+    ]
+    # What must not be decided by one press.
+    grave = [wanted if (wanted := each.asked.confirmation) and wanted.asks_twice else None for each in shown]
+    beside = plain_words(lines)
+    if len(shown) <= _WHICH_BUTTONS:
+        controls = Actions(
+            tuple(
+                button(
+                    press,
+                    inert.clip(label, 30),
+                    label,
+                    n=n,
+                    dialog=reply_dialog(wanted) if wanted else None,
+                )
+                for n, ((label, press), wanted) in enumerate(zip(choices, grave, strict=True))
+            )
+        )
+    else:
+        width = min(OPTION, 6000 // len(shown))
+        options = tuple((inert.clip(label, width), press.pack()) for label, press in choices)
+        menu = Select("Choose a question", WHICH_ACTION, options, _GRAVE if any(grave) else None)
+        controls, beside = Actions((), (menu,)), ()
+    parts: tuple[Part, ...] = (*sections(WHICH), *map(Section, beside), controls)
+    return Draft("which", inert.fallback(f"{WHICH}\n{lines}"), parts)
+
+
+def _listing(text: str, heading: str, parts: Iterable[Section | Context | Actions]) -> Draft:
+    header = (Header(heading),) if heading else ()
+    return Draft("listing", inert.clip_escaped(text, _READ_ALOUD), (*header, *parts))
+
+
+def _turning(page: int, pages: int, query: str) -> tuple[Button, ...]:
+    return turning(page, pages, lambda to: ListPress("page", query, to))
+
+
+def _state(shown: Round) -> str:
+    """How it stands, as our own mrkdwn."""
+    record, asked = shown.record, shown.asked
+    if shown.stage == "answered":
+        by = inert.mention(shown.slack_user) if shown.slack_user else _clean(shown.answered_by, _NAME)
+        return f"answered by {by}: “{_clean(shown.answer_label, _LABEL)}”"
+    if shown.stage == "closed":
+        return _clean(closed_words(shown, _LABEL), 2 * _LABEL)
+    parts = [f"escalated ({asked.escalated_for})" if asked.escalated_for else "escalated"]
+    if record.status != "escalated":
+        parts = ["reminded" if asked.nudges else "open"]
+    parts.append(f"asked {inert.date(record.asked_last)}")
+    if asked.expires_at is not None:
+        parts.append(f"until {inert.date(asked.expires_at)}")
+    if held := holder_words(shown):
+        parts.append(held)
+    return " · ".join(parts)
+
+
+def _answerable(shown: Sequence[Round]) -> Iterable[Section]:
+    """Each question on one line, with its button."""
+    for n, each in enumerate(shown):
+        line = f"{inert.line(each.record.id, ID_LIMIT)}: {_asked(each, _ROW)}"
+        yield Section(Words(line), answer_button(each.record, each.number, n))
+
+
+def _asked(shown: Round, limit: int) -> str:
+    return inert.line(shown.question, limit) or BLANK
+
+
+def _said_gravely(shown: Round, limit: int) -> str:
+    """The question, after how grave it is where consent is asked."""
+    wanted = shown.asked.confirmation
+    if wanted is None:
+        return _asked(shown, limit)
+    return inert.clip(f"{risk_words(wanted)} {inert.line(shown.question)}", limit)
+
+
+def _clean(text: str, limit: int) -> str:
+    return inert.clip_escaped(inert.escape(inert.line(text)), limit)
