@@ -1,7 +1,7 @@
 """`clarify check`: compares the configuration with the live parties, without starting anything.
 
 In this order: this machine (folders, storage), the address to listen at, Slack, the producers, and what agents
-ask each other by. Each thing looked at is a `Finding`, told as soon as it is known.
+ask each other by. Each thing looked at is a `Finding`, printed as soon as it is known.
 """
 
 from __future__ import annotations
@@ -400,7 +400,7 @@ async def _places_and_people(
     settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_told: bool
 ) -> AsyncIterator[Finding]:
     """Look at each channel, person and group; Slack is asked once per id, and what is wrong with it told once, with
-    all the keys that name it. What follows from something told before, a missing scope, is not told again.
+    all the keys that name it. What follows from a missing scope, which is reported already, is left out.
     """
     named, people = _names(settings), People(bot)
     known: dict[str, Finding] = {}

@@ -53,7 +53,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None, backgrou
         level: debug, info, warning or error; for our own events. Libraries whose debug logs hold
             payloads are never shown below warning.
         json: JSON lines or readable text; by default readable on a terminal only.
-        background: nobody who logs waits for whoever reads it; see `QueuedHandler`.
+        background: write in a thread, so that a slow reader of stderr holds up nobody; see `QueuedHandler`.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     as_json = not _is_terminal() if json is None else json
@@ -85,7 +85,7 @@ def _is_terminal() -> bool:
 
 
 class QueuedHandler(logging.Handler):
-    """Writes lines to a file descriptor in a thread of its own, so that nobody who logs waits for who reads.
+    """Writes lines to a file descriptor in a thread of its own, so that a slow reader holds up nobody.
 
     What there is no room for, or what nobody reads any more, is dropped and counted; once lines can be written again,
     one of them tells how many are missing. At the end `flush` waits for a moment only.
@@ -106,7 +106,7 @@ class QueuedHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._encoded(record)
-        except Exception:  # noqa: BLE001 - as every handler of logging: whoever logs is not to suffer from it
+        except Exception:  # noqa: BLE001 - as every handler of logging: the caller is not to suffer from it
             self._drop()
             return
         try:

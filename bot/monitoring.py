@@ -1,8 +1,7 @@
 """Runs the core's monitor, and notices what other processes write into the ledgers.
 
 The monitor runs on every trigger, and by one alarm at the earliest due time; nothing polls. What is found is decided by
-`core.monitor`; the router decides it once more under the ledger's lock, so that whatever happened meanwhile, by
-whichever process, counts.
+`core.monitor`; the router decides it once more under the ledger's lock, so that what any process did meanwhile counts.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = 1.0
-# A ledger that was set aside, or is gone, may be put back as it was: that is no change which anybody would note.
+# A ledger that was set aside, or is gone, may be put back as it was: nothing in it has changed then, so no event follows.
 _PUT_BACK = timedelta(minutes=1)
 _AT_A_TIME = 10  # texts compared before others have their turn on the event loop
 # A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
@@ -54,9 +53,9 @@ _STILL_THERE = 2000  # milliseconds
 
 
 class Monitoring:
-    """`record_changed` whatever changed, `trigger` whatever passes; `run` acts on what the monitor finds.
+    """Acts on what the monitor finds: escalates, nudges and closes through the router.
 
-    With `alarm` false it acts on triggers only. `held` tells how long a question does not expire yet, at the latest,
+    `record_changed` takes in a record; `trigger` says that time has passed. With `alarm` false it acts on triggers only. `held` tells how long a question does not expire yet, at the latest,
     since an answer to it may not be known here; call `release` when it may be known.
     """
 
@@ -213,7 +212,7 @@ def _still_waits(record: Clarification) -> bool:
 class LedgerWatch:
     """Notices ledgers that other processes wrote, by content: they need not count revisions.
 
-    `changed` is told every record that somebody else changed.
+    `changed` is called with every record that somebody else changed.
     """
 
     def __init__(
@@ -355,8 +354,8 @@ class LedgerWatch:
         return True
 
     async def _notify_first(self, clarification: str) -> None:
-        """Of a question that was changed, and of a consent: before it is undone, so that it is said whatever happens in
-        between.
+        """Says that a question was changed, or that another program consented: before it is undone, so that a kill in
+        between does not hide it.
         """
         record = await self._ledger.find(clarification, parse_id(clarification)[0])
         if is_unsettled(record) and await self._ledger.is_as_asked(record) is False:

@@ -3,10 +3,10 @@
 `People` asks Slack and keeps what it says for a few minutes; `may_answer` decides from such facts (pure); `AccessControl`
 joins both for the configured routes. Slack waits three seconds for an acknowledgement, so all look-ups of one
 interaction share a budget (`lookup_budget`): with what a ledger's lock needs it is below those three. Where it does not
-suffice nothing is taken, and the person is told so.
+suffice nothing is recorded, and the person is told so.
 
 `answerers` of a route: "members" are the full members of this workspace who are in the channel; U… is that
-person, whoever they are; S… are the members of that user group. Guests, external people, bots and deactivated
+person, also a guest; S… are the members of that user group. Guests, external people, bots and deactivated
 users are refused unless their id, or a group that they are in, is listed.
 """
 
@@ -216,7 +216,7 @@ class _Kept:
 
 
 class People:
-    """Asks Slack who people are, who is in a channel and in a user group, and keeps the answers for `keep` seconds.
+    """Asks Slack who people are, who is in a channel and in a user group, and keeps the answers for five minutes.
 
     Every method raises SlackRefusedError or SlackUnreachableError when Slack does not tell. Before somebody is refused
     on a kept fact it is refreshed once (`fresh`), not more often than every `again` seconds per fact, since
@@ -228,12 +228,10 @@ class People:
         self,
         web: AsyncWebClient,
         *,
-        keep: float = _KEEP,
         again: float = _AGAIN,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._web = web
-        self._keep = keep
         self._again = again
         self._seconds = seconds
         self._kept: dict[tuple[str, str], _Kept] = {}
@@ -309,7 +307,7 @@ class People:
 
     async def _look_up(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool) -> _T:
         kept = self._kept.get(key)
-        if kept is not None and self._seconds() - kept.at < (self._again if fresh else self._keep):
+        if kept is not None and self._seconds() - kept.at < (self._again if fresh else _KEEP):
             if isinstance(kept.value, SlackRefusedError):
                 raise SlackRefusedError(str(kept.value), code=kept.value.code)
             value: _T = kept.value

@@ -132,7 +132,7 @@ class CommandResponder:
 class _Run(asyncio.SubprocessProtocol):
     """One run of a command, the leader of a process group: gets the question, keeps what is said.
 
-    `ended` gets its exit code, negative for a signal, as soon as it ends, whoever else holds its pipes.
+    `ended` gets its exit code, negative for a signal, as soon as it ends, even if its children hold its pipes.
     """
 
     def __init__(self, inquiry: Inquiry) -> None:

@@ -116,6 +116,6 @@ class Audiences:
         return shows_card(summary, self._kinds)
 
     def asks_an_agent(self, record: Clarification) -> bool:
-        """Whether a command or an endpoint is asked for an answer now, besides whoever sees the card."""
+        """Whether a command or an endpoint is asked for an answer now, besides the people who see the card."""
         waits = record.status in {"pending", "stale"} and record.asked.held_back is None
         return waits and self._kinds.get(agent_key(record.to)) in {"command", "http"}

@@ -1,4 +1,4 @@
-"""Counts what happens, from the start of the process on; whoever shows the figures reads them when asked.
+"""Counts what happens from the start of the process on; `/metrics` reads the figures when it is asked.
 
 Only kinds, states and outcomes of ours are counted by name: nothing that agents or people say.
 """

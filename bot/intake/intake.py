@@ -143,12 +143,12 @@ class Intake:
                     queue.popleft()
             if done:
                 # Once for all that waited together: killed before it, they are worked off again, which changes nothing.
-                await self._stored(partial(self._inbox.done, done), "worked-off events cannot be noted yet")
+                await self._stored(partial(self._inbox.done, done), "worked-off events cannot be marked yet")
         del self._sessions[session]
         self._note_idle()
 
     async def _until_done(self, run: list[Item], queue: Collection[Item]) -> list[int]:
-        """Work a run of events off; returns the ids of those that were not given up, which is noted already.
+        """Work a run of events off; returns the ids of those that were not given up, which are marked already.
 
         `queue` has the run and all that waits behind it. While a run waits, other sessions have its slot: they may be
         about ledgers that can be written.
@@ -169,7 +169,7 @@ class Intake:
                     await self._stored(page, "a page has to wait")
                     if error.aside is not None:
                         continue  # the next try starts a new file
-                except Exception:  # noqa: BLE001 - told with where, and paged
+                except Exception:  # noqa: BLE001 - logged and paged
                     # A fault of ours with one event: it must neither stop the others nor come back on every start.
                     if len(run) > 1:
                         return [number for item in run for number in await self._until_done([item], queue)]
@@ -199,7 +199,7 @@ class Intake:
         """Write a run of questions into their ledger; returns those that were not there before."""
         if issue is None:
             return run
-        await self._answers_told(run[0])
+        await self._replies_known(run[0])
         asks = [_ask(item) for item in run]
         if any(_is_between_agents(each) for each in asks):  # workflows are files
             asks = await asyncio.to_thread(lambda: [_within(each, self._scopes) for each in asks])
@@ -208,7 +208,7 @@ class Intake:
             _log.info("clarification", id=each.record.id, how=each.how, event_id=item.event.event_id)
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
 
-    async def _answers_told(self, item: Item) -> None:
+    async def _replies_known(self, item: Item) -> None:
         """Whether a question follows up on an answer shows only once it is known that the agent has that answer.
 
         Its next question can be here before its response to our reply was read.
@@ -297,7 +297,7 @@ def _ask(item: Item) -> Ask:
 
 
 def _misaddressed(event: Event) -> str | None:
-    """Why it cannot be told which agent is asked, or about which issue; None: nothing is wrong with it."""
+    """Why it is not clear which agent is asked, or about which issue; None: it is."""
     agentx = event.extension("agentx")
     to, issue = agentx.get("to"), agentx.get("issue")
     if to is not None and not (isinstance(to, str) and to.strip()):

@@ -1,5 +1,5 @@
-"""Shows what is no card, and has on-call paged for it: errors, events that no card can show, handoffs, tool results, ends
-of sessions, ledgers that cannot be read or written.
+"""Posts notices, and pages on-call for them: errors, events that no card can show, handoffs, tool results, ends of
+sessions, ledgers that cannot be read or written.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Notices:
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
-        """A ledger does not parse, and was set aside; `agent_id`: who wanted to ask something in it."""
+        """A ledger does not parse, and was set aside; `agent_id`: the agent that was to be recorded in it."""
         name = error.aside.name if error.aside else f"issue-{error.issue}.json"
         title = f"The ledger of issue {error.issue} cannot be read"
         await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
@@ -274,7 +274,7 @@ class LedgerOutage:
 
     Once an outage, after seconds of it: a message in the fallback channel, with what was asked in its thread, and a page
     to those on call for the agents. When all of it could be recorded, that is said too, and the page is over. `waits`
-    and `recorded` say how it goes with single events; `run` looks at the folder, counts, and tells.
+    and `recorded` are called for single events; `run` does the rest.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class LedgerOutage:
         self._renderer = renderer
         self._clock = clock
         self._waiting: dict[int, _Waiting] = {}
-        self._folder: str | None = None  # what is wrong with all of them
+        self._folder: str | None = None  # why none of them can be written; None: they can
         self._folder_seconds = 0.0
         self._paged: set[str] = set()
         self._outage: int | None = None  # the one that people know of, also from an earlier process
@@ -326,7 +326,7 @@ class LedgerOutage:
         return f"{count} to be recorded: {late[0].reason}"
 
     async def run(self, drained: Callable[[], Awaitable[None]]) -> None:
-        """Look, count and tell, until cancelled.
+        """Look at the folder, count how long events wait, notify people; until cancelled.
 
         `drained` returns when what an earlier process left in the inbox is worked off: only then its outage is over.
         """
@@ -338,9 +338,9 @@ class LedgerOutage:
             while True:
                 await self._look()
                 try:
-                    await self._tell(is_drained=backlog.done())
+                    await self._notify(is_drained=backlog.done())
                 except StorageUnavailable as error:
-                    _log.warning("trouble with the ledgers cannot be told yet", reason=str(error))
+                    _log.warning("people cannot be notified of the ledgers yet", reason=str(error))
                 counted = list(self._waiting.values())
                 await self._clock.sleep(_EVERY)
                 for each in counted:
@@ -361,7 +361,7 @@ class LedgerOutage:
         if before is not None and self._folder is None:
             _log.info("the ledgers can be written again")
 
-    async def _tell(self, *, is_drained: bool) -> None:
+    async def _notify(self, *, is_drained: bool) -> None:
         late = [each for each in self._late() if each.item.event.critical]
         if late or (self._folder is not None and self._folder_seconds >= _NOTIFY_AFTER):
             await self._begin(self._folder or late[0].reason, late)
@@ -375,7 +375,7 @@ class LedgerOutage:
                 "insert into counters (name, value) values (:name, :value)", name=_OUTAGE, value=outage
             )
             self._outage = outage
-            _log.error("people are told that ledgers cannot be written", reason=reason, waiting=len(late))
+            _log.error("people are notified that ledgers cannot be written", reason=reason, waiting=len(late))
         outage = self._outage
         await self._say(outage, "began", self._renderer.message(ledgers_refuse(reason)))
         for each in late:
@@ -414,7 +414,7 @@ class LedgerOutage:
         await self._store.run("delete from counters where name = :name", name=_OUTAGE)
         self._outage = None
         self._paged.clear()
-        _log.info("people are told that ledgers can be written again")
+        _log.info("people are notified that ledgers can be written again")
 
     async def _say(self, outage: int, name: str, message: Message, head: Row | None = None) -> None:
         target = self._settings.slack.fallback_channel or self._settings.route_for("").channel

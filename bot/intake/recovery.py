@@ -1,10 +1,9 @@
 """On start: takes up what an earlier storage, or an earlier release, left in the ledgers.
 
-With a storage that knows nothing, beside ledgers that do, whatever is open in them is taken up again. That is what an
-operator has who removed a broken storage: without it a producer that sends its events again would be shown its questions
-a second time, and could be answered twice. What the storage alone knew is gone: where messages stand, which replies may
-have arrived. So every card is a post of unknown outcome, which is looked up before it is repeated, and every reply on its
-way may have arrived.
+An operator who removed a broken storage starts with an empty one beside ledgers that have open questions. Those are
+taken up again: otherwise a producer that sends its events again would have its questions shown a second time, and could
+be answered twice. What the storage alone knew is gone: where messages stand, which replies may have arrived. So every
+card is a post of unknown outcome, which is looked up before it is repeated, and every reply on its way may have arrived.
 """
 
 from __future__ import annotations
@@ -184,7 +183,7 @@ async def trust_earlier_release(inbox: Inbox, router: Router, summaries: Iterabl
     """Questions and answers on their way that an earlier release wrote carry no seal: once, they count as they stand.
 
     Raises:
-        StorageUnavailable: that they do was not noted.
+        StorageUnavailable: that this was done could not be kept.
     """
     known = list(summaries)
     trusts_answers = not await inbox.marks("answers")

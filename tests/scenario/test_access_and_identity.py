@@ -271,7 +271,7 @@ async def test_expired_answer_serves_while_slack_tells_nothing_newer(
         card = await stage.ask()
         assert await bot.people.group(PLATFORM) == {ONCALL, ADE}
         await bot.people.profile(ADE)
-        bot.people._keep = 0.0  # all of it is out of date
+        monkeypatch.setattr(people, "_KEEP", 0.0)  # all of it is out of date
         stage.workspace.faults.add(method, fault, times=100)
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
         assert stage.record()["aaep"]["response"] is True
@@ -279,11 +279,14 @@ async def test_expired_answer_serves_while_slack_tells_nothing_newer(
         assert (await stage.reply())["decided_by"].endswith(ADE)
 
 
-async def test_nobody_is_refused_on_what_slack_said_long_ago(stage: Scene) -> None:
+async def test_nobody_is_refused_on_what_slack_said_long_ago(
+    stage: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
         card = await stage.ask()
         assert FOLAKE not in await bot.people.group(PLATFORM)
-        bot.people._keep = bot.people._again = 0.0
+        monkeypatch.setattr(people, "_KEEP", 0.0)
+        bot.people._again = 0.0
         stage.workspace.faults.add("usergroups.users.list", "429:60", times=100)
         stage.slack_waits()
         assert not (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok

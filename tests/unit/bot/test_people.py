@@ -227,7 +227,7 @@ def seconds() -> Seconds:
 
 @pytest.fixture
 def people(web: AsyncWebClient, seconds: Seconds) -> People:
-    return People(web, keep=300, again=10, seconds=seconds)
+    return People(web, seconds=seconds)
 
 
 def count(ws: Workspace, method: str) -> int:
