@@ -62,7 +62,7 @@ from bot.slack.backfill import PATIENCE, Unread
 from bot.slack.binding import Binding
 from bot.slack.socket import Background
 from bot.slack.threads import Threads
-from bot.slackapi import Gateway, Pulse, ask, permalink, web_client
+from bot.slackapi import Gateway, Pulse, SlackClient, ask, permalink
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
@@ -279,6 +279,7 @@ class Bot:
         await self.intake.close()
         await self.replies.close()
         await self.delivery.lanes.close()
+        await self.web.close()
         if self.webhooks is not None:
             await self.webhooks.close()
         await self.store.close()
@@ -313,7 +314,7 @@ class Bot:
         )
         self.unread = Unread(clock, released=self.monitoring.release)
         self.pulse = Pulse(clock, back=lambda: self.delivery.lanes.slack_is_back())  # noqa: PLW0108 - built later
-        self.web = web_client(settings, self.pulse)
+        self.web = SlackClient(settings, self.pulse)
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
         self.messages = Messages(store)

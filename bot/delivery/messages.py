@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import structlog
 
 from bot.errors import SlackError, StorageError
+from bot.producers.inbox import Session, know_sessions, move_threads, set_thread
 from bot.routing import Thread
 from bot.storage.store import Row as Found
 from bot.storage.store import Store, Tx, batches
@@ -114,8 +115,10 @@ class Messages:
 
     async def at(self, channel: str, ts: str) -> Row | None:
         """The message that we know to be at a place."""
-        found = await self._rows("channel = :channel and ts = :ts", channel=channel, ts=ts)
-        return found[0] if found else None
+        row = await self._store.read_one(
+            "select * from messages where channel = :channel and ts = :ts", channel=channel, ts=ts
+        )
+        return _row(row) if row else None
 
     async def landed_at(self, channel: str, ts: str) -> Row | None:
         """The message at a place, also if it is just being posted there."""
@@ -123,16 +126,22 @@ class Messages:
 
     async def begun_in(self, channel: str) -> list[Row]:
         """The messages that may be in a channel: their post was begun, and its outcome is not known."""
-        begun = "channel = :channel and ts is null and intent_at is not null and failed is null"
-        return await self._rows(begun, channel=channel)
+        return await self._rows(
+            """select * from messages
+               where channel = :channel and ts is null and intent_at is not null and failed is null""",
+            channel=channel,
+        )
 
     async def unfinished(self) -> list[Row]:
         """All messages that may still have to change."""
-        return await self._rows("final = 0 and failed is null")
+        return await self._rows("select * from messages where final = 0 and failed is null")
 
     async def rollups(self) -> list[Row]:
         """The roll-up cards that may still change."""
-        return await self._rows("kind = 'rollup' and final = 0 and failed is null and ts is not null")
+        return await self._rows(
+            """select * from messages
+               where kind = 'rollup' and final = 0 and failed is null and ts is not null"""
+        )
 
     async def know_clarifications(self) -> bool:
         """Whether a clarification was ever to be shown, as far as it is still known."""
@@ -141,22 +150,21 @@ class Messages:
 
     async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The cards of clarifications, the earlier rounds first."""
-        cards = [
-            card
-            for some in batches(clarifications)
-            for card in await self._rows("kind = 'card' and clarification in :some", some=some)
-        ]
+        sql = "select * from messages where kind = 'card' and clarification in :some"
+        cards = [card for some in batches(clarifications) for card in await self._rows(sql, some=some)]
         return sorted(cards, key=lambda card: card.round or 0)
 
     async def nudges_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The reminders of clarifications that may still have to change."""
-        open_ones = "kind = 'nudge' and final = 0 and failed is null and clarification in :some"
-        return [row for some in batches(clarifications) for row in await self._rows(open_ones, some=some)]
+        sql = """select * from messages
+                 where kind = 'nudge' and final = 0 and failed is null and clarification in :some"""
+        return [row for some in batches(clarifications) for row in await self._rows(sql, some=some)]
 
     async def nudges_for(self, rollup: str) -> list[Row]:
         """The reminders of a roll-up card that may still have to change."""
         return await self._rows(
-            "key >= :first and key < :end and kind = 'nudge' and final = 0 and failed is null",
+            """select * from messages
+               where key >= :first and key < :end and kind = 'nudge' and final = 0 and failed is null""",
             first=f"nudge:{rollup}:",
             end=f"nudge:{rollup};",
         )
@@ -209,14 +217,7 @@ class Messages:
                 final=int(final),
             )
             if opens_thread:
-                tx.run(
-                    """update sessions set channel = :channel, thread_ts = :thread_ts
-                       where producer = :producer and session_id = :session_id""",
-                    channel=channel,
-                    thread_ts=thread_ts or ts,
-                    producer=row.producer,
-                    session_id=row.session_id,
-                )
+                set_thread(tx, row.producer, row.session_id, channel, thread_ts or ts)
             put(tx, rest)
 
         await self._store.write(work)
@@ -236,14 +237,7 @@ class Messages:
                 shown=shown,
             )
             if taken and opens_thread:
-                tx.run(
-                    """update sessions set channel = :channel, thread_ts = :ts
-                       where producer = :producer and session_id = :session_id and thread_ts is null""",
-                    channel=row.channel,
-                    ts=ts,
-                    producer=row.producer,
-                    session_id=row.session_id,
-                )
+                set_thread(tx, row.producer, row.session_id, row.channel, ts, again=False)
 
         await self._store.write(work)
         self.in_flight.end(row.key)
@@ -282,12 +276,7 @@ class Messages:
 
     async def leave_thread(self, producer: str, session_id: str) -> None:
         """The session's thread cannot be used any more; its next message opens a new one."""
-        await self._store.run(
-            """update sessions set channel = null, thread_ts = null
-               where producer = :producer and session_id = :session_id""",
-            producer=producer,
-            session_id=session_id,
-        )
+        await self._store.write(lambda tx: set_thread(tx, producer, session_id, None, None))
 
     async def thread_of(self, producer: str, session_id: str) -> Thread | None:
         row = await self._store.read_one(
@@ -321,33 +310,26 @@ class Messages:
 
     async def taken_places(self, channel: str, clarification: str | None, besides: str) -> set[str]:
         """The ts of messages of a clarification that are accounted for, `besides` the message of that key."""
-        same = "clarification is null" if clarification is None else "clarification = :clarification"
         rows = await self._store.read(
-            f"select ts from messages where channel = :channel and {same} and ts is not null and key <> :besides",  # noqa: S608 - one of two
+            """select ts from messages where channel = :channel and coalesce(clarification, '') = :clarification
+               and ts is not null and key <> :besides""",
             channel=channel,
+            clarification=clarification or "",
             besides=besides,
-            **({} if clarification is None else {"clarification": clarification}),
         )
         return {str(row["ts"]) for row in rows}
 
-    async def _rows(self, where: str, **values: object) -> list[Row]:
-        rows = await self._store.read(f"select * from messages where {where}", **values)  # noqa: S608 - from above
-        return [_row(row) for row in rows]
+    async def _rows(self, sql: str, **values: object) -> list[Row]:
+        return [_row(row) for row in await self._store.read(sql, **values)]
 
 
 def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
     """`Messages.want` within a transaction of somebody else's."""
     fresh = list(fresh)
-    tx.many(
-        """insert into sessions (producer, session_id, agent_id, issue)
-           values (:producer, :session_id, :agent_id, :issue) on conflict (producer, session_id) do nothing""",
+    know_sessions(
+        tx,
         [
-            {
-                "producer": f.producer,
-                "session_id": f.session_id,
-                "agent_id": f.asker,
-                "issue": parse_id(f.clarification)[0],
-            }
+            Session(f.producer or "", f.session_id or "", f.asker, None, parse_id(f.clarification)[0])
             for f in fresh
             if f.asker is not None and f.clarification is not None
         ],
@@ -366,10 +348,22 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
     )
 
 
+def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:
+    """A message may be in a channel since then: it is looked up before it is posted."""
+    tx.run(
+        "update messages set intent_at = :at, channel = :channel, shown = :shown where key = :key",
+        key=key,
+        channel=channel,
+        at=at,
+        shown=shown,
+    )
+
+
 def move_channel(tx: Tx, old: str, new: str) -> None:
     """A channel got another id."""
-    for column, table in (("channel", "sessions"), ("channel", "messages"), ("target", "messages")):
-        tx.run(f"update {table} set {column} = :new where {column} = :old", old=old, new=new)  # noqa: S608 - from above
+    move_threads(tx, old, new)
+    tx.run("update messages set channel = :new where channel = :old", old=old, new=new)
+    tx.run("update messages set target = :new where target = :old", old=old, new=new)
 
 
 def thread(row: Found) -> Thread:

@@ -16,7 +16,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
-from bot.producers.inbox import Item, Trouble
+from bot.producers.inbox import Item, Trouble, counter, set_counter
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
 from bot.views import inert
@@ -331,7 +331,10 @@ class LedgerOutage:
         `drained` returns when what an earlier process left in the inbox is worked off: only then its outage is over.
         """
         self._outage = await until_stored(
-            self._known, self._clock, _log, "what people know of the ledgers has to wait"
+            lambda: counter(self._store, _OUTAGE),
+            self._clock,
+            _log,
+            "what people know of the ledgers has to wait",
         )
         backlog = asyncio.ensure_future(drained())
         try:
@@ -371,9 +374,7 @@ class LedgerOutage:
     async def _begin(self, reason: str, late: Sequence[_Waiting]) -> None:
         if self._outage is None:
             outage = int(self._clock.now().timestamp())
-            await self._store.run(
-                "insert into counters (name, value) values (:name, :value)", name=_OUTAGE, value=outage
-            )
+            await set_counter(self._store, _OUTAGE, outage)
             self._outage = outage
             _log.error("people are notified that ledgers cannot be written", reason=reason, waiting=len(late))
         outage = self._outage
@@ -411,7 +412,7 @@ class LedgerOutage:
         head = await self._messages.get(_notice_key(outage, "began"))
         await self._say(outage, "over", self._renderer.message(ledgers_again()), head)
         await self._incidents.close_all(_pages_of(outage))
-        await self._store.run("delete from counters where name = :name", name=_OUTAGE)
+        await set_counter(self._store, _OUTAGE, None)
         self._outage = None
         self._paged.clear()
         _log.info("people are notified that ledgers can be written again")
@@ -424,10 +425,6 @@ class LedgerOutage:
             body["thread_ts"] = head.ts
         key = _notice_key(outage, name)
         await self._delivery.notify(Fresh(key=key, kind="notice", target=target, body=body, wanted="notice"))
-
-    async def _known(self) -> int | None:
-        row = await self._store.read_one("select value from counters where name = :name", name=_OUTAGE)
-        return int(row["value"]) if row is not None else None
 
 
 def _notice_key(outage: int, name: str) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 
 import structlog
 
 from bot.delivery.delivery import Delivery, InDoubt
-from bot.delivery.messages import TAKEN_UP, Fresh, put
+from bot.delivery.memory import mark
+from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
 from bot.intake.notices import content
-from bot.producers.inbox import Inbox
+from bot.producers.inbox import Inbox, Session, know_sessions
 from bot.settings.model import Settings
 from bot.storage.store import Store, Tx
 from bot.views.notices import storage_began
@@ -33,17 +33,6 @@ from core.router import Router
 _log = structlog.get_logger("clarify")
 _KEY = "notice:storage-began"
 _ID = "installation"
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSession:
-    """A producer's session, and the issue whose ledger has its questions."""
-
-    producer: str
-    session_id: str
-    agent_id: str
-    agent_name: str | None
-    issue: int
 
 
 async def recover(
@@ -94,7 +83,7 @@ async def _is_empty(store: Store) -> bool:
 
 async def _fill(
     store: Store,
-    sessions: Sequence[KnownSession],
+    sessions: Sequence[Session],
     cards: Sequence[InDoubt],
     notices: Sequence[Fresh],
     former: str,
@@ -108,28 +97,12 @@ async def _fill(
         marks[each.channel] = min(each.asked_at, marks.get(each.channel, each.asked_at))
 
     def work(tx: Tx) -> None:
-        tx.many(
-            """insert into sessions (producer, session_id, agent_id, agent_name, issue)
-               values (:producer, :session_id, :agent_id, :agent_name, :issue)""",
-            [asdict(session) for session in sessions],
-        )
+        know_sessions(tx, sessions)
         put(tx, [each.card for each in cards])
-        tx.many(
-            "update messages set intent_at = :at, channel = :channel, shown = :shown where key = :key",
-            [
-                {
-                    "at": each.asked_at,
-                    "channel": each.channel,
-                    "shown": f"{TAKEN_UP}{former}",
-                    "key": each.card.key,
-                }
-                for each in cards
-            ],
-        )
-        tx.many(
-            "insert into watermarks (channel, ts) values (:channel, :ts)",
-            [{"channel": channel, "ts": f"{at:.6f}"} for channel, at in marks.items()],
-        )
+        for each in cards:
+            doubt(tx, each.card.key, each.channel, each.asked_at, f"{TAKEN_UP}{former}")
+        for channel, at in marks.items():
+            mark(tx, channel, f"{at:.6f}")
         put(tx, notices)
 
     await store.write(work)
@@ -154,9 +127,9 @@ def _keep_id(ledger: FileLedger, installation: str) -> None:
         _log.warning("our id cannot be kept beside the ledgers", reason=reason(error))
 
 
-def _sessions(ledger: FileLedger) -> list[KnownSession]:
+def _sessions(ledger: FileLedger) -> list[Session]:
     """Every session that asked something, live or archived. Blocking."""
-    found: dict[tuple[str, str], KnownSession] = {}
+    found: dict[tuple[str, str], Session] = {}
     issues = {*ledger.issues(), *(issue for issue, _ in ledger.archive.files())}
     for issue in sorted(issues):
         try:
@@ -171,12 +144,12 @@ def _sessions(ledger: FileLedger) -> list[KnownSession]:
     return list(found.values())
 
 
-def _session(record: Clarification) -> KnownSession | None:
+def _session(record: Clarification) -> Session | None:
     asked = record.asked
     if asked.producer is None or asked.session_id is None:
         return None
     agent = asked.agent_id or record.from_
-    return KnownSession(asked.producer, asked.session_id, agent, asked.agent_name, record.issue_number)
+    return Session(asked.producer, asked.session_id, agent, asked.agent_name, record.issue_number)
 
 
 async def trust_earlier_release(inbox: Inbox, router: Router, summaries: Iterable[Summary]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import structlog
 
@@ -157,19 +157,15 @@ class Inbox:
 
     async def last_issue(self) -> int:
         """The reserved number that was given out last; 0: none."""
-        row = await self._store.read_one("select value from counters where name = 'issue'")
-        return row["value"] if row and row["value"] <= HIGHEST else 0
+        last = await counter(self._store, "issue") or 0
+        return last if last <= HIGHEST else 0
 
     async def marks(self, what: Literal["answers", "questions"]) -> bool:
         """Whether this storage was used before by a release that seals the answers, or questions, that come through it."""
-        found = await self._store.read_one("select 1 from counters where name = :name", name=f"marks {what}")
-        return found is not None
+        return await counter(self._store, f"marks {what}") is not None
 
     async def note_marks(self, what: Literal["answers", "questions"]) -> None:
-        await self._store.run(
-            "insert into counters (name, value) values (:name, 1) on conflict (name) do nothing",
-            name=f"marks {what}",
-        )
+        await set_counter(self._store, f"marks {what}", 1)
 
     async def cursor(self, producer: str) -> str | None:
         """The last stored SSE id of a producer, to resume after."""
@@ -233,6 +229,25 @@ class Inbox:
                 "update inbox set state = 'failed' where id = :id", [{"id": each} for each in ids]
             )
         )
+
+
+async def counter(store: Store, name: str) -> int | None:
+    """A number that outlives the process."""
+    row = await store.read_one("select value from counters where name = :name", name=name)
+    return None if row is None else int(row["value"])
+
+
+async def set_counter(store: Store, name: str, value: int | None) -> None:
+    """Keep a number; None: no more."""
+    if value is None:
+        await store.run("delete from counters where name = :name", name=name)
+        return
+    await store.run(
+        """insert into counters (name, value) values (:name, :value)
+           on conflict (name) do update set value = excluded.value""",
+        name=name,
+        value=value,
+    )
 
 
 async def heard(store: Store, since: datetime, most: int) -> list[SessionFact]:
@@ -728,18 +743,55 @@ def _issue(tx: Tx, incoming: Incoming) -> int | None:
             first=FIRST_RESERVED_ISSUE,
         )
         issue = int(row["value"])
-    tx.run(
+    know_sessions(tx, [Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, issue)])
+    return issue
+
+
+class Session(NamedTuple):
+    """A producer's session, and the issue whose ledger has its questions; None: it asked nothing yet."""
+
+    producer: str
+    session_id: str
+    agent_id: str
+    agent_name: str | None
+    issue: int | None
+
+
+def know_sessions(tx: Tx, sessions: Iterable[Session]) -> None:
+    """Keep sessions; what is known of one stays."""
+    tx.many(
         """insert into sessions (producer, session_id, agent_id, agent_name, issue)
            values (:producer, :session_id, :agent_id, :agent_name, :issue)
            on conflict (producer, session_id) do update set issue = coalesce(sessions.issue, excluded.issue),
              agent_name = coalesce(sessions.agent_name, excluded.agent_name)""",
-        producer=incoming.producer,
-        session_id=event.session_id,
-        agent_id=event.agent_id,
-        agent_name=event.agent_name,
-        issue=issue,
+        [each._asdict() for each in sessions],
     )
-    return issue
+
+
+def set_thread(
+    tx: Tx,
+    producer: str | None,
+    session_id: str | None,
+    channel: str | None,
+    ts: str | None,
+    *,
+    again: bool = True,
+) -> None:
+    """A session's thread in Slack is there from now on, None: it has none; unless `again`, only if it had none."""
+    tx.run(
+        """update sessions set channel = :channel, thread_ts = :ts
+           where producer = :producer and session_id = :session_id and (thread_ts is null or :again = 1)""",
+        producer=producer,
+        session_id=session_id,
+        channel=channel,
+        ts=ts,
+        again=int(again),
+    )
+
+
+def move_threads(tx: Tx, old: str, new: str) -> None:
+    """A channel in Slack got another id."""
+    tx.run("update sessions set channel = :new where channel = :old", old=old, new=new)
 
 
 def declared_issue(event: Event) -> int | None:
@@ -881,38 +933,29 @@ def forget(tx: Tx, subject: Subject) -> None:
 class Told:
     """An event as its ledger knows it. `question`: what it asked, if that is known."""
 
-    producer: str
+    session: Session
     event_id: str
-    session_id: str
-    issue: int
     token: str | None
     question: str | None
     at: datetime
-    agent_id: str
-    agent_name: str | None
 
 
 def note_told(tx: Tx, told: Iterable[Told], highest: int) -> None:
     """Know events that a ledger knows, as worked off, and give out no number up to `highest`. In any version's storage."""
+    told = list(told)
+    know_sessions(tx, [each.session for each in told])
     for each in told:
-        named = {"producer": each.producer, "session": each.session_id, "issue": each.issue}
         tx.run(
             """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
                values (:producer, :event, :session, :issue, :token, :words, :at, :at, 0, 'done')
                on conflict do nothing""",
-            **named,
+            producer=each.session.producer,
+            session=each.session.session_id,
+            issue=each.session.issue,
             event=each.event_id,
             token=each.token,
             words=None if each.question is None else _digest(each.question),
             at=each.at.timestamp(),
-        )
-        tx.run(
-            """insert into sessions (producer, session_id, agent_id, agent_name, issue)
-               values (:producer, :session, :agent_id, :agent_name, :issue)
-               on conflict (producer, session_id) do update set issue = coalesce(sessions.issue, excluded.issue)""",
-            **named,
-            agent_id=each.agent_id,
-            agent_name=each.agent_name,
         )
     if highest >= FIRST_RESERVED_ISSUE:
         tx.run(

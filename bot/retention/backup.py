@@ -219,15 +219,17 @@ def _told(record: Clarification) -> Iterator[inbox.Told]:
             continue
         question = words[number] if len(words) == len(rounds) else FORGOTTEN
         yield inbox.Told(
-            producer=each["producer"],
-            event_id=each["eventId"],
-            session_id=each["sessionId"],
-            issue=record.issue_number,
+            inbox.Session(
+                each["producer"],
+                each["sessionId"],
+                each.get("agentId") or record.from_,
+                each.get("agentName"),
+                record.issue_number,
+            ),
+            each["eventId"],
             token=each.get("replyToken"),
             question=None if question == FORGOTTEN else question,
             at=record.created,
-            agent_id=each.get("agentId") or record.from_,
-            agent_name=each.get("agentName"),
         )
 
 

@@ -25,10 +25,10 @@ from bot.slackapi import (
     Never,
     Pulse,
     SlackBusyError,
+    SlackClient,
     Unknown,
     ask,
     failure,
-    web_client,
 )
 from bot.telemetry import Telemetry
 from bot.workspace import Workspace
@@ -161,12 +161,13 @@ async def test_every_call_tells_whether_slack_answers(
     came: list[bool] = []
     pulse = Pulse(ManualClock(), lambda: came.append(True))
     made = settings(tmp_path)
-    client = web_client(made.model_copy(update={"slack_api_url": ws.api_url}), pulse)
+    client = SlackClient(made.model_copy(update={"slack_api_url": ws.api_url}), pulse)
     pulse.failed()
     if fault:
         ws.faults.add("auth.test", fault)
     with suppress(*NETWORK_ERRORS):
         await client.auth_test()
+    await client.close()
     assert came == [True] * is_back
 
 

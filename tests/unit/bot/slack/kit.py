@@ -165,6 +165,7 @@ class Bot(app.Bot):
         await self.app.stop()
         if self._running is not None:
             await self._running
+        await self.web.close()
         self.ledger.close()
 
     async def open(self, **more: Any) -> Clarification:
