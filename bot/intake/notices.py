@@ -16,7 +16,8 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
-from bot.producers.inbox import Item, Trouble, counter, set_counter
+from bot.producers.inbox import Item, counter, set_counter
+from bot.producers.receiver import Trouble
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
 from bot.views import inert

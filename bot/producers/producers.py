@@ -13,8 +13,9 @@ from pydantic import SecretStr
 from bot.errors import TaskDiedError
 from bot.http import Poster, open_client
 from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
-from bot.producers.inbox import Inbox, Receiver, TellTrouble
+from bot.producers.inbox import Inbox
 from bot.producers.push import Push, PushedReplies
+from bot.producers.receiver import Receiver, TellTrouble
 from bot.producers.subscriber import Subscriber
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store

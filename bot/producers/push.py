@@ -21,7 +21,8 @@ from bot.errors import ClarifyBotError, StorageError
 from bot.http import json_body
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain, reply_message
 from bot.producers.dialects import AAEP_VERSION
-from bot.producers.inbox import Arrival, Arrived, Receiver
+from bot.producers.inbox import Arrived
+from bot.producers.receiver import Arrival, Receiver
 from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store, Tx
 from bot.storage.sweeping import Sweep

@@ -20,7 +20,8 @@ from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_body, post, 
 from bot.producers import dialects
 from bot.producers.clocks import GAP, Burst
 from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
-from bot.producers.inbox import Arrival, Inbox, Receiver
+from bot.producers.inbox import Inbox
+from bot.producers.receiver import Arrival, Receiver
 from bot.producers.sse import Frame, FrameReader, Oversize
 from bot.settings.model import ProducerSettings
 from core.clock import Clock, backoff

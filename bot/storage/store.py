@@ -65,16 +65,8 @@ class Tx:
         """One statement for each of `rows`; returns the number of rows that all of them changed."""
         return self._db.executemany(sql, rows).rowcount
 
-    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
-        """Positional parameters: of statements that are still to be rewritten."""
-        return self._db.execute(sql, parameters)
 
-    def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:
-        """As `execute`."""
-        return self._db.executemany(sql, rows)
-
-
-Work = Callable[[Any], _T]  # of a Tx
+Work = Callable[[Tx], _T]
 
 
 def bound(sql: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
@@ -179,29 +171,18 @@ class Store:
         """One statement as a transaction; returns the number of rows it changed."""
         return await self.write(lambda tx: tx.run(sql, **values))
 
-    async def execute(self, sql: str, *parameters: object) -> int:
-        """`run` with positional parameters: of statements that are still to be rewritten."""
-
-        def work(tx: Tx) -> int:
-            return tx.execute(sql, parameters).rowcount
-
-        return await self.write(work)
-
-    async def read(self, sql: str, *parameters: object, **values: object) -> list[Row]:
+    async def read(self, sql: str, **values: object) -> list[Row]:
         """The rows of a query, as last committed."""
         try:
-            return list(
-                await self._reader.execute_fetchall(
-                    *((sql, parameters) if parameters else bound(sql, values))
-                )
-            )
+            return list(await self._reader.execute_fetchall(*bound(sql, values)))
         except sqlite3.Error as error:
             raise StorageUnavailable(
                 f"The storage could not be read: {error}.{_what_to_do(error)}"
             ) from error
 
-    async def read_one(self, sql: str, *parameters: object, **values: object) -> Row | None:
-        return next(iter(await self.read(sql, *parameters, **values)), None)
+    async def read_one(self, sql: str, **values: object) -> Row | None:
+        """The first of them."""
+        return next(iter(await self.read(sql, **values)), None)
 
     async def trouble(self) -> str | None:
         """Why it cannot be read, None if it can."""

@@ -19,9 +19,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bot.errors import StorageError
-from bot.producers.inbox import NotItsAgent
 from bot.producers.producers import Producers
 from bot.producers.push import Broken, NoSuchSubscription, NotTaken, Push, Reader, Taken, TooManyReaders
+from bot.producers.receiver import NotItsAgent
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, TooLarge, hung_up, problem, stopping_of
 from core.clock import Clock, event_or_time

@@ -14,8 +14,9 @@ import httpx
 import psutil
 from httpx_sse import EventSource
 
-from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
+from bot.producers.inbox import Arrived, Inbox, Incoming
 from bot.producers.producers import Producers
+from bot.producers.receiver import Trouble
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry

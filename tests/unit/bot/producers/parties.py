@@ -17,8 +17,9 @@ from pydantic import SecretStr
 from bot.errors import StorageUnavailable
 from bot.producers.client import Reply
 from bot.producers.dialects import Dialect
-from bot.producers.inbox import Arrived, Inbox, Incoming, Trouble
+from bot.producers.inbox import Arrived, Inbox, Incoming
 from bot.producers.producers import Producers
+from bot.producers.receiver import Trouble
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry

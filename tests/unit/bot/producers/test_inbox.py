@@ -12,16 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import (
-    FIRST_RESERVED_ISSUE,
-    Arrival,
-    Arrived,
-    Gaps,
-    Inbox,
-    Receiver,
-    Trouble,
-    declared_issue,
-)
+from bot.producers.inbox import FIRST_RESERVED_ISSUE, Arrived, Inbox, declared_issue
+from bot.producers.receiver import Arrival, Gaps, Receiver, Trouble
 from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store
 from core.aaep import parse_event

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.producers.client import Accepted
-from bot.producers.inbox import Arrival
+from bot.producers.receiver import Arrival
 from bot.producers.sse import Frame
 from bot.producers.subscriber import SILENCE, Backlog, reconnect_delay
 from tests.unit.bot.producers.parties import (

@@ -1,0 +1,428 @@
+"""From a frame of a producer's stream, or a post of its, to an event that is durable before the cursor moves.
+
+Every frame ends as an event that is stored, as a page, or as a count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import traceback
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar, cast
+
+import structlog
+
+from bot.errors import ClarifyBotError, StorageError
+from bot.producers.clocks import ClockOffset
+from bot.producers.inbox import Arrived, Inbox, Incoming
+from bot.producers.sse import Frame, Oversize, head_field, may_be_critical
+from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
+from core.clock import Clock, backoff
+from core.workflow import Speaker
+
+_T = TypeVar("_T")
+_LONGEST_STORAGE_WAIT = 10.0
+_KINDS = 1000
+_LATE = timedelta(minutes=2)  # what is posted later than this was kept back, or a clock was set
+_AGENTS = 1000
+_SESSIONS = 10_000
+_LONGEST_NAME = 80
+_log = structlog.get_logger("clarify.intake")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something critical that could not be taken in: a human is paged with `summary` (no contents).
+
+    `key` groups what is alike; `agent_id` and `session_id` where they could be read.
+    """
+
+    producer: str
+    key: str
+    summary: str
+    agent_id: str | None = None
+    session_id: str | None = None
+
+
+TellTrouble = Callable[[Trouble], Awaitable[None]]
+
+
+class NotItsAgent(ClarifyBotError):
+    """An event names an agent for which its producer may not speak."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This producer may not speak for that agent; `agents` of its [[producers]] table says for which."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One frame with when it came and how.
+
+    `steady`: when it came, on the clock's steady time; `live`: it was just emitted; `late`: it was kept back, unless
+    the producer's clock was set; `filtered`: the producer leaves events out; `resumable`: it sends again
+    what we did not store.
+    """
+
+    frame: Frame | Oversize
+    received_at: datetime
+    steady: float
+    live: bool
+    filtered: bool = False
+    resumable: bool = False
+    late: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.frame.size if isinstance(self.frame, Frame) else len(self.frame.head)
+
+    @property
+    def cursor(self) -> str | None:
+        """The SSE `id` to resume after."""
+        return self.frame.id if isinstance(self.frame, Frame) else None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What came from one producer since the start."""
+
+    events: int = 0
+    skimmed: int = 0
+    oversize: int = 0
+    unreadable: int = 0
+    refused: int = 0
+    not_utf8: int = 0
+    missing: int = 0
+    connections: int = 0
+
+
+class Receiver:
+    """Puts one producer's arrivals into the inbox, in their order; several at once at the price of one.
+
+    `offset` is what its events told of its clock, `counters` what came.
+    """
+
+    def __init__(
+        self,
+        speaker: Speaker,
+        *,
+        inbox: Inbox,
+        clock: Clock,
+        rng: random.Random,
+        tell_trouble: TellTrouble,
+        waits: bool = True,
+    ) -> None:
+        """`waits` for a storage that refuses, since the producer is told nothing; otherwise its error is raised."""
+        self.offset = ClockOffset()
+        self.counters = Counters()
+        self._speaker, self._producer = speaker, speaker.producer
+        self._inbox = inbox
+        self._clock = clock
+        self._rng = rng
+        self._tell_trouble = tell_trouble
+        self._waits = waits
+        self._gaps = Gaps()
+        self._told: set[object] = set()
+        self._away_until = clock.steady()
+        self._heard: dict[str, float] = {}
+        self._log = _log.bind(producer=speaker.producer)
+
+    async def take(self, *arrivals: Arrival) -> None:
+        """Returns once each arrival is stored, or a human was told, or it is nothing that anybody needs."""
+        read = [await self._read(arrival) for arrival in arrivals]
+        events = [self._incoming(event, arrival) for event, arrival in filter(None, read)]
+        if events:
+            await self._store(events)
+
+    async def take_one(self, frame: Frame, check: Callable[[Event], None]) -> tuple[Event, Arrived]:
+        """The same for a producer that waits for an answer: it is told what is wrong, and nobody else.
+
+        Raises:
+            ValueError, RecursionError: it is no event.
+            ClarifyBotError: of `check`, which refuses events.
+            NotItsAgent: it may not speak for the agent that the event names.
+            StorageError: nothing was stored.
+        """
+        arrival = Arrival(frame, self._clock.now(), self._clock.steady(), live=False)
+        try:
+            event = self._parse(arrival, frame)
+        except (ValueError, RecursionError) as error:
+            self.counters.unreadable += 1
+            reason = _reason(error, torn=frame.torn)
+            self._level((reason,))("not an event", size=frame.size, reason=reason)
+            raise
+        self._check(event, check)
+        live = not self._kept_back(event, arrival)
+        arrival = replace(arrival, live=live, late=not live)
+        if not self._is_kept(event, arrival, frame):
+            return event, "new"
+        try:
+            (arrived,) = await self._store([self._incoming(event, arrival, told=True)])
+        except StorageError:
+            self._away_until = self._clock.steady()
+            raise
+        return event, arrived
+
+    def _check(self, event: Event, check: Callable[[Event], None]) -> None:
+        try:
+            check(event)
+            if not self._speaker.may_be(event.agent_id):
+                raise NotItsAgent
+        except ClarifyBotError as error:
+            self.counters.refused += 1
+            self._level((event.type, str(error)))(
+                "event refused",
+                event_id=event.event_id,
+                session_id=event.session_id,
+                reason=str(error),
+            )
+            raise
+
+    def _kept_back(self, event: Event, arrival: Arrival) -> bool:
+        """Whether an agent kept a posted event back while we were away.
+
+        An agent posts in order: what claims to be older than what it posted before was not kept back, its clock was
+        set. Neither was what claims to be of a time when we took everything. And while nothing is known of its clock,
+        a question that would arrive dead is taken for one of a slow clock: whoever posts it waits for its answer.
+        """
+        age = self.offset.age(event.timestamp, arrival.received_at, arrival.steady)
+        sent = arrival.steady - age.total_seconds()
+        agent = event.agent_id
+        ran_out = event.question is not None and age.total_seconds() >= (
+            event.question.timeout_seconds or math.inf
+        )
+        if (
+            age > _LATE
+            and self._heard.get(agent, -math.inf) <= sent < self._away_until
+            and not (ran_out and not self.offset.is_known)
+        ):
+            return True
+        self._heard.pop(agent, None)
+        self._heard[agent] = arrival.steady
+        if len(self._heard) > _AGENTS:
+            del self._heard[next(iter(self._heard))]
+        return False
+
+    async def _read(self, arrival: Arrival) -> tuple[Event, Arrival] | None:
+        """The event of an arrival that is to be stored, if any; where that cannot be known, a human is told."""
+        if isinstance(arrival.frame, Oversize):
+            await self._oversize(arrival.frame)
+            return None
+        try:
+            event = self._parse(arrival, arrival.frame)
+        except (ValueError, RecursionError) as error:
+            await self._unreadable(arrival, arrival.frame, error)
+            return None
+        if not self._speaker.may_be(event.agent_id):
+            await self._not_its_agent(event)
+            return None
+        return (event, arrival) if self._is_kept(event, arrival, arrival.frame) else None
+
+    def _is_kept(self, event: Event, arrival: Arrival, frame: Frame) -> bool:
+        """Whether an event is to be stored; notes what it says of the producer."""
+        self._observe(event, arrival, frame.skimmed)
+        if event.type in IGNORED_TYPES and not event.critical:
+            self.counters.skimmed += 1
+            return False
+        self.counters.events += 1
+        return True
+
+    def _incoming(self, event: Event, arrival: Arrival, *, told: bool = False) -> Incoming:
+        """The event with its times on our clock, as far as is known of the producer's by now."""
+        at = self.offset.sent_at(event.timestamp, arrival.received_at, live=arrival.live)
+        return Incoming(
+            producer=self._producer,
+            event=event,
+            received_at=arrival.received_at,
+            at=at,
+            expires_at=_expiry(event, at),
+            cursor=arrival.cursor,
+            live=arrival.live,
+            told=told,
+        )
+
+    def _parse(self, arrival: Arrival, frame: Frame) -> Event:
+        event = parse_event(json.loads(frame.data), arrival.received_at)
+        if not frame.replaced:
+            return event
+        self.counters.not_utf8 += 1
+        return replace(event, problems=(*event.problems, "not UTF-8"))
+
+    def _observe(self, event: Event, arrival: Arrival, skimmed: int) -> None:
+        if event.problems:
+            self._level((event.type, event.problems))(
+                "event breaks its schema",
+                type=event.type,
+                event_id=event.event_id,
+                session_id=event.session_id,
+                problems=event.problems,
+            )
+        if event.timestamp is not arrival.received_at:
+            self.offset.observe(
+                event.timestamp, arrival.received_at, arrival.steady, live=arrival.live, late=arrival.late
+            )
+        if event.sequence_number is None or arrival.filtered:
+            return
+        missing = self._gaps.missing(event.session_id, event.sequence_number, skimmed)
+        if missing:
+            self.counters.missing += missing
+            self._log.warning(
+                "events are missing",
+                session_id=event.session_id,
+                before=event.sequence_number,
+                missing=missing,
+            )
+
+    async def _store(self, events: Sequence[Incoming]) -> Sequence[Arrived]:
+        try:
+            return await self._until_stored(lambda: self._inbox.put(*events))
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001  one event that the inbox cannot digest must not stop the rest
+            if len(events) == 1:
+                await self._not_stored(events[0].event, error)
+                return ["new"]
+            return [arrived for each in events for arrived in await self._store([each])]
+
+    async def _not_stored(self, event: Event, error: Exception) -> None:
+        self._log.error(
+            "event could not be taken in",
+            error=_place(error),
+            type=event.type,
+            event_id=event.event_id,
+            session_id=event.session_id,
+        )
+        await self._tell(
+            f"failed:{event.session_id}",
+            f"An event of type {event.type} could not be taken in; see the log for {event.event_id}.",
+            agent_id=event.agent_id,
+            session_id=event.session_id,
+        )
+
+    async def _oversize(self, frame: Oversize) -> None:
+        self.counters.oversize += 1
+        kind = head_field(frame.head, "type") or "unknown type"
+        session_id = head_field(frame.head, "session_id")
+        agent_id = head_field(frame.head, "agent_id")
+        self._log.error("event larger than 1 MiB skipped", type=kind, session_id=session_id)
+        await self._tell(
+            f"oversize:{session_id}",
+            f"An event ({kind}) was larger than 1 MiB and was not taken in.",
+            agent_id=agent_id,
+            session_id=session_id,
+        )
+
+    async def _unreadable(self, arrival: Arrival, frame: Frame, error: Exception) -> None:
+        self.counters.unreadable += 1
+        reason = _reason(error, torn=frame.torn)
+        critical = may_be_critical(frame.data)
+        self._level((reason, critical))(
+            "not an event", size=frame.size, reason=reason, may_be_critical=critical
+        )
+        if not critical or (frame.torn and arrival.resumable):
+            return
+        session_id = head_field(frame.data, "session_id")
+        await self._tell(
+            f"unreadable:{session_id}",
+            f"Something that names a critical event could not be read ({reason}, {frame.size} bytes).",
+            agent_id=head_field(frame.data, "agent_id"),
+            session_id=session_id,
+        )
+
+    async def _not_its_agent(self, event: Event) -> None:
+        self.counters.refused += 1
+        self._level(("agent", event.agent_id))(
+            "event of another agent", type=event.type, event_id=event.event_id, agent_id=event.agent_id
+        )
+        if not event.critical:
+            return
+        await self._tell(  # where its own route says, not that of the agent whose name it took
+            f"agent:{self._producer}:{event.agent_id}",
+            f"An event ({event.type}) came as if from {event.agent_id[:_LONGEST_NAME]}, for which this producer may not "
+            "speak, and was not taken in. `agents` of its [[producers]] table says for which it may.",
+            agent_id=None,
+            session_id=event.session_id,
+        )
+
+    def _level(self, kind: object) -> Callable[..., object]:
+        """Warn of the first of a kind only: a producer that is always wrong must not fill the log."""
+        if kind in self._told or len(self._told) >= _KINDS:
+            return cast("Callable[..., object]", self._log.debug)
+        self._told.add(kind)
+        return cast("Callable[..., object]", self._log.warning)
+
+    async def _tell(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
+        trouble = Trouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
+        await self._until_stored(lambda: self._tell_trouble(trouble))
+
+    async def _until_stored(self, store: Callable[[], Awaitable[_T]]) -> _T:
+        attempt = 0
+        while True:
+            try:
+                return await store()
+            except StorageError as error:
+                if not self._waits:
+                    raise
+                chance = self._rng.random()
+                delay = backoff(attempt, first=0.5, longest=_LONGEST_STORAGE_WAIT, spread=1.0, chance=chance)
+                attempt += 1
+                self._log.error("storage refuses; waiting with it", reason=str(error), attempt=attempt)
+                await self._clock.sleep(delay)
+
+
+class Gaps:
+    """The last number of each session, and how many events had been skimmed by then.
+
+    Skimmed events carry numbers as well, which nobody reads: as many holes as events were skimmed in
+    between are no loss. So a loss may go unseen, but none is reported that did not happen.
+    """
+
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def missing(self, session_id: str, number: int, skimmed: int) -> int:
+        """How many events of the session are certainly missing before `number`. Replays count as none.
+
+        `skimmed`: how many events were skimmed so far, in all.
+        """
+        known = self._last.get(session_id)
+        if known is not None and number <= known[0]:
+            return 0
+        self._last[session_id] = (number, skimmed)
+        self._last.move_to_end(session_id)
+        if len(self._last) > _SESSIONS:
+            self._last.popitem(last=False)
+        return 0 if known is None else max(0, number - known[0] - 1 - (skimmed - known[1]))
+
+
+def _place(error: BaseException) -> str:
+    """What was raised, and where: its text and its traceback's values may hold the event."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
+
+
+def _reason(error: Exception, *, torn: bool) -> str:
+    """Without contents: the JSON decoder's own message has none, but its exception holds the document."""
+    if torn:
+        return "the connection ended in the middle of it"
+    if isinstance(error, NotAnEvent):
+        return str(error)
+    return "nested too deeply" if isinstance(error, RecursionError) else "not JSON"
+
+
+def _expiry(event: Event, at: datetime) -> datetime | None:
+    """When the question of an event that was sent `at` runs out."""
+    question = event.question
+    if question is None or question.timeout_seconds is None:
+        return None
+    try:
+        return at + timedelta(seconds=question.timeout_seconds)
+    except OverflowError:  # a timestamp at the end of time
+        return datetime.max.replace(tzinfo=UTC)
