@@ -87,7 +87,7 @@ async def take(folder: Path) -> None:
             if path is None:
                 raise SystemExit(HOW_TO)
             browser = await launch(playwright, path)
-            visit = Visit(stage, browser)
+            visit = Visit(stage, await browser.new_context(device_scale_factor=1))
             stage.producer._watch = stage.workspace.traffic.aaep
             await pictures(stage, visit, folder)
             await visit.close()

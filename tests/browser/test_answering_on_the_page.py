@@ -152,8 +152,8 @@ async def test_press_that_comes_too_late_says_so_where_it_was_made(visit: Visit)
     await expect(other.get_by_role("alert")).to_be_hidden()
 
 
-async def test_notice_goes_by_itself_and_does_not_pile_up(visit: Visit) -> None:
-    page = await visit.page()
+async def test_notice_goes_by_itself_and_does_not_pile_up(talk: Visit) -> None:
+    page = await talk.page(apart=True)
     await page.clock.install()
     field, notice = page.get_by_label("Message #agents"), page.get_by_role("alert")
     for command in ("/first", "/second"):

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from tests.browser.visitor import PHONE, WIDE, Scheme, Visit, card, serious, tab_to
+from tests.browser.visitor import PHONE, WIDE, Visit, card, serious_in_both_schemes, tab_to
 from tests.kit.world import question
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -26,28 +26,27 @@ async def a_day(visit: Visit) -> str:
     return shown.ts
 
 
-@pytest.mark.parametrize("scheme", ["dark", "light"])
-async def test_axe_finds_nothing_serious_on_any_view(visit: Visit, scheme: Scheme) -> None:
+async def test_axe_finds_nothing_serious_on_any_view(visit: Visit) -> None:
     root = await a_day(visit)
-    page = await visit.page(FOLAKE, scheme=scheme, size=WIDE, thread=root)
+    page = await visit.page(FOLAKE, size=WIDE, thread=root)
     await expect(page.locator("main .whisper")).to_be_visible()
     await expect(page.locator(".wire").first).to_be_visible()
-    found = {"channel, ephemeral, thread, traffic": await serious(page)}
+    found = {"channel, ephemeral, thread, traffic": await serious_in_both_schemes(page)}
 
     await card(page, WORDS).first.get_by_role("button", name="Answer").click()
     await page.locator("dialog#modal").get_by_role("button", name="Send").click()
     await expect(page.locator("dialog#modal").get_by_role("alert").first).to_be_visible()
-    found["modal with an error"] = await serious(page)
+    found["modal with an error"] = await serious_in_both_schemes(page)
 
-    phone = await visit.page(FOLAKE, scheme=scheme, size=PHONE, home="1")
+    phone = await visit.page(FOLAKE, size=PHONE, home="1")
     await expect(phone.get_by_role("heading", name="My inbox")).to_be_visible()
-    found["Home on a phone"] = await serious(phone)
+    found["Home on a phone"] = await serious_in_both_schemes(phone)
 
     direct = visit.stage.workspace.state.direct_message(ONCALL)
     assert direct is not None
-    page = await visit.page(ONCALL, scheme=scheme, channel=direct.id)
+    page = await visit.page(ONCALL, channel=direct.id)
     await expect(card(page, WORDS)).to_be_visible()
-    found["a page in the direct messages"] = await serious(page)
+    found["a page in the direct messages"] = await serious_in_both_schemes(page)
     assert {view: what for view, what in found.items() if what} == {}
 
 
@@ -140,8 +139,8 @@ async def test_long_question_leaves_its_buttons_on_the_screen(visit: Visit, aske
     await expect(page.locator("dialog#modal")).to_contain_text("Point 59 of 60.")
 
 
-async def test_own_message_is_edited_and_deleted_in_dialogs(visit: Visit) -> None:
-    page = await visit.page()
+async def test_own_message_is_edited_and_deleted_in_dialogs(talk: Visit) -> None:
+    page = await talk.page()
     await page.get_by_label("Message #agents").fill("a < b & <c>")
     await page.keyboard.press("Enter")
     mine = page.locator("main article").filter(has_text="a < b & <c>")
@@ -184,11 +183,11 @@ async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     )
 
 
-async def test_new_messages_move_the_list_only_for_those_who_read_its_end(visit: Visit) -> None:
-    stage = visit.stage
+async def test_new_messages_move_the_list_only_for_those_who_read_its_end(talk: Visit) -> None:
+    stage = talk.stage
     for number in range(40):
         await stage.workspace.post(FOLAKE, AGENTS, f"talk {number}")
-    page = await visit.page()
+    page = await talk.page()
     await expect(shown_last(page, "talk 39")).to_be_in_viewport()
     await page.locator("#messages").evaluate("list => { list.scrollTop = 0; }")
     await stage.workspace.post(FOLAKE, AGENTS, "far below")

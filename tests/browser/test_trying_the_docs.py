@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.visitor import PATIENCE, serious
 from tests.kit.world import Scene, config, scene, url_of
@@ -30,11 +30,11 @@ async def opened(page: Page, method: str, path: str) -> Locator:
     return found
 
 
-async def test_requests_are_tried_on_the_page_and_reach_people(browser: Browser, stage: Scene) -> None:
+async def test_requests_are_tried_on_the_page_and_reach_people(window: BrowserContext, stage: Scene) -> None:
     asked: list[str] = []
     complaints: list[str] = []
     async with stage.bot(config(stage.producer.url, more=PUSHES)) as bot:
-        page = await browser.new_page()
+        page = await window.new_page()
         page.set_default_timeout(PATIENCE)
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Any, Literal, Protocol
+from urllib.parse import urlencode
 
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
-from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
+from playwright.async_api import BrowserContext, Locator, Page, ViewportSize, expect
 
 from bot.workspace.seed import ADE, AGENTS
 from tests.kit.world import Scene
@@ -21,9 +22,9 @@ expect.set_options(timeout=PATIENCE)
 class Visit:
     """Pages of one workspace. Whatever a page's script complains of fails the test at `close`."""
 
-    def __init__(self, stage: Scene, browser: Browser) -> None:
+    def __init__(self, stage: Scene, window: BrowserContext) -> None:
         self.stage = stage
-        self._browser = browser
+        self._window = window
         self._pages: list[Page] = []
         self.complaints: list[str] = []
 
@@ -33,19 +34,21 @@ class Visit:
         *,
         scheme: Scheme = "light",
         size: ViewportSize = DESK,
+        apart: bool = False,
         **where: str,
     ) -> Page:
-        """The page as `user` sees it; `where`: channel, thread, home."""
-        page = await self._browser.new_page(
-            color_scheme=scheme, viewport=size, reduced_motion="reduce", device_scale_factor=1
-        )
+        """The page as `user` sees it; `where`: channel, thread, home. `apart`: in a window of its own, whose clock it may
+        change.
+        """
+        browser = self._window.browser
+        page = await (browser if apart and browser else self._window).new_page()
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        await page.set_viewport_size(size)
         self._pages.append(page)
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
-        query = "&".join(
-            f"{name}={value}" for name, value in ({"as": user, "channel": AGENTS} | where).items()
-        )
+        query = urlencode({"as": user, "channel": AGENTS} | where)
         async with page.expect_response(lambda answer: "/feed" in answer.url):
             await page.goto(f"{self.stage.workspace.url}?{query}")
         return page
@@ -53,6 +56,7 @@ class Visit:
     async def close(self) -> None:
         for page in self._pages:
             await page.close()
+        await self._window.clear_cookies()
         assert not self.complaints, self.complaints
 
 
@@ -129,7 +133,20 @@ async def tab_to(page: Page, wanted: Locator, most: int = 80) -> None:
 
 async def serious(page: Page) -> list[str]:
     """What axe calls serious or critical on what the page shows now."""
-    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    return await _violations(page, {"resultTypes": ["violations"]})
+
+
+async def serious_in_both_schemes(page: Page) -> list[str]:
+    """The same, and of the colours in the dark."""
+    found = await serious(page)
+    await page.emulate_media(color_scheme="dark")
+    colours = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
+    found += await _violations(page, {"resultTypes": ["violations"], "runOnly": colours})
+    await page.emulate_media(color_scheme="light")
+    return found
+
+
+async def _violations(page: Page, options: dict[str, Any]) -> list[str]:
     results = await Axe().run(page, options=options)
     return [
         f"{found['id']}: {node['html'][:160]} {node['any'] and node['any'][0]['message']}"
