@@ -10,9 +10,6 @@
     ├── SlackError              Slack cannot be used
     │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
     │   └── SlackRefusedError       Slack said no, and would say so again
-    ├── ProducerError           a producer cannot be used
-    │   ├── ProducerUnreachableError
-    │   └── ProducerRefusedError
     ├── PagerError              a pager outside Slack did not take a page
     ├── RenderError             a template gave something that Slack would not take
     ├── BadPress                a control carries a payload that is not ours, or of another release
@@ -86,18 +83,6 @@ class SlackRefusedError(SlackError):
     def __init__(self, message: str | None = None, *, code: str | None = None) -> None:
         self.code = code
         super().__init__(message)
-
-
-class ProducerError(ClarifyBotError):
-    """A producer cannot be used."""
-
-
-class ProducerUnreachableError(ProducerError):
-    """A producer does not answer."""
-
-
-class ProducerRefusedError(ProducerError):
-    """A producer refused the subscription."""
 
 
 class PagerError(ClarifyBotError):

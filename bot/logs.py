@@ -98,7 +98,7 @@ class QueuedHandler(logging.Handler):
         self._descriptor = descriptor
         self._patience = patience
         self._lines: queue.Queue[bytes] = queue.Queue(room)
-        self._told = self._telling = 0
+        self._reported = 0
         self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
@@ -121,8 +121,8 @@ class QueuedHandler(logging.Handler):
 
     @property
     def missing(self) -> int:
-        """Lines that were dropped and that nobody was told of yet."""
-        return self.dropped - self._told
+        """Lines that were dropped since a line last told how many."""
+        return self.dropped - self._reported
 
     def _drop(self) -> None:
         with self._counting:
@@ -133,26 +133,24 @@ class QueuedHandler(logging.Handler):
 
     def _run(self) -> None:
         while True:
-            line = self._lines.get()
+            line, missing = self._lines.get(), self.missing
             try:
-                _write_all(self._descriptor, self._missing() + line)
+                _write_all(self._descriptor, self._about(missing) + line)
             except OSError:
                 self._drop()
             else:
-                self._told = self._telling
+                self._reported += missing
             finally:
                 self._lines.task_done()
 
-    def _missing(self) -> bytes:
-        """A line about those that are missing, if there are any that nobody was told of."""
-        self._telling = self.dropped
-        if self._telling == self._told:
+    def _about(self, missing: int) -> bytes:
+        """The line that tells how many lines are missing, if any are."""
+        if not missing:
             return b""
-        record = logging.LogRecord(
-            "clarify.log", logging.WARNING, __file__, 0, "%d lines of the log are missing: nobody read them in time",
-            (self._telling - self._told,), None,
-        )  # fmt: skip
-        return self._encoded(record)
+        words = "%d lines of the log are missing: nobody read them in time"
+        return self._encoded(
+            logging.LogRecord("clarify.log", logging.WARNING, __file__, 0, words, (missing,), None)
+        )
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
