@@ -32,7 +32,7 @@ from bot.errors import (
     SlackRefusedError,
     StorageUnavailable,
 )
-from bot.http import NETWORK, HttpAnswer, json_body, open_client, post, words
+from bot.http import NETWORK, json_body, open_client, post, words
 from bot.people import MEMBERS, Installation, People, check_answerers, lists_of_answerers
 from bot.producers.dialects import (
     NoHandshake,
@@ -44,7 +44,7 @@ from bot.producers.dialects import (
     subscription_request,
 )
 from bot.settings.environment import SLACK_API_URL, service_of
-from bot.settings.model import ProducerSettings, Settings
+from bot.settings.model import GithubSettings, ProducerSettings, Settings
 from bot.settings.problems import Place, dotted, line_of
 from bot.slackapi import SlackBusyError, ask
 from bot.storage import beside
@@ -369,8 +369,10 @@ async def check_slack(settings: Settings) -> AsyncIterator[Finding]:
     yield scopes
     if skew := clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
         yield skew
-    if settings.secrets.app_token is not None:
-        yield await _app_token(settings, settings.secrets.app_token)
+    if (token := settings.secrets.app_token) is not None:
+        opened = (await _call(_client(settings, token), "apps.connections.open")).body
+        works = right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
+        yield works if opened.get("ok") else _refused("SLACK_APP_TOKEN", opened)
     if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
         yield _signing_secret(settings, settings.secrets.signing_secret)
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
@@ -378,13 +380,6 @@ async def check_slack(settings: Settings) -> AsyncIterator[Finding]:
         yield finding
     if (limited := await _history(settings, bot)) is not None:
         yield limited
-
-
-async def _app_token(settings: Settings, token: SecretStr) -> Finding:
-    answer = await _call(_client(settings, token), "apps.connections.open")
-    if not answer.body.get("ok"):
-        return _refused("SLACK_APP_TOKEN", answer.body)
-    return right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
 
 
 def _signing_secret(settings: Settings, secret: SecretStr) -> Finding:
@@ -454,14 +449,24 @@ def _located(settings: Settings, finding: Finding, name: str, places: Sequence[P
 
 
 async def _history(settings: Settings, bot: AsyncWebClient) -> Finding | None:
-    """Read a channel twice in a row: who is refused seems to be limited. None where there is nothing to say."""
+    """Read a channel twice in a row: if Slack refuses, the app's calls seem to be limited. None: all is well.
+
+    The bot works all the same, but reads slowly what it missed.
+    """
     place = next((route.channel for route in settings.routes), settings.slack.fallback_channel)
     if place is None or place[0] not in "CG":
         return None
     for _ in range(2):
         answer = await _call(bot, "conversations.history", {"channel": place, "limit": "1"}, tries=1)
         if answer.body.get("error") == "ratelimited":
-            return _slow_history(answer.headers.get("retry-after"))
+            seconds = answer.headers.get("retry-after", "")
+            again = f" (again in {seconds} s)" if seconds.isdigit() else ""
+            text = (
+                f"Slack refuses to be read twice in a row{again}: it seems to allow this app one history call a minute. "
+                "Replies written while the bot is away are found late"
+            )
+            mend = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
+            return right("history", text, mend)
         if not answer.body.get("ok"):
             return None
     return None
@@ -585,17 +590,6 @@ def _group(subject: str, group_id: str, answer: Mapping[str, Any]) -> Finding:
     return right(subject, f"{name} has {count} member{'s' if count > 1 else ''}")
 
 
-def _slow_history(retry_after: str | None) -> Finding:
-    """Slack let the history be read no second time. The bot works, but reads slowly what it missed."""
-    again = f" (again in {retry_after} s)" if retry_after and retry_after.isdigit() else ""
-    text = (
-        f"Slack refuses to be read twice in a row{again}: it seems to allow this app one history call a minute. "
-        "Replies written while the bot is away are found late"
-    )
-    mend = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
-    return right("history", text, mend)
-
-
 def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> Finding:
     """Tell an error of Slack about what `name` names; ours for no answer at all is `unreachable`, with `reason`."""
     code = str(answer.get("error", "unknown_error"))
@@ -672,25 +666,20 @@ async def _subscribe(
         answer = await post(
             client, address(url, _STANDARD), json_body(subscription_request(version("clarify-bot")))
         )
-        finding = _judge_handshake(answer, producer, url)
-        if finding is not None:
-            return finding, answer.headers.get("date")
+        outcome, date = (
+            handshake_answer(answer, url, producer.dialect, datetime.now(UTC)),
+            answer.headers.get("date"),
+        )
+        if isinstance(outcome, NoSubscription):
+            return _no_subscription(producer, url, outcome), date
+        if not isinstance(outcome, NoHandshake):
+            return right(_subject(producer), f"{url}: accepts the subscription (standard dialect)"), date
     async with client.stream("GET", minimal(url, "sub_check").events) as response:
         no_stream = stream_answer(response, datetime.now(UTC))
         date = response.headers.get("date")
     if no_stream is None:
         return right(_subject(producer), f"{url}: streams events (minimal dialect)"), date
     return _no_subscription(producer, url, no_stream), date
-
-
-def _judge_handshake(answer: HttpAnswer, producer: ProducerSettings, url: str) -> Finding | None:
-    """Tell what the handshake came to; None where another dialect is to be tried."""
-    outcome = handshake_answer(answer, url, producer.dialect, datetime.now(UTC))
-    if isinstance(outcome, NoHandshake):
-        return None
-    if isinstance(outcome, NoSubscription):
-        return _no_subscription(producer, url, outcome)
-    return right(_subject(producer), f"{url}: accepts the subscription (standard dialect)")
 
 
 def _no_subscription(producer: ProducerSettings, url: str, outcome: NoSubscription) -> Finding:
@@ -719,8 +708,8 @@ async def check_agents(settings: Settings) -> AsyncIterator[Finding]:
     """Tell of workflows, of responders that are commands, and of the repository. Nothing is asked or written."""
     for finding in (*_workflows(settings.ledger.workflows), *_commands(settings)):
         yield finding
-    if settings.github is not None:
-        yield await _repository(settings)
+    if (github := settings.github) is not None:
+        yield await _repository(github, settings.secrets.by_variable[github.token_env].get_secret_value())
 
 
 def _workflows(folder: Path) -> Iterator[Finding]:
@@ -747,10 +736,8 @@ def _commands(settings: Settings) -> Iterator[Finding]:
             yield right(subject, f"runs {found}")
 
 
-async def _repository(settings: Settings) -> Finding:
-    github = settings.github
-    assert github is not None  # noqa: S101 - asked by `check_agents`
-    subject, token = "github.repo", settings.secrets.by_variable[github.token_env].get_secret_value()
+async def _repository(github: GithubSettings, token: str) -> Finding:
+    subject = "github.repo"
     try:
         async with open_client(token) as http:  # as the mirror will ask
             response = await http.get(f"{github.api_url}/repos/{github.repo}", headers=_GITHUB_HEADERS)

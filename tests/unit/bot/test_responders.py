@@ -212,10 +212,10 @@ STUBBORN = """
 
 async def test_command_over_its_time_is_killed_with_its_children(tmp_path: Path, inquiry: Inquiry) -> None:
     """Though all of them ignore SIGTERM, and hold the pipes."""
-    agent = responder(tmp_path, STUBBORN.format(then="time.sleep(600)"), timedelta(seconds=1))
+    agent = responder(tmp_path, STUBBORN.format(then="time.sleep(600)"), timedelta(seconds=0.4))
     with pytest.raises(AgentError) as failed:
         await agent.answer(inquiry)
-    assert str(failed.value) == "architect (command) did not end within 1 s"
+    assert str(failed.value) == "architect (command) did not end within 0.4 s"
     child = pid_in(tmp_path / "child.pid")
     if child:  # it got as far within its time
         await until(lambda: is_gone(child))
@@ -263,8 +263,11 @@ DAEMON = """
 """
 
 
-async def test_command_that_leaves_a_daemon_is_not_waited_for(tmp_path: Path, inquiry: Inquiry) -> None:
+async def test_command_that_leaves_a_daemon_is_not_waited_for(
+    tmp_path: Path, inquiry: Inquiry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It left the process group, and holds the output open."""
+    monkeypatch.setattr("bot.responders._LAST_WORDS", 0.1)
     assert await responder(tmp_path, DAEMON).answer(inquiry) == "JSON"
     os.kill(pid_in(tmp_path / "child.pid"), signal.SIGKILL)
 
@@ -432,8 +435,8 @@ async def test_http_redirects_are_not_followed(endpoint: Endpoint, inquiry: Inqu
 async def test_http_an_answer_that_takes_too_long(endpoint: Endpoint, inquiry: Inquiry, fault: str) -> None:
     setattr(endpoint, fault, True)
     with pytest.raises(AgentError) as failed:
-        await endpoint.responder(timedelta(seconds=0.5)).answer(inquiry)
-    assert str(failed.value) == "architect (http) did not answer within 0.5 s"
+        await endpoint.responder(timedelta(seconds=0.2)).answer(inquiry)
+    assert str(failed.value) == "architect (http) did not answer within 0.2 s"
 
 
 async def test_http_stopped_lets_go_of_the_connection(endpoint: Endpoint, inquiry: Inquiry) -> None:
