@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,8 @@ from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
 from core.index import summarize
+from core.ledger import FileLedger
+from tests.kit import builders
 
 FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 QUICK = Timing(
@@ -58,32 +63,11 @@ def settings(
 
 
 def ask(**more: Any) -> Ask:
-    """A yes/no question of the session; `more` replaces fields."""
-    now = datetime.now(UTC)
-    fields: dict[str, Any] = {
-        "producer": PRODUCER,
-        "agent_id": AGENT,
-        "agent_name": None,
-        "session_id": SESSION,
-        "event_id": f"evt_{uuid.uuid4().hex}",
-        "reply_token": f"rt_{uuid.uuid4().hex}",
-        "correlation_id": None,
-        "asked_at": now,
-        "received_at": now,
-        "expires_at": now + timedelta(hours=1),
-        "question": "Deploy to production?",
-        "kinds": ("yes_no",),
-        "choices": (),
-        "multi_select": False,
-        "context": None,
-        "default_response": None,
-        "summary_terse": None,
-        "summary_detailed": None,
-        "to": "human",
-        "topic": None,
-        "blocking": True,
-    }
-    return Ask(**(fields | more))
+    """A yes/no question of the session, asked now; `more` replaces fields."""
+    now, name = datetime.now(UTC), uuid.uuid4().hex
+    times = {"asked_at": now, "received_at": now, "expires_at": now + timedelta(hours=1)}
+    fresh = {"event_id": f"evt_{name}", "reply_token": f"rt_{name}", "kinds": ("yes_no",)}
+    return builders.ask(**(times | fresh | more))
 
 
 def choices(*labels: str) -> dict[str, Any]:
@@ -246,3 +230,22 @@ class Bot(app.Bot):
             channel=AGENTS,
             ts=ts,
         )
+
+
+@asynccontextmanager
+async def locked(bot: Bot) -> AsyncIterator[None]:
+    """Somebody else writes to the ledger for long."""
+    other, holding, done = FileLedger(bot.ledger.directory), threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        holding.set()
+        done.wait(30)
+
+    work = asyncio.create_task(other.transact(ISSUE, hold))
+    await asyncio.to_thread(holding.wait, 10)
+    try:
+        yield
+    finally:
+        done.set()
+        await work
+        other.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, P
 from bot.views.lists import rollup
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.errors import TooLong
-from core.ledger import FileLedger
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import ISSUE, Bot, ask
+from tests.unit.bot.slack.kit import ISSUE, Bot, ask, locked
 
 
 async def open_answer(bot: Bot, user: str, ts: str) -> None:
@@ -27,19 +25,8 @@ async def open_answer(bot: Bot, user: str, ts: str) -> None:
 async def test_modal_while_the_ledger_is_locked_keeps_what_was_typed(bot: Bot) -> None:
     record, ts = await bot.asked(kinds=("freetext",))
     await open_answer(bot, ADE, ts)
-    other = FileLedger(bot.ledger.directory)
-    release = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def hold(_: object) -> None:
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
-
-    holding = asyncio.create_task(other.transact(ISSUE, hold))
-    await asyncio.sleep(0.05)
-    outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
-    release.set()
-    await holding
-    other.close()
+    async with locked(bot):
+        outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
 
     assert "try again" in outcome.errors["answer.freetext"]
     assert (await bot.find(record)).is_open

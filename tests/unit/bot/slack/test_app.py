@@ -17,9 +17,8 @@ from bot.slack.http import SIGNATURE, TIMESTAMP, Answer, RequestUrl, signed
 from bot.slack.socket import Envelope, Unacknowledged
 from bot.workspace.seed import ADE, AGENTS, BOT_ID, BOT_USER, PLATFORM, TEAM
 from core.errors import LedgerUnwritable
-from core.ledger import FileLedger
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import ISSUE, SECRET, Bot
+from tests.unit.bot.slack.kit import SECRET, Bot, locked
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:
@@ -126,21 +125,10 @@ async def test_click_whose_answer_cannot_be_stored_is_told_and_not_acknowledged(
 
 async def test_click_while_the_ledger_is_locked_is_told_and_never_applied(bot: Bot) -> None:
     record, ts = await bot.asked()
-    other = FileLedger(bot.ledger.directory)
-    release = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def hold(_: object) -> None:
-        asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
-
-    holding = asyncio.create_task(other.transact(ISSUE, hold))
-    await asyncio.sleep(0.05)
-    clicking = asyncio.create_task(bot.ws.click(ADE, AGENTS, ts, label="Yes"))
-    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
-    release.set()
-    await holding
+    async with locked(bot):
+        clicking = asyncio.create_task(bot.ws.click(ADE, AGENTS, ts, label="Yes"))
+        (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
     await clicking
-    other.close()
 
     assert "try again" in told
     await asyncio.sleep(0.1)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,10 +18,9 @@ from bot.views.phrases import BUSY
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, RANDOM, TEAM
 from core.clarification import Clarification
-from core.ledger import FileLedger
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import AGENT, ISSUE, Bot
+from tests.unit.bot.slack.kit import AGENT, Bot, locked
 
 ON_CALL = f"""
 [[on_call]]
@@ -73,25 +69,6 @@ def said(bot: Bot, user: str = ADE) -> str:
 
 async def press(bot: Bot, label: str, user: str = ADE) -> Outcome:
     return await bot.ws.press_ephemeral(user, bot.ws.ephemerals(user)[-1], label)
-
-
-@asynccontextmanager
-async def locked(bot: Bot) -> AsyncIterator[None]:
-    """Somebody else writes to the ledger for long."""
-    other, holding, done = FileLedger(bot.ledger.directory), threading.Event(), threading.Event()
-
-    def hold(_: object) -> None:
-        holding.set()
-        done.wait(30)
-
-    work = asyncio.create_task(other.transact(ISSUE, hold))
-    await asyncio.to_thread(holding.wait, 10)
-    try:
-        yield
-    finally:
-        done.set()
-        await work
-        other.close()
 
 
 async def escalated(bot: Bot, **more: Any) -> Clarification:

@@ -19,8 +19,7 @@ from bot.workspace.state import Message
 from core.clarification import Clarification
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import Bot
-from tests.unit.bot.slack.test_listeners import locked
+from tests.unit.bot.slack.kit import Bot, locked
 
 
 async def reply(bot: Bot, user: str, ts: str, text: str, **more: Any) -> str:
