@@ -56,13 +56,16 @@ from bot.retention.upkeep import Upkeep
 from bot.routing import Audiences, Group
 from bot.settings.model import Settings
 from bot.slack import mrkdwn
-from bot.slack.answering import Answering
-from bot.slack.app import Parts, SlackApp
-from bot.slack.backfill import PATIENCE, Unread
+from bot.slack.answering import Answering, Interactions
+from bot.slack.app import SlackApp
+from bot.slack.backfill import PATIENCE, Backfill, Unread
 from bot.slack.binding import Binding
+from bot.slack.conversation import Conversation
+from bot.slack.listeners import Handlers
 from bot.slack.socket import Background
 from bot.slack.threads import Threads
 from bot.slackapi import Gateway, Pulse, SlackClient, ask, permalink
+from bot.slack.typed import TypedMessages
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
@@ -188,7 +191,7 @@ class Bot:
             renderer=self.renderer,
             settings=self.settings,
         )
-        await self.slack.expect()
+        await self.backfill.expect()
         await self.inbox.reserve_above(found.highest_issue)
         await trust_earlier_release(self.inbox, self.router, found.summaries)
         self.messenger.hold(pages=True)
@@ -569,30 +572,68 @@ class Bot:
         )
 
     def _build_slack(self) -> None:
-        memory = SlackMemory(self.store, self.messages.in_flight)
-        later = Background()
+        self.memory = SlackMemory(self.store, self.messages.in_flight)
+        self.later = Background()
+        self.threads = Threads(
+            memory=self.memory,
+            pages=self.pages,
+            rollups=RollupThreads(self.messages, self.rollups),
+            index=self.index,
+            ledger=self.ledger,
+            audiences=self.audiences,
+            paged=self.incidents.paged,
+        )
+        self.answering = Answering(
+            router=self.router,
+            ledger=self.ledger,
+            memory=self.memory,
+            access=self.access,
+            people=self.people,
+            renderer=self.renderer,
+            index=self.index,
+            audiences=self.audiences,
+            clock=self.clock,
+            refresh=self._refresh,
+        )
+        handlers = self._handlers(self._commands())
+        self.backfill = Backfill(
+            web=self.web,
+            memory=self.memory,
+            threads=self.threads,
+            unread=self.unread,
+            pulse=self.pulse,
+            conversation=handlers.conversation,
+            clock=self.clock,
+        )
         self.slack: SlackApp = SlackApp(
-            Parts(
-                settings=self.settings,
-                web=self.web,
-                pulse=self.pulse,
-                people=self.people,
-                access=self.access,
-                answering=Answering(
-                    router=self.router,
-                    ledger=self.ledger,
-                    memory=memory,
-                    access=self.access,
-                    people=self.people,
-                    renderer=self.renderer,
-                    index=self.index,
-                    audiences=self.audiences,
-                    clock=self.clock,
-                    refresh=self._refresh,
-                ),
-                commands=self._commands(later),
-                page_actions=self.page_actions,
-                home=self.home,
+            settings=self.settings,
+            web=self.web,
+            access=self.access,
+            handlers=handlers,
+            backfill=self.backfill,
+            later=self.later,
+            pulse=self.pulse,
+            counted=lambda others: self.store.note_connections(others, self.clock.now()),
+            passed=self.monitoring.trigger,
+            clock=self.clock,
+            rng=self.rng,
+        )
+
+    def _handlers(self, commands: Commands) -> Handlers:
+        """What answers people in Slack."""
+        typed = TypedMessages(
+            answering=self.answering,
+            commands=commands,
+            threads=self.threads,
+            memory=self.memory,
+            people=self.people,
+            clock=self.clock,
+        )
+        return Handlers(
+            answering=self.answering,
+            interactions=Interactions(
+                answering=self.answering,
+                commands=commands,
                 binding=Binding(
                     installation=self.store.installation,
                     messages=self.messages,
@@ -602,27 +643,25 @@ class Bot:
                     group_of=self._group_of,
                     foreign=lambda: self.slack.suspect(),  # noqa: PLW0108 - built later
                 ),
-                threads=Threads(
-                    memory=memory,
-                    pages=self.pages,
-                    rollups=RollupThreads(self.messages, self.rollups),
-                    index=self.index,
-                    ledger=self.ledger,
-                    audiences=self.audiences,
-                    paged=self.incidents.paged,
-                ),
-                unread=self.unread,
-                memory=memory,
                 delivery=self.delivery,
-                later=later,
-                counted=lambda others: self.store.note_connections(others, self.clock.now()),
-                passed=self.monitoring.trigger,
+                web=self.web,
+                later=self.later,
+            ),
+            typed=typed,
+            conversation=Conversation(
+                typed=typed,
+                memory=self.memory,
+                delivery=self.delivery,
                 clock=self.clock,
-                rng=self.rng,
-            )
+                later=self.later,
+                owed=lambda: self.slack.owe(),  # noqa: PLW0108 - built later
+            ),
+            page_actions=self.page_actions,
+            people=self.people,
+            home=self.home,
         )
 
-    def _commands(self, later: Background) -> Commands:
+    def _commands(self) -> Commands:
         clock, people = self.clock, self.people
         access = Access(self.access, self.roster, self.incidents.paged, self.settings)
         lists = Lists(
@@ -656,7 +695,7 @@ class Bot:
                 clock=clock,
                 pictures=Pictures(self.web),
                 delivery=self.delivery,
-                later=later.run,
+                later=self.later.run,
                 name_of=people.known_name,
             ),
             renderer=self.renderer,
@@ -710,7 +749,7 @@ class Bot:
         # Posts of unknown outcome are looked up first: people may have replied to them.
         await self.messages.in_flight.settled()
         self.slack.look_back()
-        await self.slack.backfill.caught_up()
+        await self.backfill.caught_up()
 
     async def _run_monitor(self) -> None:
         """Timers run from the moment that missed replies are in: an answer given in time comes first."""
@@ -760,7 +799,7 @@ class Bot:
         ]
         others = [
             health.Check("slack app", lambda: self.slack.other_bots),
-            health.Check("slack history", lambda: self.slack.backfill.trouble),
+            health.Check("slack history", lambda: self.backfill.trouble),
             health.Check("answerers", lambda: "; ".join(self.access.troubles()) or None),
             health.Check("log", log_trouble),
             health.Check("events to be recorded", self.ledger_outage.of_some),

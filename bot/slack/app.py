@@ -15,7 +15,6 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -26,9 +25,6 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.commands.commands import Commands
-from bot.delivery.delivery import Delivery
-from bot.delivery.memory import SlackMemory
 from bot.errors import (
     ConfigurationError,
     SlackError,
@@ -36,20 +32,13 @@ from bot.errors import (
     SlackUnreachableError,
     StorageUnavailable,
 )
-from bot.home import HomeTabs
-from bot.oncall.actions import PageActions
-from bot.people import AccessControl, People, lookup_budget
+from bot.people import AccessControl, lookup_budget
 from bot.settings.model import Settings
-from bot.slack.answering import Answering, Interactions
-from bot.slack.backfill import Backfill, Unread
-from bot.slack.binding import Binding
-from bot.slack.conversation import Conversation
+from bot.slack.backfill import Backfill
 from bot.slack.http import Answer, RequestUrl, SlackRequest
 from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
-from bot.slack.replies import Replies
-from bot.slack.socket import Background, Envelope, Json, SlackSocket, Timing, Unacknowledged
-from bot.slack.threads import Threads
+from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Pulse, SlackBusyError
 from bot.views import phrases
 from core.clock import Clock
@@ -60,115 +49,59 @@ _bolt_log = logging.getLogger("clarify.slack")
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """What the Slack app is built from.
-
-    `unread`: which questions wait for their threads to be read. `pulse`: whether Slack answers. `delivery` says words to
-    people, `later` runs what follows an acknowledgement. `passed` is called with whatever comes from Slack, `counted` with
-    the number of other bots' connections.
-    """
-
-    settings: Settings
-    web: AsyncWebClient
-    pulse: Pulse
-    people: People
-    access: AccessControl
-    answering: Answering
-    commands: Commands
-    page_actions: PageActions
-    home: HomeTabs
-    binding: Binding
-    threads: Threads
-    unread: Unread
-    memory: SlackMemory
-    delivery: Delivery
-    later: Background
-    counted: Callable[[int], Coroutine[Any, Any, None]]
-    passed: Callable[[], None]
-    clock: Clock
-    rng: random.Random
-
-
 class SlackApp:
-    """`introduce`, `look_back`, `run`, in this order; `stop` at any time. `expect` before questions can expire.
+    """`introduce`, `look_back`, `run`, in this order; `stop` at any time.
 
-    `ready` is set when clicks are taken. `timing` is Socket Mode's.
+    `ready` is set when clicks are taken. `pulse`: whether Slack answers. `later` runs what follows an acknowledgement.
+    `passed` is called with whatever comes from Slack, `counted` with the number of other bots' connections.
     """
 
-    def __init__(self, parts: Parts, timing: Timing | None = None) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        web: AsyncWebClient,
+        access: AccessControl,
+        handlers: Handlers,
+        backfill: Backfill,
+        later: Background,
+        pulse: Pulse,
+        counted: Callable[[int], Coroutine[Any, Any, None]],
+        passed: Callable[[], None],
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._web = web
+        self._access = access
+        self._handlers = handlers
+        self._backfill = backfill
+        self._later = later
+        self._pulse = pulse
+        self._passed = passed
+        self._clock = clock
         self.ready = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._bolt: AsyncApp | None = None
-        self._line: SlackSocket | RequestUrl = self._request_url() or self._socket(timing)
-        replies = Replies(
-            answering=parts.answering,
-            commands=parts.commands,
-            threads=parts.threads,
-            memory=parts.memory,
-            people=parts.people,
-            clock=parts.clock,
-        )
-        self.conversation = Conversation(
-            replies=replies,
-            memory=parts.memory,
-            delivery=parts.delivery,
-            clock=parts.clock,
-            later=parts.later,
-            owed=self._owe,
-        )
-        self.backfill = Backfill(
-            web=parts.web,
-            memory=parts.memory,
-            threads=parts.threads,
-            unread=parts.unread,
-            pulse=parts.pulse,
-            conversation=self.conversation,
-            clock=parts.clock,
-        )
-        self.interactions = Interactions(
-            answering=parts.answering,
-            commands=parts.commands,
-            binding=parts.binding,
-            delivery=parts.delivery,
-            web=parts.web,
-            later=parts.later,
-        )
-        self._handlers = Handlers(
-            answering=parts.answering,
-            interactions=self.interactions,
-            replies=replies,
-            page_actions=parts.page_actions,
-            conversation=self.conversation,
-            people=parts.people,
-            home=parts.home,
-        )
-
-    def _request_url(self) -> RequestUrl | None:
-        secret = self._parts.settings.secrets.signing_secret
-        if self._parts.settings.slack.mode != "http" or secret is None:
-            return None
-        return RequestUrl(
-            signing_secret=secret.get_secret_value(),
-            handle=self._handle,
-            on_gap=self._owe,
-            clock=self._parts.clock,
-        )
-
-    def _socket(self, timing: Timing | None) -> SlackSocket:
-        parts, token = self._parts, self._parts.settings.secrets.app_token
-        return SlackSocket(
-            web=parts.web,
-            app_token=token.get_secret_value() if token else "",
-            dispatch=self.dispatch,
-            clock=parts.clock,
-            jitter=parts.rng.random,
-            counted=parts.counted,
-            on_return=self._owe,
-            pulse=parts.pulse,
-            timing=timing,
-        )
+        self._line: SlackSocket | RequestUrl
+        secrets = settings.secrets
+        if settings.slack.mode == "http" and secrets.signing_secret is not None:
+            self._line = RequestUrl(
+                signing_secret=secrets.signing_secret.get_secret_value(),
+                handle=self._handle,
+                on_gap=self.owe,
+                clock=clock,
+            )
+        else:
+            self._line = SlackSocket(
+                web=web,
+                app_token=secrets.app_token.get_secret_value() if secrets.app_token else "",
+                dispatch=self.dispatch,
+                clock=clock,
+                jitter=rng.random,
+                counted=counted,
+                on_return=self.owe,
+                pulse=pulse,
+            )
 
     @property
     def request_url(self) -> RequestUrl | None:
@@ -196,14 +129,6 @@ class SlackApp:
         if isinstance(self._line, SlackSocket):
             self._line.suspect()
 
-    async def expect(self) -> None:
-        """Before anything is asked of Slack: whatever is open may have been answered while we were away.
-
-        Raises:
-            StorageUnavailable: what is open in Slack is not known.
-        """
-        self._parts.unread.expect(await self._parts.threads.open())
-
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
 
@@ -213,40 +138,38 @@ class SlackApp:
         wait = _FIRST_RETRY
         while True:
             try:
-                response = await self._parts.people.me()
-                await self._parts.access.check()
+                response = await self._handlers.people.me()
+                await self._access.check()
                 break
             except SlackUnreachableError as error:
                 _log.warning("Slack does not answer", reason=str(error))
                 if isinstance(error, SlackBusyError):
-                    await self._parts.clock.sleep(error.after)
+                    await self._clock.sleep(error.after)
                     continue
-                await self._parts.pulse.rest(wait)
+                await self._pulse.rest(wait)
                 wait = min(_LONGEST_RETRY, wait * 2)
             except SlackRefusedError as error:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
-        me = AuthorizeResult.from_auth_test_response(
-            bot_token=self._parts.web.token, auth_test_response=response
-        )
+        me = AuthorizeResult.from_auth_test_response(bot_token=self._web.token, auth_test_response=response)
         self.build(me)
 
     def build(self, me: AuthorizeResult) -> None:
         """Listen, now that it is known who we are."""
-        self._bolt = bolt_app(self._parts.web, me)
+        self._bolt = bolt_app(self._web, me)
         register(self._bolt, self._handlers)
 
     def look_back(self) -> None:
         """Read what people wrote while nobody listened, if that was not begun: in the background, until it is read."""
         if self._looking is None:
-            self._looking = asyncio.create_task(self.backfill.run(), name="what was missed")
-            self.backfill.owe()
+            self._looking = asyncio.create_task(self._backfill.run(), name="what was missed")
+            self._backfill.owe()
 
-    def _owe(self) -> None:
+    def owe(self) -> None:
         """Something may have been missed."""
         if self._bolt is not None:
-            self.backfill.owe()
+            self._backfill.owe()
 
     async def run(self) -> None:
         """Take clicks and replies, until `stop` or until the supervision dies."""
@@ -264,7 +187,7 @@ class SlackApp:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-        await self._parts.later.drain()
+        await self._later.drain()
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
         """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""
@@ -290,13 +213,13 @@ class SlackApp:
         """What the listeners say. An event that was not taken has to be looked for."""
         if self._bolt is None:
             raise Unacknowledged("it is not known yet who we are")
-        self._parts.passed()
+        self._passed()
         if request.body.get("type") != "event_callback":
             with lookup_budget():
                 return await self._bolt.async_dispatch(request)
         response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
         if response.status != 200:
-            self._owe()
+            self.owe()
         return response
 
 

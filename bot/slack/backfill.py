@@ -162,6 +162,14 @@ class Backfill:
         """What keeps us from reading what was missed, if anything does."""
         return self._allowance.trouble
 
+    async def expect(self) -> None:
+        """Before anything is asked of Slack: whatever is open may have been answered while we were away.
+
+        Raises:
+            StorageUnavailable: what is open in Slack is not known.
+        """
+        self._unread.expect(await self._threads.open())
+
     def owe(self) -> None:
         """Something may have been missed until now."""
         self._owed.set()

@@ -11,8 +11,8 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SlackMemory
 from bot.errors import StorageUnavailable
 from bot.slack.payloads import KINDS, MessageEvent
-from bot.slack.replies import Replies, Words
 from bot.slack.socket import Background
+from bot.slack.typed import TypedMessages, Words
 from bot.views import phrases
 from core.clock import Clock
 from core.errors import ClarifyError
@@ -24,19 +24,19 @@ Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in n
 
 
 class Conversation:
-    """`replies` decides what follows a message. `owed` is called when something has to be looked for later."""
+    """`typed` decides what follows a message. `owed` is called when something has to be looked for later."""
 
     def __init__(
         self,
         *,
-        replies: Replies,
+        typed: TypedMessages,
         memory: SlackMemory,
         delivery: Delivery,
         clock: Clock,
         later: Background,
         owed: Callable[[], None],
     ) -> None:
-        self._replies = replies
+        self._typed = typed
         self._memory = memory
         self._delivery = delivery
         self._clock = clock
@@ -151,12 +151,12 @@ class Conversation:
 
     async def _tell_not_kept(self, heard: MessageEvent) -> None:
         """A word to its author, if it was meant for us and that can be known now."""
-        if heard.kind in {"edited", "deleted"} or self._replies.is_own(heard):
+        if heard.kind in {"edited", "deleted"} or self._typed.is_own(heard):
             return
         try:
             if heard.kind != "said":
                 await self._delivery.tell(heard.user, heard.place, phrases.NOT_KEPT_HERE)
-            elif await self._replies.may_answer(heard):
+            elif await self._typed.may_answer(heard):
                 await self._delivery.tell(heard.user, heard.place, phrases.NOT_KEPT)
         except (StorageUnavailable, ClarifyError) as error:
             _log.warning("whether somebody has to be told is not known: %s", error)
@@ -173,7 +173,7 @@ class Conversation:
         """Handled, again for a while if the storage fails: it is still kept for the next start then."""
         for delay in (*_AGAIN_AFTER, None):
             try:
-                return await self._replies.take(heard)
+                return await self._typed.take(heard)
             except StorageUnavailable as error:
                 if delay is None:
                     raise

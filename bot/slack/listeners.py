@@ -32,8 +32,8 @@ from bot.slack.payloads import (
     shortcut_of,
     submission_of,
 )
-from bot.slack.replies import Replies
 from bot.slack.socket import Unacknowledged
+from bot.slack.typed import TypedMessages
 from bot.views import phrases
 from bot.views.codec import (
     ANSWER_CALLBACK,
@@ -59,7 +59,7 @@ class Handlers:
 
     answering: Answering
     interactions: Interactions
-    replies: Replies
+    typed: TypedMessages
     page_actions: PageActions
     conversation: Conversation
     people: People
@@ -201,7 +201,7 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
 
     async def use(ack: AsyncAck, body: dict[str, Any]) -> None:
         chosen = shortcut_of(body)
-        said = await to.replies.use(chosen)
+        said = await to.typed.use(chosen)
         if not said.recorded and not await to.interactions.told(chosen, said):
             raise Unacknowledged("nobody could be told that a message was not taken as an answer")
         await ack()

@@ -18,9 +18,8 @@ from bot import app
 from bot.delivery.messages import Fresh
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
-from bot.slack.app import SlackApp
 from bot.slack.backfill import Unread
-from bot.slack.socket import Timing
+from bot.slack.socket import SlackSocket, Timing
 from bot.slackapi import Place
 from bot.storage.store import Store
 from bot.views.render import Message
@@ -108,14 +107,14 @@ class Bot(app.Bot):
             replaced = self.incidents
             replaced.paged = paged
         self._build_slack()
-        self.parts = self.slack._parts
         if pages is not None:
-            self.parts.threads._pages = pages
-        self.app = self.slack = SlackApp(self.parts, QUICK)
+            self.threads._pages = pages
+        self.app = self.slack
+        if isinstance(self.slack._line, SlackSocket):
+            self.slack._line._timing = QUICK
         self.app.build(ME)
-        self.memory, self.later, self.answering = self.parts.memory, self.parts.later, self.parts.answering
-        self.conversation, self.interactions = self.app.conversation, self.app.interactions
-        self.backfill = self.app.backfill
+        self.conversation = self.app._handlers.conversation
+        self.interactions = self.app._handlers.interactions
         self._running: asyncio.Task[None] | None = None
 
     async def say(

@@ -11,7 +11,7 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
 from core.clarification import Clarification, Decider
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import Bot
-from tests.unit.bot.slack.test_replies import Paging, dm, escalated
+from tests.unit.bot.slack.test_typed import Paging, dm, escalated
 
 
 def asked_for(bot: Bot, method: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from bot.oncall.pages import PagePlace
 from bot.slack.payloads import MessageEvent, moment
-from bot.slack.replies import is_talk
+from bot.slack.typed import is_talk
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO, TEAM
 from bot.workspace.state import Message

@@ -71,7 +71,7 @@ class Reply:
         return self.heard.missed or bool(self.heard.edited)
 
 
-class Replies:
+class TypedMessages:
     """`people` knows who we are and what people are called."""
 
     def __init__(
