@@ -64,8 +64,8 @@ from bot.slack.conversation import Conversation
 from bot.slack.listeners import Handlers
 from bot.slack.socket import Background
 from bot.slack.threads import Threads
-from bot.slackapi import Gateway, Pulse, SlackClient, ask, permalink
 from bot.slack.typed import TypedMessages
+from bot.slackapi import Gateway, Pulse, SlackClient, ask, permalink
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
