@@ -516,11 +516,11 @@ def is_of_session(item: object, session: str, producer: str | None = None) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be forgotten. Sessions, events and reply tokens as (producer, name); of one clarification alone no
-    session.
+    """Clarifications, to be forgotten or to be kept, and what belongs to them: sessions, events and reply tokens, each as
+    (producer, name). To one clarification alone no session does.
     """
 
-    clarifications: frozenset[str]
+    clarifications: frozenset[str] = frozenset()
     sessions: frozenset[tuple[str, str]] = frozenset()
     events: frozenset[tuple[str, str]] = frozenset()
     tokens: frozenset[tuple[str, str]] = frozenset()

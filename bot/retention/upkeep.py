@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -22,11 +20,10 @@ from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.index import Summary, session_of
 from core.ledger import FileLedger
-from core.records import is_over
+from core.records import Subject, is_over
 
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)
-_NAMED = re.compile(r"CLR-\d+-\d+")
 # In this order: what is kept keeps what it belongs to.
 _SWEEPS = (
     inbox.SWEEP_EVENTS,
@@ -41,23 +38,6 @@ _SWEEPS = (
     inbox.SWEEP_SESSIONS,
     erasing.SWEEP,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """What something open, or not settled, still needs: ids of clarifications, sessions as (producer, session id)."""
-
-    clarifications: Collection[str] = field(default_factory=frozenset)
-    sessions: Collection[tuple[str, str]] = field(default_factory=frozenset)
-
-    def is_needed(self, row: Row) -> bool:
-        """Whether it is about one of them, as a `Sweep` finds it."""
-        about = dict(row)
-        return (
-            about.get("clarification") in self.clarifications
-            or (about.get("producer"), about.get("session_id")) in self.sessions
-            or any(each in self.clarifications for each in _NAMED.findall(about.get("said") or ""))
-        )
 
 
 class Upkeep:
@@ -118,7 +98,7 @@ class Upkeep:
 
     async def _sweep(self, keep: timedelta) -> None:
         now = self._clock.now()
-        needed = Needed(
+        needed = Subject(
             frozenset(each.id for each in self._index), frozenset(session_of(each) for each in self._index)
         )
         horizon = (now - keep).timestamp()
@@ -132,15 +112,26 @@ class Upkeep:
 
 
 async def sweep_all(
-    store: Store, needed: Needed, horizon: float, now: float, more: Sequence[Sweep] = ()
+    store: Store, needed: Subject, horizon: float, now: float, more: Sequence[Sweep] = ()
 ) -> Counter[str]:
     """Delete what was over before `horizon` and is not needed; how many rows of each table went. Seconds since 1970.
 
     Raises:
         StorageUnavailable: what was deleted by then is gone.
     """
+    is_needed = partial(_is_about, needed)
     gone: Counter[str] = Counter()
     for rule in (*_SWEEPS, *more):
-        gone[rule.table] += await sweep(store, rule, needed.is_needed, horizon=horizon, now=now)
+        gone[rule.table] += await sweep(store, rule, is_needed, horizon=horizon, now=now)
     await store.give_back()
     return +gone
+
+
+def _is_about(needed: Subject, row: Row) -> bool:
+    """Whether a row, as a `Sweep` finds it, belongs to what is needed."""
+    found = dict(row)
+    return (
+        found.get("clarification") in needed.clarifications
+        or (found.get("producer"), found.get("session_id")) in needed.sessions
+        or needed.is_in(found.get("said"))
+    )

@@ -15,10 +15,11 @@ import pytest
 
 from bot.errors import StorageError
 from bot.retention import forget as forgetting
-from bot.retention.upkeep import Needed, sweep_all
+from bot.retention.upkeep import sweep_all
 from bot.storage.store import Store, newest_version
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
+from core.records import Subject
 from tests.kit.world import Scene, controls, question, said, scene
 
 FIRST = Path(__file__).with_name("first_version")
@@ -85,7 +86,7 @@ async def test_first_versions_rows_are_kept_only_so_long(tmp_path: Path) -> None
     try:
         month = timedelta(days=30).total_seconds()
         now = (await store.read("select max(received_at) from inbox"))[0][0] + 3 * month
-        needed = Needed(
+        needed = Subject(
             frozenset({"CLR-42-002", "CLR-100001-001", "CLR-100002-001"}),
             frozenset({("planner", "sess_open"), ("planner", "sess_bare"), ("planner", "sess_sent")}),
         )

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from bot import home
-from bot.retention.upkeep import Needed, Upkeep, sweep_all
+from bot.retention.upkeep import Upkeep, sweep_all
 from bot.storage import sweeping
 from bot.storage.store import Store
 from core.clarification import Clarification, abandoned
 from core.index import Index, summarize
 from core.ledger import FileLedger
+from core.records import Subject
 from tests.kit.builders import NOW as START
 from tests.kit.builders import record
 from tests.kit.clocks import ManualClock
@@ -29,7 +30,7 @@ DAY = 86_400.0
 NOW = 1_800_000_000.0
 HORIZON = NOW - 30 * DAY
 OLD, NEW = HORIZON - DAY, HORIZON + DAY
-OPEN = Needed(frozenset({"CLR-1-001"}), frozenset({("planner", "s1")}))
+OPEN = Subject(frozenset({"CLR-1-001"}), frozenset({("planner", "s1")}))
 
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -62,7 +63,7 @@ async def names(store: Store, table: str, column: str) -> list[Any]:
     return await all_of(store, f"select {column} from {table} order by 1")  # noqa: S608 - names in this file
 
 
-async def sweep(store: Store, needed: Needed = OPEN, now: float = NOW) -> dict[str, int]:
+async def sweep(store: Store, needed: Subject = OPEN, now: float = NOW) -> dict[str, int]:
     return dict(await sweep_all(store, needed, now - 30 * DAY, now, [home.SWEEP]))
 
 
