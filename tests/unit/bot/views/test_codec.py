@@ -1,3 +1,5 @@
+"""What controls carry: read back as packed, in the form in which they were posted; anything else is refused."""
+
 from __future__ import annotations
 
 from typing import get_args
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import BadPress, ClarifyBotError
-from bot.views.codec import LIMIT, Press, Verb, action_id
+from bot.views.codec import LIMIT, AnyPress, HomePress, ListPress, PagePress, Press, Verb, action_id
 
 
 @given(
@@ -23,28 +25,68 @@ def test_press_round_trip(verb: Verb, seq: int, number: int, arg: str) -> None:
     assert Press.unpack(packed) == press
 
 
-def test_press_packed_form_is_stable() -> None:
-    assert Press("choice", "CLR-42-001", 2, "3").pack() == "1|choice|CLR-42-001|2|3"
+@pytest.mark.parametrize(
+    ("press", "packed", "action"),
+    [
+        (Press("choice", "CLR-42-001", 2, "3"), "1|choice|CLR-42-001|2|3", "clarify.choice"),
+        (Press("yes", "CLR-42-001", 1), "1|yes|CLR-42-001|1|", "clarify.yes"),
+        (PagePress("take", 7), "1|take|7|0", "oncall.take"),
+        (PagePress("notmine", 10**15 - 1, 7), "1|notmine|999999999999999|7", "oncall.notmine"),
+        (ListPress("page", "#42", 3), "1|page|3|#42", "list.page"),
+        (ListPress("page", "", 1), "1|page|1|", "list.page"),
+        (ListPress("take", "CLR-42-001"), "1|take|0|CLR-42-001", "list.take"),
+        (HomePress("answer", "CLR-42-001", 1), "1|answer|CLR-42-001|1", "home.answer"),
+        (HomePress("view", "CLR-100001-1234", 12), "1|view|CLR-100001-1234|12", "home.view"),
+        (HomePress("page", "inbox", 2), "1|page|inbox|2", "home.page"),
+    ],
+)
+def test_press_is_packed_as_ever_and_read_back(press: AnyPress, packed: str, action: str) -> None:
+    assert press.pack() == packed
+    assert type(press).unpack(packed) == press
+    assert (action_id(press), action_id(press, 7)) == (action, f"{action}.7")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("kind", "text", "says"),
     [
-        ("", "has 1 parts"),
-        ("1|yes|CLR-42-001|1", "has 4 parts"),
-        ("2|yes|CLR-42-001|1|", "not of version 1"),
-        ("1|rm|CLR-42-001|1|", "unknown verb"),
-        ("1|yes|42|1|", "names no clarification and round"),
-        ("1|yes|CLR-42-001|one|", "names no clarification and round"),
-        ("1|yes|CLR-42-001|-1|", "names no clarification and round"),
-        ("1|yes|CLR-42-001|1|" + "x" * 150, "169 characters"),
+        (Press, "", "has 1 parts"),
+        (Press, "1|yes|CLR-42-001|1", "has 4 parts"),
+        (Press, "2|yes|CLR-42-001|1|", "not of version 1"),
+        (Press, "1|rm|CLR-42-001|1|", "unknown verb"),
+        (Press, "1|yes|42|1|", "names no clarification and round"),
+        (Press, "1|yes|CLR-42-001|one|", "names no clarification and round"),
+        (Press, "1|yes|CLR-42-001|-1|", "names no clarification and round"),
+        (Press, "1|yes|CLR-42-001|1|" + "x" * 150, "169 characters"),
+        (PagePress, "1|take|1", "has 3 parts"),
+        (PagePress, "1|take|1|2|3", "expected two numbers"),
+        (PagePress, "2|take|1|0", "not of version 1"),
+        (PagePress, "1|steal|1|0", "unknown verb"),
+        (PagePress, "1|take|x|0", "expected two numbers"),
+        (PagePress, "1|take|1|-1", "expected two numbers"),
+        (PagePress, "1|take|٣|0", "expected two numbers"),
+        (PagePress, "x" * 999, "999 characters"),
+        (ListPress, "1|page", "has 2 parts"),
+        (ListPress, "2|page|1|stale", "not of version 1"),
+        (ListPress, "1|drop|1|x", "unknown verb"),
+        (ListPress, "1|page|x|stale", "no number"),
+        (ListPress, "1|page|1|" + "x" * 200, "209 characters"),
+        (HomePress, "1|answer|CLR-42-001", "has 3 parts"),
+        (HomePress, "1|answer|CLR-42-001|1|x", "names nothing"),
+        (HomePress, "2|answer|CLR-42-001|1", "not of version 1"),
+        (HomePress, "1|delete|CLR-42-001|1", "unknown verb"),
+        (HomePress, "1|answer|inbox|1", "names nothing"),
+        (HomePress, "1|page|CLR-42-001|1", "names nothing"),
+        (HomePress, "1|page|nowhere|1", "names nothing"),
+        (HomePress, "1|page|inbox|-1", "names nothing"),
+        (HomePress, "1|page|inbox|²", "names nothing"),
+        (HomePress, f"1|answer|CLR-{'4' * 150}-001|1", "characters"),
     ],
 )
-def test_unpack_says_what_is_wrong_and_repeats_nothing(text: str, says: str) -> None:
+def test_what_is_no_press_is_refused_without_repeating_it(kind: type[AnyPress], text: str, says: str) -> None:
     with pytest.raises(BadPress, match=says) as caught:
-        Press.unpack(text)
+        kind.unpack(text)
     assert isinstance(caught.value, ClarifyBotError)
-    assert "CLR-42-001|1|x" not in str(caught.value)
+    assert not text or text not in str(caught.value)
 
 
 @pytest.mark.parametrize("arg", ["x" * 140, "…"])
@@ -59,7 +101,8 @@ def test_number_refuses_what_is_none(arg: str) -> None:
         Press("page", "CLR-42-001", 1, arg).number()
 
 
-@pytest.mark.parametrize("verb", get_args(Verb))
-def test_action_id_names_its_verb(verb: Verb) -> None:
-    assert action_id(Press(verb, "CLR-42-001", 1)) == f"clarify.{verb}"
-    assert action_id(Press(verb, "CLR-42-001", 1), 7) == f"clarify.{verb}.7"
+def test_press_on_a_question_is_as_on_its_card() -> None:
+    assert HomePress("answer", "CLR-42-001", 2).on_question() == Press("answer", "CLR-42-001", 2)
+    assert HomePress("view", "CLR-42-001", 2).on_question() == Press("view", "CLR-42-001", 2, "1")
+    with pytest.raises(BadPress):
+        HomePress("page", "inbox", 2).on_question()

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from bot.errors import BadPress
 from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
-from bot.views.codec import HomePress, Press
+from bot.views.codec import HomePress
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
@@ -227,45 +226,3 @@ def test_summary_without_an_agent_id_is_named_by_who_asked(renderer: Renderer) -
     question: Summary = summary(agent_id=None, from_="planner")
 
     assert "CLR-42-001 · planner" in words(view(renderer, Snapshot(1, [question])))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "1|answer|CLR-42-001",
-        "1|answer|CLR-42-001|1|x",
-        "2|answer|CLR-42-001|1",
-        "1|delete|CLR-42-001|1",
-        "1|answer|inbox|1",
-        "1|page|CLR-42-001|1",
-        "1|page|nowhere|1",
-        "1|page|inbox|-1",
-        "1|page|inbox|²",
-        f"1|answer|CLR-{'4' * 150}-001|1",
-    ],
-)
-def test_press_that_is_not_ours_is_not_read_and_not_repeated(text: str) -> None:
-    with pytest.raises(BadPress) as raised:
-        HomePress.unpack(text)
-    assert not text or text not in str(raised.value)
-
-
-def test_press_on_a_question_is_as_on_its_card() -> None:
-    assert HomePress("answer", "CLR-42-001", 2).on_question() == Press("answer", "CLR-42-001", 2)
-    assert HomePress("view", "CLR-42-001", 2).on_question() == Press("view", "CLR-42-001", 2, "1")
-    with pytest.raises(BadPress):
-        HomePress("page", "inbox", 2).on_question()
-
-
-@pytest.mark.parametrize(
-    ("press", "packed"),
-    [
-        (HomePress("answer", "CLR-42-001", 1), "1|answer|CLR-42-001|1"),
-        (HomePress("view", "CLR-100001-1234", 12), "1|view|CLR-100001-1234|12"),
-        (HomePress("page", "inbox", 2), "1|page|inbox|2"),
-    ],
-)
-def test_press_is_packed_and_read_back(press: HomePress, packed: str) -> None:
-    assert press.pack() == packed
-    assert HomePress.unpack(packed) == press

@@ -18,7 +18,11 @@ from tests.unit.bot.judges import judge_message, judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of, words
 
 RENDERER = Renderer()
+
+
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
+
+
 POSITIONS = "Stuck: the agents go round in circles.\nplanner: 65\nreviewer: 67\nOptions: 65, 67"
 
 
@@ -195,3 +199,18 @@ def test_others_words_are_inert(title: str, reason: str, body: str, state: State
 def test_hand_modal() -> None:
     view = RENDERER.view(hand_modal(PagePress("hand", 7), "CLR-42-001 <!channel>\n" + "x" * 4000))
     judge_view(view)
+
+
+@pytest.mark.parametrize(
+    ("title", "says"), [("A card could not be posted", "A card could not be posted"), ("", "needs a human")]
+)
+def test_page_about_a_question_names_it(title: str, says: str) -> None:
+    """Also one that cannot be laid out as it is (`bare`)."""
+    record = record_of(question="Which one?", accepted_response_kinds=["yes_no"])
+    about = sheet(matter(kind="unplaceable", title=title, clarification=record.id, record=record))
+    message = judged(about if title else about.bare())
+    for said in (message.text, shown(message.blocks)):
+        assert record.id in said
+        assert says in said
+        assert "Which one?" in said
+        assert "eply with yes or no" in said

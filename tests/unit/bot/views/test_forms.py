@@ -1,18 +1,28 @@
+"""The modals about a question: the form, how a submitted one is read, everything in full."""
+
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from bot.views.codec import Press
-from bot.views.forms import SubmissionErrors, read_submission
+from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
 from bot.views.render import Renderer
-from core.clarification import Answer, Clarification
-from tests.unit.bot.judges import judge_view, shown
-from tests.unit.bot.strategies import record_of
+from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated
+from core.matching import followed_up
+from tests.unit.bot.judges import judge_view, labels, shown
+from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 
 RENDERER = Renderer()
 CHOICES = [{"value": "a", "label": "Apple"}, {"value": "b", "label": "Pear"}]
+
+
+def full(record: Clarification, page: int = 1) -> dict[str, Any]:
+    view = RENDERER.view(full_view(record, page=page))
+    judge_view(view)
+    return view
 
 
 def kinds(*names: str, **more: Any) -> Clarification:
@@ -98,6 +108,17 @@ def test_modal_points_to_view_full_where_it_cannot_hold_all(largest: Clarificati
     assert "press View full" in shown(view)
 
 
+@pytest.mark.parametrize(("token", "limit"), [("rpl_1", 3000), (None, 2000)])
+def test_modal_takes_as_much_as_the_router_does(token: str | None, limit: int) -> None:
+    record = kinds("freetext", to="architect")
+    view = RENDERER.answer_modal(
+        record.model_copy(update={"aaep": record.asked.model_copy(update={"reply_token": token})})
+    )
+    element = next(block["element"] for block in view["blocks"] if block["type"] == "input")
+    assert element["max_length"] == limit
+    assert f"Up to {limit:,} characters" in str(view)
+
+
 @pytest.mark.parametrize(
     ("record", "values", "answer"),
     [
@@ -177,3 +198,47 @@ def test_submission_says_what_to_mend_and_where(
     with pytest.raises(SubmissionErrors) as caught:
         read_submission(values, record.asked)
     assert caught.value.errors == errors
+
+
+def test_view_full_turns_pages_where_one_view_is_not_enough(largest: Clarification) -> None:
+    first, second = full(largest), full(largest, 2)
+    assert labels(first) == ["Next"]
+    assert Press.unpack(first["private_metadata"]) == Press("view", "CLR-42-001", 1, "1")
+    assert labels(second)[0] == "Previous"
+    last = re.search(r"Page 2 of (\d+)", shown(second))
+    assert last is not None
+    assert full(largest, 99) == full(largest, int(last[1]))
+
+
+def test_view_full_of_a_closed_question_says_all() -> None:
+    view = full(abandoned(kinds("yes_no", question="x" * 16_000), "expired", NOW))
+    assert shown(view).replace("\n", "").count("x") >= 16_000
+
+
+def test_view_full_shows_the_thread() -> None:
+    done = answered(
+        record_of(), Answer("65", "65"), Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD"), NOW
+    )
+    event = {"event_id": "evt_2", "question": "Again?", "reply_token": "rpl_2"}
+    asked = {
+        "type": "aaep:agent.awaiting.clarification",
+        "session_id": "sess_1",
+        "timestamp": NOW.isoformat(),
+    }
+    seen = shown(
+        full(followed_up(done, ask_of({**asked, **event, "producer": {"agent_id": "planner"}}), NOW, SLA))
+    )
+    assert "answer · user:slack/T1/U0GOOD\n65" in seen
+    assert "question · planner\nAgain?" in seen
+
+
+def test_view_full_shows_the_positions_of_an_escalation() -> None:
+    words = "It says the same again.\nCLR-7-001: b asks a: “No, you.”"
+    assert f"Escalated. {words}" in shown(full(escalated(record_of(), "stuck", words, NOW)))
+
+
+@pytest.mark.parametrize(
+    ("title", "text"), [("A title longer than Slack allows", "x" * 9000), ("", "\u202e")]
+)
+def test_modal_that_says_something_is_taken_by_slack(title: str, text: str) -> None:
+    judge_view(RENDERER.view(message_modal(title, text)))

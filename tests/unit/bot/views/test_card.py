@@ -1,0 +1,658 @@
+"""The cards of questions: what they say, in blocks and aloud, their controls, and that Slack takes whatever is asked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from bot.views import inert, phrases
+from bot.views.codec import Press
+from bot.views.forms import full_view
+from bot.views.page import Matter, Sheet, page_card
+from bot.views.render import Message, Renderer
+from bot.views.rounds import Verbosity, round_of
+from core.clarification import (
+    Answer,
+    Clarification,
+    CloseReason,
+    Decider,
+    Entry,
+    Holder,
+    ReplyState,
+    Why,
+    abandoned,
+    answered,
+    escalated,
+    handed,
+    reply_settled,
+    resolved,
+    taken,
+)
+from core.escalation import escalation_words
+from core.matching import followed_up
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
+from tests.unit.bot.strategies import (
+    CONTEXT,
+    NOW,
+    QUESTION,
+    SLA,
+    ask_of,
+    open_records,
+    record_of,
+    settled_records,
+)
+
+RENDERER = Renderer()
+LATER = NOW + timedelta(minutes=1)
+TOO = "architect (an agent) was asked too; the first answer counts."
+HELD = "Shown to people because: engineer may not ask architect: its workflow allows nobody."
+IN_SLACK = Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD")
+VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SHORT = [{"value": "60", "label": "Age 60"}, {"value": "65", "label": "Age 65 (standard)"}]
+LONG = [{"value": str(n), "label": f"Choice {n} " + "x" * 60} for n in range(3)]
+TWINS = [{"value": "a", "label": "Same"}, {"value": "b", "label": "same"}]
+MANY = [{"value": str(n), "label": f"Choice {n}"} for n in range(6)]
+OWN_NAMES = [{"value": "a", "label": "Yes"}, {"value": "b", "label": "View full"}]
+LARGEST: dict[str, Any] = {
+    "question": "𝔔" * QUESTION, "context": "𝔎" * CONTEXT, "default_response": "𝔇" * CONTEXT,
+    "summary_detailed": "𝔖" * QUESTION,
+}  # fmt: skip
+GOOD = Holder(user="U0GOOD", team="T1", at=LATER)
+CHOICES_ONLY: dict[str, Any] = {"accepted_response_kinds": ["multiple_choice"]}
+ALL_KINDS: dict[str, Any] = {"accepted_response_kinds": ["multiple_choice", "yes_no", "numeric", "freetext"]}
+SOMEBODY = Holder(user="<!channel>", at=LATER)
+
+
+def card(record: Clarification, **options: Any) -> Message:
+    message = RENDERER.card(record, **options)
+    judge_message(message)
+    return message
+
+
+def both(record: Clarification, **options: Any) -> tuple[str, str]:
+    """What a card says aloud, and what its blocks say."""
+    message = card(record, **options)
+    return message.text, shown(message.blocks)
+
+
+def kinds(*names: str, **more: Any) -> Clarification:
+    return record_of(accepted_response_kinds=list(names), **more)
+
+
+def answer(record: Clarification, said: str = "Age 65 (standard)", by: Decider = IN_SLACK) -> Clarification:
+    return answered(record, Answer("65", said), by, LATER)
+
+
+def again(record: Clarification, question: str) -> Clarification:
+    """The answered record, asked once more."""
+    event = {
+        "type": "aaep:agent.awaiting.clarification",
+        "event_id": "evt_2",
+        "session_id": "sess_1",
+        "timestamp": "2026-05-24T14:22:00Z",
+        "producer": {"agent_id": "retirement-planner"},
+        "reply_token": "rpl_2",
+        "timeout_seconds": 300,
+        "question": question,
+    }
+    return followed_up(record, ask_of(event), NOW, SLA)
+
+
+def put_to(to: str, held_back: str | None = None, **fields: Any) -> Clarification:
+    """Of an agent without a name."""
+    record = record_of(**({"producer": {"agent_id": "engineer"}} | fields))
+    asked = record.asked.model_copy(update={"held_back": held_back})
+    return record.model_copy(update={"to": to, "aaep": asked})
+
+
+def passed_on(why: Why, words: str | None = None, **fields: Any) -> Clarification:
+    record = kinds("yes_no", **fields)
+    return escalated(record, why, escalation_words(record, why) if words is None else words, LATER)
+
+
+def menu(message: Message) -> list[str]:
+    selects = [item for item in walk(message.blocks) if item.get("type") == "static_select"]
+    return [option["text"]["text"] for each in selects for option in each["options"]]
+
+
+def page(record: Clarification) -> Sheet:
+    return Sheet(7, NOW, (Matter(1, "escalated", "x", "why", clarification=record.id, record=record),), 1, 1)
+
+
+def choices(count: int, length: int) -> list[dict[str, str]]:
+    return [{"value": f"v{n}", "label": f"Nr {n} " + "𝔏" * length} for n in range(1, count + 1)]
+
+
+def full_text(record: Clarification) -> str:
+    """All pages of View full, joined."""
+    parts: list[str] = []
+    for number in range(1, 100):
+        view = RENDERER.view(full_view(record, page=number))
+        judge_view(view)
+        parts += [block["text"]["text"] for block in view["blocks"] if block["type"] == "section"]
+        if "Next" not in labels(view):
+            break
+    return "".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("record", "buttons", "options"),
+    [
+        (kinds("yes_no"), ["Yes", "No"], []),
+        (kinds("freetext"), ["Answer…"], []),
+        (kinds("numeric"), ["Answer…"], []),
+        (kinds("yes_no", "freetext"), ["Yes", "No", "Answer…"], []),
+        (kinds("multiple_choice", choices=SHORT), ["Age 60", "Age 65 (standard)"], []),
+        (kinds("multiple_choice", "numeric", choices=SHORT), ["Age 60", "Age 65 (standard)", "Answer…"], []),
+        (
+            kinds("multiple_choice", "yes_no", choices=SHORT),
+            ["Age 60", "Age 65 (standard)", "Yes", "No"],
+            [],
+        ),
+        (kinds("multiple_choice", choices=MANY), [], [f"{n + 1}. Choice {n}" for n in range(6)]),
+        (kinds("multiple_choice", choices=TWINS), [], ["1. Same", "2. same"]),
+        (kinds("multiple_choice", choices=OWN_NAMES), [], ["1. Yes", "2. View full"]),
+        (kinds("multiple_choice", choices=SHORT, multi_select=True), ["Answer…"], []),
+        (record_of(choices=SHORT), ["Age 60", "Age 65 (standard)"], []),
+        (record_of(options=["Staging", "Production"]), ["Staging", "Production"], []),
+        (record_of(options=["a", "b"], free_form_allowed=True), ["a", "b", "Answer…"], []),
+        (record_of(), ["Answer…"], []),
+    ],
+)
+def test_card_controls_by_kinds(record: Clarification, buttons: list[str], options: list[str]) -> None:
+    message = card(record)
+    assert labels(message.blocks) == buttons
+    assert menu(message) == options
+
+
+def test_card_controls_carry_clarification_round_and_choice() -> None:
+    message = card(kinds("multiple_choice", "yes_no", "freetext", choices=SHORT))
+    pressed = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]
+    assert [(each.verb, each.arg) for each in pressed] == [
+        ("choice", "0"), ("choice", "1"), ("yes", ""), ("no", ""), ("answer", ""),
+    ]  # fmt: skip
+    assert {(each.clarification, each.round) for each in pressed} == {("CLR-42-001", 1)}
+
+
+@pytest.mark.parametrize("choices", [LONG, TWINS, MANY, OWN_NAMES])
+def test_card_lists_choices_in_full_beside_a_menu(choices: list[dict[str, str]]) -> None:
+    seen = shown(card(kinds("multiple_choice", choices=choices)).blocks)
+    for n, choice in enumerate(choices, 1):
+        assert f"{n}. {choice['label']}" in seen
+
+
+def test_card_buttons_have_no_colour() -> None:
+    assert not any("style" in item for item in walk(card(kinds("yes_no")).blocks))
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "seen", "unseen"),
+    [
+        (
+            "terse",
+            ["Which retirement age", "Answer by"],
+            ["Context:", "Details:", "assumes", "thread", "Topic"],
+        ),
+        (
+            "normal",
+            ["Context: Savings.", "assumes “65”", "Or in this thread: reply with", "Topic: t"],
+            ["Details:"],
+        ),
+        ("detailed", ["Context: Savings.", "Details: All of it.", "assumes “65”"], []),
+    ],
+)
+def test_card_verbosity(verbosity: Any, seen: list[str], unseen: list[str]) -> None:
+    record = record_of("t", context="Savings.", default_response="65", summary_detailed="All of it.")
+    words = shown(card(record, verbosity=verbosity).blocks)
+    assert [part for part in seen if part not in words] == []
+    assert [part for part in unseen if part in words] == []
+
+
+def test_card_terse_offers_what_it_hides() -> None:
+    assert labels(card(record_of(context="Why."), verbosity="terse").blocks) == ["Answer…", "View full"]
+    assert labels(card(record_of(), verbosity="terse").blocks) == ["Answer…"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"default_response": "65"}, "If nobody answers, the agent assumes “65”"),
+        ({"default_response": False}, "If nobody answers, the agent assumes “no”"),
+        ({}, "If nobody answers, the agent decides on its own."),
+        ({"timeout_seconds": None}, "No time limit"),
+    ],
+)
+def test_card_says_what_happens_if_nobody_answers(fields: dict[str, Any], words: str) -> None:
+    assert words in shown(card(record_of(**fields)).blocks)
+
+
+def test_card_time_left_is_a_slack_date() -> None:
+    seen = shown(card(record_of()).blocks)
+    assert "Answer by <!date^1779632820^{time} {date_short_pretty}|24 May 2026, 14:27 UTC>" in seen
+
+
+@pytest.mark.parametrize("status", ["stale", "escalated"])
+def test_card_open_shows_its_status_and_keeps_its_controls(status: Any) -> None:
+    message = card(kinds("yes_no").model_copy(update={"status": status}))
+    assert labels(message.blocks) == ["Yes", "No"]
+    assert f"CLR-42-001 · {status}" in shown(message.blocks)
+
+
+@pytest.mark.parametrize(
+    ("instead_of", "words"),
+    [
+        ("C0GOOD", "Posted here because <#C0GOOD> could not be used."),
+        ("#general <!here>", "Posted here instead of #general <!here>."),
+    ],
+)
+def test_card_in_the_fallback_channel_says_so(instead_of: str, words: str) -> None:
+    assert words in shown(card(record_of(), posted_to_fallback=instead_of).blocks)
+
+
+def test_text_read_aloud_stands_alone() -> None:
+    record = record_of(
+        choices=SHORT, context="Savings.", default_response="65",
+        accepted_response_kinds=["multiple_choice", "numeric"],
+    )  # fmt: skip
+    message = card(record)
+    assert message.more == ()
+    assert message.text == (
+        "retirement-planner asks (CLR-42-001): Which retirement age should I plan for?\n"
+        "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
+        "Context: Savings.\n"
+        "Answer by 24 May 2026, 14:27 UTC. If nobody answers, the agent assumes “Age 65 (standard)”.\n"
+        "Reply with the number of a choice (1), or its label, or a number (1200 or 12.5). "
+        "Start with note: to comment without answering."
+    )
+
+
+def test_text_too_long_begins_and_points_to_the_thread() -> None:
+    question = " ".join(f"word{n}" for n in range(1500))
+    message = card(kinds("yes_no", question=question, default_response="no"))
+    assert message.text.startswith("retirement-planner asks (CLR-42-001): word0 word1")
+    assert "…\nThis is only the beginning; the whole follows in the thread.\nAnswer by" in message.text
+    assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
+    assert question in "".join(message.more)
+    assert "View full" in labels(message.blocks)
+
+
+def test_long_default_is_whole_in_the_thread_and_in_full() -> None:
+    default = " ".join(f"word{n}" for n in range(400))
+    record = record_of(default_response=default)
+    message = card(record)
+    assert default in "".join(message.more)
+    assert "View full" in labels(message.blocks)
+    expired = abandoned(record, "expired", NOW)
+    assert labels(card(expired).blocks) == ["View full"]
+    assert default in shown(RENDERER.view(full_view(expired))).replace("\n", "")
+
+
+def test_card_that_cuts_choices_still_lists_every_one(largest: Clarification) -> None:
+    sections = [block["text"]["text"] for block in card(largest).blocks if block["type"] == "section"]
+    listed = "\n".join(sections)
+    assert [n for n in range(1, 33) if f"{n}. 𝔏𝔏" not in listed] == []
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("human", "engineer asks · CLR-42-001"),
+        ("Human ", "engineer asks · CLR-42-001"),
+        ("architect", "engineer asks architect · CLR-42-001"),
+        (" the\narchitect ", "engineer asks the architect · CLR-42-001"),
+    ],
+)
+def test_heading_says_whom_it_is_put_to_where_that_is_not_just_people(to: str, words: str) -> None:
+    message = card(put_to(to))
+    assert words in shown(message.blocks)
+    assert words.replace(" · CLR-42-001", " (CLR-42-001):") in message.text
+
+
+def test_long_names_share_the_heading_and_stand_whole_in_the_text() -> None:
+    names = "e" * 80, "a" * 80
+    message = card(put_to(names[1], producer={"agent_id": names[0]}))
+    assert f"{names[0]} asks {names[1]}" in message.text
+
+
+def test_held_back_gives_its_reason_in_blocks_and_text() -> None:
+    for words in both(put_to("architect", HELD.partition(": ")[2])):
+        assert HELD in words
+
+
+@pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
+def test_agent_that_is_asked_too_is_named_in_blocks_and_text(verbosity: str) -> None:
+    for words in both(put_to("architect"), asks_an_agent=True, verbosity=verbosity):
+        assert TOO in words
+    assert TOO not in card(put_to("architect")).text
+    assert "was asked too" not in card(put_to("human"), asks_an_agent=True).text
+
+
+def test_answer_of_another_implementation_is_its_agents() -> None:
+    entry = Entry(round=1, from_="architect", type="answer", body="65", timestamp=LATER)
+    record = put_to("architect")
+    record = record.model_copy(update={"status": "answered", "aaep": None, "thread": (*record.thread, entry)})
+    for words in both(record):
+        assert "agent:architect" in words
+
+
+@pytest.mark.parametrize("status", ["resolved", "abandoned"])
+def test_closed_by_another_implementation_says_by_whom(status: str) -> None:
+    entry = Entry(round=1, from_="<!channel> lead", type="resolution", body="Not needed.", timestamp=LATER)
+    record = put_to("architect")
+    record = record.model_copy(update={"status": status, "aaep": None, "thread": (*record.thread, entry)})
+    for words in both(record):
+        assert "Closed: Not needed." in words
+        assert "lead" in words
+    assert "lead" in phrases.closed(record)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason", "has_more"),
+    [
+        (passed_on("stale"), "Escalated. Nobody answered in time, nor after a reminder.", False),
+        (passed_on("stuck", "It says the same again.\nCLR-7-001: b asks a: “No, you.”"), "Escalated. It says the same again.", True),
+        (passed_on("deadlocked"), "Escalated. Agents wait for each other in a circle;", True),
+        (passed_on("deadlocked", "One line."), "Escalated. One line.", False),
+        (passed_on("by hand", "Legal has to see this."), "Escalated. Legal has to see this.", False),
+        (passed_on("by hand", "x " * 400), "Escalated. x x x", True),
+        (passed_on("rounds exhausted", " "), "Escalated. All rounds are used up.", False),
+        (passed_on("stuck", "<!channel> *now*"), "Escalated. ", False),
+        (record_of(accepted_response_kinds=["yes_no"]).model_copy(update={"status": "escalated"}), "Escalated: this needs a human now.", False),
+    ],
+)  # fmt: skip
+def test_card_escalated_gives_the_reason_and_offers_the_rest(
+    record: Clarification, reason: str, has_more: bool
+) -> None:
+    message = card(record)
+    assert reason in shown(message.blocks)
+    assert message.text.startswith("Escalated")
+    assert labels(message.blocks) == ["Yes", "No", *(["View full"] if has_more else [])]
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (taken(passed_on("stale"), GOOD), "Taken by <@U0GOOD>"),
+        (taken(record_of(), GOOD), "Taken by <@U0GOOD>"),
+        (handed(passed_on("stale"), GOOD), "Handed to <@U0GOOD>, who has not taken it yet"),
+        (taken(handed(passed_on("stale"), SOMEBODY), GOOD), "Taken by <@U0GOOD>"),
+        (taken(passed_on("stale"), SOMEBODY), "Taken by &lt;!channel&gt;"),
+    ],
+)
+def test_card_shows_who_has_it(record: Clarification, words: str) -> None:
+    message = card(record)
+    assert words in shown(message.blocks)
+    assert f"{words}." in message.text
+    assert labels(message.blocks) != []
+
+
+def test_card_shows_who_has_it_beside_the_longest_question(largest: Clarification) -> None:
+    message = card(taken(escalated(largest, "stuck", "𝔈" * 1500, LATER), GOOD))
+    assert "Taken by <@U0GOOD>" in shown(message.blocks)
+    assert "Taken by <@U0GOOD>." in message.text
+
+
+def test_card_answered_shows_no_holder() -> None:
+    decider = Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD")
+    record = answered(taken(passed_on("stale"), GOOD), Answer(response=True, label="Yes"), decider, LATER)
+    message = card(record)
+    assert "Taken by" not in shown(message.blocks) + message.text
+    assert "Escalated" not in shown(message.blocks) + message.text
+
+
+@pytest.mark.parametrize(
+    ("state", "note", "words"),
+    [
+        ("sending", None, "Sending to the agent…"),
+        ("delivered", None, "Delivered"),
+        ("confirmed", None, "Delivered and confirmed: the agent went on"),
+        ("unconfirmed", None, "Sent, not confirmed"),
+        ("refused", "unknown token", "The agent refused the answer: unknown token"),
+        ("refused", None, "The agent refused the answer"),
+        ("too_late", None, "Too late: the agent no longer waited for this answer"),
+    ],
+)
+def test_card_answered_shows_where_the_reply_stands(state: ReplyState, note: str | None, words: str) -> None:
+    record = reply_settled(answer(kinds("multiple_choice", choices=SHORT)), state, note)
+    for each in (record, resolved(record, NOW)):
+        message = card(each)
+        assert words in shown(message.blocks)
+        assert words in message.text
+        assert labels(message.blocks) == []
+
+
+def test_card_answered_names_who_what_and_when() -> None:
+    message = card(answer(kinds("multiple_choice", choices=SHORT)))
+    seen = shown(message.blocks)
+    assert "Answered by <@U0GOOD>" in seen
+    assert "Answer: Age 65 (standard)" in seen
+    assert "24 May 2026, 14:23 UTC" in seen
+    assert "Answered by <@U0GOOD> on 24 May 2026, 14:23 UTC: Age 65 (standard)" in message.text
+
+
+@pytest.mark.parametrize(
+    "decider",
+    [
+        Decider("user:os/<!channel>@host", "shell"),
+        Decider("user:os/<!channel>@host", "slack", "T1", "<@U0EVIL>"),
+    ],
+)
+def test_card_answered_elsewhere_names_the_decider_inert(decider: Decider) -> None:
+    message = card(answer(record_of(), by=decider))
+    assert "user:os/<!channel>@host" in shown(message.blocks)
+    assert "user:os/&lt;!channel&gt;@host" in message.text
+
+
+@pytest.mark.parametrize(
+    ("reason", "default", "words"),
+    [
+        ("expired", "65", "Expired; the agent was told to assume “65”"),
+        ("expired", None, "Expired; the agent had no default to assume"),
+        ("cancelled", None, "Cancelled: the agent needs no answer any more"),
+        ("session ended", None, "Closed: the agent's session ended"),
+        ("requester moved on", None, "Closed: the agent moved on without an answer"),
+    ],
+)
+def test_card_abandoned_says_why_and_has_no_controls(
+    reason: CloseReason, default: str | None, words: str
+) -> None:
+    message = card(abandoned(kinds("yes_no", default_response=default), reason, NOW))
+    assert words in shown(message.blocks)
+    assert words in message.text
+    assert labels(message.blocks) == []
+
+
+def test_card_abandoned_after_an_answer_shows_both() -> None:
+    answered_first = answer(record_of())  # by us; then another implementation closed it
+    asked = answered_first.asked.model_copy(update={"closed": "session ended"})
+    record = answered_first.model_copy(update={"status": "abandoned", "resolved_at": NOW, "aaep": asked})
+    seen = shown(card(record).blocks)
+    assert "Answered by <@U0GOOD>" in seen
+    assert "Closed: the agent's session ended" in seen
+
+
+@pytest.mark.parametrize(
+    ("by", "who"),
+    [
+        ("user:slack/T1/U0GOOD", "<@U0GOOD>"),
+        ("user:folake", "user:folake"),
+        ("user:slack/T1/<!channel>", "user:slack/T1/&lt;!channel&gt;"),
+    ],
+)
+def test_card_closed_by_hand_says_by_whom(by: str, who: str) -> None:
+    record = abandoned(record_of(), "by hand", LATER, by)
+    message = card(record)
+    seen = shown(message.blocks)
+    assert "Closed by hand: the agent gets no answer" in seen
+    assert "By <@U0GOOD>" in seen if who.startswith("<@") else f"By {by}" in seen
+    assert "Closed by hand: the agent gets no answer." in message.text
+    assert f"By {who}." in message.text
+    assert labels(message.blocks) == []
+    assert phrases.closed(record) == f"CLR-42-001 takes no answer any more: it was closed by hand by {who}."
+
+
+def test_card_of_an_earlier_round_is_closed_with_its_own_words() -> None:
+    first = answer(kinds("multiple_choice", question="First?", choices=SHORT))
+    record = again(first, "Second?")
+    past, now = card(record, round=1), card(record)
+    assert "First?" in shown(past.blocks)
+    assert "Answer: Age 65 (standard)" in shown(past.blocks)
+    assert "Answered by <@U0GOOD>" in shown(past.blocks)
+    assert labels(past.blocks) == []
+    assert "Second?" in shown(now.blocks)
+    assert labels(now.blocks) == ["Answer…"]
+    assert "CLR-42-001 · round 2" in shown(now.blocks)
+    assert card(record, round=2) == now
+
+
+def test_card_asked_once_more_than_allowed_is_open_again() -> None:
+    record = record_of(question="Round 1?")
+    for number in range(2, 7):
+        record = again(answer(record), f"Round {number}?")
+    message = card(record)
+    assert record.status == "escalated"
+    assert labels(message.blocks) == ["Answer…", "View full"]
+    assert "Round 6?" in shown(message.blocks)
+    assert "Rounds exhausted" in message.text
+    assert "Round 4?" in shown(card(record, round=4).blocks)
+
+
+def test_card_blocks_are_new_with_every_change() -> None:
+    record = record_of()
+    revised = record.model_copy(update={"revision": 2})
+    same_revision = record.model_copy(update={"status": "stale"})
+    ids = [
+        {block["block_id"] for block in card(each).blocks[:1]} for each in (record, revised, same_revision)
+    ]
+    assert len(set.union(*ids)) == 3
+
+
+def test_card_blocks_are_the_same_for_the_same_record() -> None:
+    assert card(record_of()) == card(record_of())
+
+
+@pytest.mark.parametrize("asked", [CHOICES_ONLY, ALL_KINDS], ids=["one kind", "all kinds"])
+@pytest.mark.parametrize("around", [{}, LARGEST], ids=["short", "long"])
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+@pytest.mark.parametrize(
+    ("count", "length"),
+    [(99, 40), (100, 1), (100, 300), (101, 1), (500, 60), (3, 20_000)],
+)
+def test_slack_takes_whatever_is_asked(
+    count: int, length: int, several: bool, around: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    record = record_of(choices=choices(count, length), multi_select=several, **(around | asked))
+    with capture_logs() as logs:
+        for verbosity in ("terse", "normal", "detailed"):
+            message = RENDERER.card(record, verbosity=verbosity, posted_to_fallback="C0GOOD")
+            judge_message(message)
+            assert record.id in message.text
+            assert record.id in shown(message.blocks)
+        judge_message(RENDERER.message(page_card(page(record))))
+        judge_message(RENDERER.message(page_card(page(record).bare())))
+        judge_view(RENDERER.answer_modal(record))
+        first = RENDERER.view(full_view(record))
+        judge_view(first)
+    assert logs == [], "something was shown as plain text only"
+    menued = len(menu(message))
+    assert menued == (count if 0 < count <= 100 and not several else 0)
+    assert ("Answer…" in labels(message.blocks)) == (several or count > 100 or asked is ALL_KINDS)
+    assert len(message.more) <= 20
+
+
+def test_card_lists_the_first_of_more_choices_than_a_menu_holds_and_says_where_the_others_are() -> None:
+    message = RENDERER.card(record_of(choices=choices(101, 3), **CHOICES_ONLY))
+    said = shown(message.blocks)
+    assert "10. Nr 10 𝔏𝔏𝔏" in said
+    assert "11. " not in said
+    assert "… and 91 more under View full" in said
+    assert labels(message.blocks) == ["Answer…", "View full"]
+
+
+def test_what_cannot_be_laid_out_is_shown_as_plain_text_with_id_question_and_how_to_answer() -> None:
+    # Another writer's round number, which no control's payload holds.
+    record = record_of(question="Which <one>?", choices=choices(7, 3), **CHOICES_ONLY).model_copy(
+        update={"round": 10**12}
+    )
+    with capture_logs() as logs:
+        message = RENDERER.card(record)
+    judge_message(message)
+    for said in (message.text, shown(message.blocks)):
+        assert record.id in said
+        assert "the number of a choice (1)" in said
+    assert "Which &lt;one&gt;?" in message.text
+    assert "Which <one>?" in shown(message.blocks)
+    assert [(line["log_level"], line["clarification"]) for line in logs] == [("error", record.id)]
+    judge_view(RENDERER.answer_modal(record))
+
+
+def choices_offered(payload: Any) -> set[str]:
+    return {
+        Press.unpack(item["value"]).arg
+        for item in walk(payload)
+        if str(item.get("value", "")).startswith("1|choice|")
+    }
+
+
+@many
+@given(open_records(), VERBOSITY)
+def test_card_open_is_taken_by_slack_and_inert(record: Clarification, verbosity: Verbosity) -> None:
+    judge_message(RENDERER.card(record, verbosity=verbosity, posted_to_fallback="C0GOOD"))
+
+
+@many
+@given(settled_records())
+def test_card_settled_is_taken_by_slack_inert_and_without_controls(record: Clarification) -> None:
+    message = RENDERER.card(record)
+    judge_message(message)
+    pressed = [Press.unpack(item["value"]).verb for item in walk(message.blocks) if "value" in item]
+    assert set(pressed) <= {"view"}
+
+
+@many
+@given(open_records())
+def test_choices_are_all_offered_and_readable_in_full(record: Clarification) -> None:
+    labels = round_of(record).labels
+    everything = full_text(record)
+    for n, label in enumerate(labels, 1):
+        assert f"{n}. {label}" in everything
+    indexes = {str(n) for n in range(len(labels))}
+    if labels and record.asked.multi_select:
+        modal = RENDERER.answer_modal(record)
+        block = next(each for each in modal["blocks"] if each.get("block_id") == "answer.choices")
+        assert {option["value"] for option in block["element"]["options"]} == indexes
+    else:
+        assert choices_offered(RENDERER.card(record).blocks) == indexes
+
+
+@many
+@given(open_records())
+def test_question_is_readable_in_full_wherever_a_card_cuts_it(record: Clarification) -> None:
+    message = RENDERER.card(record)
+    question = inert.plain(record.question)
+    on_card = "".join(block["text"]["text"] for block in message.blocks if block["type"] == "section")
+    squeezed = "".join(question.split())
+    assert squeezed in "".join(full_text(record).split())
+    if squeezed not in "".join(on_card.split()) and squeezed:
+        assert "View full" in str(message.blocks)
+    if message.more:
+        assert "the whole follows in the thread" in message.text
+        whole = "".join("".join(message.more).split())
+        assert squeezed in whole or message.more[-1] == "The rest stands under View full."
+    else:
+        assert "".join(inert.fallback(question, 10**9).split()) in "".join(message.text.split())
+
+
+@pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
+def test_card_of_the_largest_question_is_taken_by_slack(verbosity: Verbosity, largest: Clarification) -> None:
+    message = RENDERER.card(largest, verbosity=verbosity)
+    judge_message(message)
+    assert "View full" in str(message.blocks)
+    judge_view(RENDERER.answer_modal(largest))
+    assert full_text(largest).count("𝔏") >= 32 * 1000

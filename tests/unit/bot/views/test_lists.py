@@ -1,0 +1,184 @@
+"""Several questions in one message: commands' answers, roll-up cards and their list, which question was meant."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bot.views.blockkit import Draft
+from bot.views.codec import ListPress, Press
+from bot.views.lists import (
+    LINES,
+    PAGE_SIZE,
+    Offer,
+    board,
+    listing,
+    page_of,
+    rollup,
+    rollup_modal,
+    row,
+    unread,
+    which_question,
+)
+from bot.views.render import Message, Renderer
+from core.clarification import Clarification, Holder, escalated, taken
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
+from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
+
+RENDERER = Renderer()
+LINK = "https://local.slack.example/archives/C0GOOD/p1"
+
+
+def judged(message: Message) -> Message:
+    judge_message(message)
+    return message
+
+
+def test_rollup_counts_and_offers_the_first_five() -> None:
+    records = [record_of(issue=n, question=f"Question {n}?") for n in range(1, 8)]
+    message = judged(RENDERER.message(rollup(records, 27, NOW, "planner")))
+    assert labels(message.blocks) == ["Answer…"] * 5 + ["Show all"]
+    assert "planner: 27 open questions" in message.text
+    assert "24 May 2026, 14:22 UTC" in message.text
+    assert "Question 5?" in shown(message.blocks)
+    assert "and 22 more." in message.text
+    values = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]
+    assert values[-1] == Press("list", "CLR-1-001", 1, "1")
+
+
+def test_rollup_of_nothing_has_no_controls() -> None:
+    message = judged(RENDERER.message(rollup([], 0, None, "planner")))
+    assert labels(message.blocks) == []
+    assert "no open questions" in message.text
+
+
+@pytest.mark.parametrize(
+    ("page", "total", "turns", "note"),
+    [
+        (1, 7, [], "7 open questions · page 1 of 1"),
+        (1, 41, ["Next"], "41 open questions · page 1 of 3"),
+        (2, 41, ["Previous", "Next"], "41 open questions · page 2 of 3"),
+        (3, 41, ["Previous"], "41 open questions · page 3 of 3"),
+        (9, 41, ["Previous"], "41 open questions · page 3 of 3"),
+    ],
+)
+def test_rollup_modal_turns_pages(page: int, total: int, turns: list[str], note: str) -> None:
+    view = RENDERER.view(rollup_modal([record_of()], page, total))
+    judge_view(view)
+    assert labels(view) == ["Answer…", *turns]
+    assert note in shown(view)
+    assert view["callback_id"] == "clarify.list"
+
+
+def test_rollup_modal_of_nothing_says_so() -> None:
+    view = RENDERER.view(rollup_modal([], 1, 0))
+    judge_view(view)
+    assert "Nothing is open here any more." in shown(view)
+
+
+@pytest.mark.parametrize(("count", "buttons"), [(2, 2), (10, 10), (11, 0), (120, 0)])
+def test_which_question_asks_with_buttons_or_a_menu(count: int, buttons: int) -> None:
+    records = [
+        record_of(issue=n, question="Deploy to production now? " + "x" * 200) for n in range(1, count + 1)
+    ]
+    message = judged(RENDERER.message(which_question(records, "1716561732.123456")))
+    assert message.text.startswith("Which question is this an answer to?\n1. CLR-1-001: Deploy")
+    assert len(labels(message.blocks)) == buttons
+    values = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]
+    assert len(values) == min(count, 100)
+    assert {each.arg for each in values} == {"1716561732.123456"}
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(open_records(), min_size=1, max_size=25, unique_by=lambda record: record.id))
+def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> None:
+    judge_message(
+        RENDERER.message(rollup(records, len(records) + 7, records[0].asked.expires_at, records[0].from_))
+    )
+    judge_view(RENDERER.view(rollup_modal(records[:20], 2, 61)))
+    which = RENDERER.message(which_question(records, "1716561732.123456"))
+    judge_message(which)
+    values = [item["value"] for item in walk(which.blocks) if "value" in item]
+    assert [Press.unpack(value).clarification for value in values] == [record.id for record in records]
+
+
+@settings(max_examples=12, deadline=None)
+@given(found=st.lists(open_records() | settled_records(), min_size=1, max_size=PAGE_SIZE), may=st.booleans())
+def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification], may: bool) -> None:
+    rows = [row(each, Offer(answer=may, take=may), n) for n, each in enumerate(found)]
+
+    judge_message(RENDERER.message(listing("Open", rows, page=1, total=99, query="", notes=["1 for you"])))
+
+
+def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
+    record = escalated(record_of(), "stale", "Nobody answered.", NOW)
+    message = RENDERER.message(_one(record, Offer(answer=True, take=True, link=LINK)))
+    assert labels(message.blocks) == ["Answer…", "View full", "Take"]
+    assert f"<{LINK}|{record.id}>" in shown(message.blocks)
+    assert "escalated (stale)" in message.text
+
+    held = taken(record, Holder(user="U0GOOD", at=NOW))
+    message = RENDERER.message(_one(held, Offer(answer=True)))
+    assert labels(message.blocks) == ["Answer…", "View full"]
+    assert "Taken by <@U0GOOD>" in message.text
+    judge_message(message)
+
+
+@pytest.mark.parametrize(
+    "link", ["javascript:alert(1)", "https://x.example/|<!channel>", "https://x.example/a b"]
+)
+def test_what_is_no_address_is_no_link(link: str) -> None:
+    message = RENDERER.message(_one(record_of(), Offer(link=link)))
+    judge_message(message)
+    assert link not in shown(message.blocks)
+
+
+def test_unreadable_ledger_leaves_the_row_without_controls() -> None:
+    message = RENDERER.message(listing("Open", [unread("CLR-1-001", "")], page=1, total=1, query=""))
+    assert labels(message.blocks) == []
+    assert "cannot be read" in message.text
+
+
+@pytest.mark.parametrize(
+    ("page", "total", "turns"),
+    [(1, 8, []), (1, 9, ["Next"]), (2, 9, ["Previous"]), (2, 24, ["Previous", "Next"])],
+)
+def test_pages_have_what_turns_them(page: int, total: int, turns: list[str]) -> None:
+    answer = listing("Open", [row(record_of(), Offer(), 0)], page=page, total=total, query="#42")
+    blocks = RENDERER.message(answer).blocks
+    buttons = [each for each in walk(blocks) if each.get("action_id", "").startswith("list.page")]
+    assert labels(buttons) == turns
+    presses = [ListPress.unpack(each["value"]) for each in buttons]
+    assert all(press.arg == "#42" for press in presses)
+    assert [press.number for press in presses] == [page + (1 if turn == "Next" else -1) for turn in turns]
+
+
+@pytest.mark.parametrize(("asked", "total", "page"), [(0, 0, 1), (9, 9, 2), (2, 16, 2), (3, 16, 2)])
+def test_page_of_stays_within_what_is_there(asked: int, total: int, page: int) -> None:
+    assert page_of(asked, total) == page
+
+
+def test_board_of_many_lines_is_paged() -> None:
+    answer = board("Agents", [f"agent {n}" for n in range(LINES + 1)], page=7, query="agents")
+    assert "page 2 of 2" in answer.text
+    assert f"agent {LINES}" in answer.text
+    judge_message(RENDERER.message(answer))
+
+
+def _one(record: Clarification, offer: Offer) -> Draft:
+    return listing(record.id, [row(record, offer, 0)], page=1, total=1, query=record.id)
+
+
+@pytest.mark.parametrize("said_by_agents", ["x" * 4000, "&<>" * 1300, "é" * 4000], ids=["x", "&", "é"])
+def test_list_of_the_longest_questions_fits(said_by_agents: str) -> None:
+    found = [
+        taken(escalated(record_of(question=said_by_agents, producer={"agent_id": said_by_agents}), "stale", "W.", NOW),
+              Holder(user="U0GOOD", at=NOW))
+        for _ in range(PAGE_SIZE)
+    ]  # fmt: skip
+    rows = [row(each, Offer(answer=True, take=True), n) for n, each in enumerate(found)]
+
+    message = RENDERER.message(listing("Open", rows, page=1, total=99, query="", notes=["8"]))
+    judge_message(message)
+    assert "&" in said_by_agents or message.text.count(found[0].id) == PAGE_SIZE  # read aloud to its end
