@@ -84,18 +84,22 @@ def options_of(element: Json) -> list[Json]:
 
 
 _STATELESS = {"button", "overflow"}
-_SINGLE = {"static_select", "radio_buttons", "overflow"}
-_MANY = {"checkboxes", "multi_static_select"}
-_FIELDS = {
-    "users_select": "selected_user",
-    "conversations_select": "selected_conversation",
-    "channels_select": "selected_channel",
-    "multi_users_select": "selected_users",
-    "multi_conversations_select": "selected_conversations",
-    "multi_channels_select": "selected_channels",
-    "datepicker": "selected_date",
-    "timepicker": "selected_time",
-    "datetimepicker": "selected_date_time",
+# Under which name an element's value stands, as a part of `selected_…` and `initial_…`; all others have a `value`.
+_NAMES = {
+    "static_select": "option",
+    "radio_buttons": "option",
+    "overflow": "option",
+    "checkboxes": "options",
+    "multi_static_select": "options",
+    "users_select": "user",
+    "conversations_select": "conversation",
+    "channels_select": "channel",
+    "multi_users_select": "users",
+    "multi_conversations_select": "conversations",
+    "multi_channels_select": "channels",
+    "datepicker": "date",
+    "timepicker": "time",
+    "datetimepicker": "date_time",
 }
 
 
@@ -108,28 +112,26 @@ def encode(element: Json, entered: Any) -> Json:
         ControlError: an option that is not offered.
     """
     kind = str(element["type"])
-    if kind in _SINGLE:
-        return {"type": kind, "selected_option": None if entered in {None, ""} else _option(element, entered)}
-    if kind in _MANY:
+    name = _NAMES.get(kind)
+    if name == "options":
         chosen = [entered] if isinstance(entered, str) else list(entered or [])
-        return {"type": kind, "selected_options": [_option(element, item) for item in chosen if item]}
-    if kind in _FIELDS:
-        return {"type": kind, _FIELDS[kind]: entered or ([] if kind.startswith("multi_") else None)}
-    return {"type": kind, "value": None if entered in {None, ""} else str(entered)}
+        value: Any = [_option(element, item) for item in chosen if item]
+    elif entered in (None, "", []):
+        value = [] if kind.startswith("multi_") else None
+    else:
+        value = _option(element, entered) if name == "option" else entered if name else str(entered)
+    return {"type": kind, f"selected_{name}" if name else "value": value}
 
 
 def initial(element: Json) -> Json:
     """The value that an untouched element has."""
     kind = str(element["type"])
-    if kind in _SINGLE:
-        return {"type": kind, "selected_option": element.get("initial_option")}
-    if kind in _MANY:
-        return {"type": kind, "selected_options": element.get("initial_options", [])}
-    if kind in _FIELDS:
-        name = _FIELDS[kind]
-        default: list[str] | None = [] if kind.startswith("multi_") else None
-        return {"type": kind, name: element.get(name.replace("selected", "initial"), default)}
-    return {"type": kind, "value": element.get("initial_value")}
+    name = _NAMES.get(kind)
+    empty: list[Json] | None = [] if name and name.endswith("s") else None
+    return {
+        "type": kind,
+        f"selected_{name}" if name else "value": element.get(f"initial_{name or 'value'}", empty),
+    }
 
 
 def state_values(blocks: list[Json], held: Json) -> Json:
@@ -155,21 +157,18 @@ def still_there(blocks: list[Json], held: Json) -> Json:
     return kept
 
 
-def is_empty(value: Json) -> bool:
-    return all(not part for name, part in value.items() if name != "type")
-
-
 def complaint(control: Control, value: Json) -> str | None:
     """What Slack's own client says about a value before it lets the modal go; None where it is right."""
-    if is_empty(value):
+    if not any(part for name, part in value.items() if name != "type"):
         return None if control.block.get("optional") else "Please complete this required field."
+    text = str(value.get("value"))
     if control.kind == "number_input":
-        return _number_complaint(control.element, str(value["value"]))
+        return _number_complaint(control.element, text)
     if control.kind == "plain_text_input":
-        return _text_complaint(control.element, str(value["value"]))
-    if control.kind == "email_text_input" and not re.fullmatch(r"\S+@\S+\.\S+", str(value["value"])):
+        return _text_complaint(control.element, text)
+    if control.kind == "email_text_input" and not re.fullmatch(r"\S+@\S+\.\S+", text):
         return "Please enter a valid email address."
-    if control.kind == "url_text_input" and not re.match(r"https?://\S+$", str(value["value"])):
+    if control.kind == "url_text_input" and not re.match(r"https?://\S+$", text):
         return "Please enter a valid URL."
     return None
 

@@ -17,7 +17,7 @@ from . import rules
 from .board import Board
 from .context import Context
 from .delivery import Link
-from .payloads import bot_json, channel_json, file_json, group_json, message_json, user_json, view_json
+from .payloads import channel_json, file_json, group_json, message_json, user_json, view_json
 from .state import Channel, Ephemeral, File, Json, Message, Trigger, User, View
 
 POST_CUT = 40_000
@@ -397,19 +397,6 @@ def open_conversation(call: ApiCall) -> Json:
     return body | ({"no_op": True, "already_open": True} if was_open else {})
 
 
-@method("conversations.join", "channels:join")
-def join(call: ApiCall) -> Json:
-    channel = call.channel()
-    if channel.is_archived:
-        raise ApiError("is_archived")
-    if channel.kind != "channels":
-        raise ApiError("method_not_supported_for_channel_type")
-    was_member = call.me in channel.members
-    call.board.join(channel, call.me)
-    body: Json = {"channel": call.channel_json(channel)}
-    return body | ({"warning": "already_in_channel"} if was_member else {})
-
-
 def _visible(call: ApiCall) -> list[Channel]:
     names = [name.strip() for name in call.text("types", "public_channel").split(",")]
     if any(name not in _TYPES for name in names):
@@ -549,13 +536,6 @@ def connections_open(call: ApiCall) -> Json:
     return {"url": call.link.new_url()}
 
 
-@method("bots.info", "users:read")
-def bots_info(call: ApiCall) -> Json:
-    if call.text("bot", "") not in {"", call.app.bot_id}:
-        raise ApiError("bot_not_found")
-    return {"bot": bot_json(call.state)}
-
-
 @method("users.info", "users:read", "tier4")
 def users_info(call: ApiCall) -> Json:
     user = call.person()
@@ -616,20 +596,6 @@ def usergroups_users(call: ApiCall) -> Json:
     if group is None or (group.disabled and not call.flag("include_disabled")):
         raise ApiError("no_such_subteam")
     return {"users": list(group.users)}
-
-
-@method("reactions.add", "reactions:write")
-def reactions_add(call: ApiCall) -> Json:
-    channel = call.channel()
-    message = channel.messages.get(call.text("timestamp"))
-    if message is None:
-        raise ApiError("message_not_found")
-    users = message.reactions.setdefault(call.text("name").strip(":"), [])
-    if call.me in users:
-        raise ApiError("already_reacted")
-    users.append(call.me)
-    call.context.changes.notify(f"channel:{channel.id}")
-    return {}
 
 
 # views; `hash` protects a view from being overwritten unseen

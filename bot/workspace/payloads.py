@@ -21,10 +21,6 @@ def message_json(state: State, message: Message, *, metadata: bool = False) -> J
         body |= {"files": _files(state, message), "upload": False, "display_as_bot": False}
     if message.edited:
         body["edited"] = message.edited
-    if message.reactions:
-        body["reactions"] = [
-            {"name": name, "users": users, "count": len(users)} for name, users in message.reactions.items()
-        ]
     if metadata and message.metadata:
         body["metadata"] = message.metadata
     return body | _thread_fields(state, message)
@@ -33,7 +29,17 @@ def message_json(state: State, message: Message, *, metadata: bool = False) -> J
 def _author_fields(state: State, message: Message) -> Json:
     team = state.team["id"]
     if message.bot_id:
-        profile = bot_json(state) | {"team_id": team}
+        app = state.app
+        profile = {
+            "id": app.bot_id,
+            "deleted": False,
+            "name": app.name,
+            "updated": 0,
+            "app_id": app.id,
+            "user_id": app.bot_user,
+            "icons": {},
+            "team_id": team,
+        }
         return {"bot_id": message.bot_id, "app_id": state.app.id, "team": team, "bot_profile": profile}
     if message.user not in state.users:
         return {}
@@ -117,19 +123,6 @@ def ephemeral_json(state: State, message: Ephemeral) -> Json:
     if message.thread_ts:
         body["thread_ts"] = message.thread_ts
     return body
-
-
-def bot_json(state: State) -> Json:
-    app = state.app
-    return {
-        "id": app.bot_id,
-        "deleted": False,
-        "name": app.name,
-        "updated": 0,
-        "app_id": app.id,
-        "user_id": app.bot_user,
-        "icons": {},
-    }
 
 
 def user_json(state: State, user: User, *, email: bool) -> Json:

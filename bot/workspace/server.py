@@ -23,7 +23,7 @@ from aiohttp import web
 from . import controls
 from .api import WebApi
 from .board import Board
-from .context import Ack, Call, Context, Options, Shown
+from .context import Context, Options, Shown
 from .control import Control
 from .controls import ControlError
 from .delivery import Events, Link
@@ -33,8 +33,7 @@ from .mrkdwn import compose
 from .page import Page
 from .payloads import group_json, user_json
 from .seed import seeded
-from .state import Channel, Ephemeral, Json, Message, State, User, View
-from .traffic import Traffic
+from .state import Channel, Ephemeral, Json, Message, User, View
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
@@ -50,6 +49,10 @@ class Workspace:
     def __init__(self, port: int = 0, options: Options | None = None) -> None:
         options = options or Options()
         self.context = Context(options, seeded(options.clock))
+        self.state = self.context.state  # everything there is; tests may seed it further
+        self.calls = self.context.calls  # every Web API call so far
+        self.acks = self.context.acks  # every envelope sent so far, with its latency or why it failed
+        self.traffic = self.context.traffic  # what the page's panel shows; `note` and `aaep` add to it
         self.link = Link(self.context)
         self.events = Events(self.context, self.link)
         self.board = Board(self.context, self.events)
@@ -109,14 +112,6 @@ class Workspace:
             if handler.transport is not None:
                 handler.transport.abort()
 
-    async def use_request_url(self, url: str) -> None:
-        """From now on what happens goes to `url` over HTTP, instead of to Socket Mode.
-
-        Raises:
-            ControlError: it does not answer Slack's challenge.
-        """
-        await self.link.requests.use(url)
-
     def _app(self) -> web.Application:
         app = web.Application(middlewares=[_local_only], client_max_size=4 * 1024 * 1024)
         WebApi(self.context, self.board, self.link).add_routes(app)
@@ -126,32 +121,10 @@ class Workspace:
         Page(self).add_routes(app)
         return app
 
-    # What there is
-
-    @property
-    def state(self) -> State:
-        """Everything there is; tests may seed it further."""
-        return self.context.state
-
     @property
     def faults(self) -> Faults:
         """Those of the Web API; those of the sockets: `link`."""
         return self.context.faults
-
-    @property
-    def calls(self) -> list[Call]:
-        """Every Web API call so far."""
-        return self.context.calls
-
-    @property
-    def acks(self) -> list[Ack]:
-        """Every envelope sent so far, with its latency or why it failed."""
-        return self.context.acks
-
-    @property
-    def traffic(self) -> Traffic:
-        """What the page's panel shows; `note` and `aaep` add to it."""
-        return self.context.traffic
 
     # Acting on messages
 

@@ -59,7 +59,6 @@ class Message:
     metadata: Json | None = None
     edited: Json | None = None
     broadcast: bool = False
-    reactions: dict[str, list[str]] = field(default_factory=dict)
     mrkdwn: bool = True
     client_msg_id: str | None = None
     files: list[str] = field(default_factory=list)  # their ids
