@@ -572,10 +572,10 @@ class Bot:
         )
 
     def _build_slack(self) -> None:
-        self.memory = SlackMemory(self.store, self.messages.in_flight)
+        self.memory = SlackMemory(self.store)
         self.later = Background()
         self.threads = Threads(
-            memory=self.memory,
+            messages=self.messages,
             pages=self.pages,
             rollups=RollupThreads(self.messages, self.rollups),
             index=self.index,
@@ -587,6 +587,7 @@ class Bot:
             router=self.router,
             ledger=self.ledger,
             memory=self.memory,
+            messages=self.messages,
             access=self.access,
             people=self.people,
             renderer=self.renderer,
@@ -626,6 +627,7 @@ class Bot:
             commands=commands,
             threads=self.threads,
             memory=self.memory,
+            messages=self.messages,
             people=self.people,
             clock=self.clock,
         )

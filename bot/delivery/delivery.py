@@ -49,7 +49,6 @@ class Delivery:
         self._audiences = audiences
         self._messages = messages
         self._rollups = rollups
-        self._messenger = messenger
         self._gateway = gateway
         self._clock = clock
         self.lanes = messenger.lanes
@@ -117,7 +116,7 @@ class Delivery:
         await self._messages.forget_shown(clarification)
         for row in await self._messages.cards_of([clarification]):
             if row.ts is not None:
-                self.lanes.put(row.channel or row.target, row.key, (DEAD_CONTROLS, 0.0), post=False)
+                self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
 
     async def _sort(self, summaries: Iterable[Summary]) -> None:
         """Put each changed clarification's card, and the roll-up card of its like, into their lanes."""
@@ -135,7 +134,7 @@ class Delivery:
         }
         for row in await self._messages.cards_of(shown):
             priority = _priority(shown[row.clarification or ""], row)
-            self.lanes.put(row.channel or row.target, row.key, priority, post=row.ts is None)
+            self.lanes.put(row.channel or row.target, row.key, post=row.ts is None, priority=priority)
         for row in await self._messages.nudges_of(each.id for each in mine if each.nudges):
             self.send(row.channel or row.target, row.key, post=row.ts is None)
         for group in {self._rollups.group(summary) for summary in mine}:
@@ -163,7 +162,7 @@ class Delivery:
             return
         row = await self._messages.get(key)
         if row is not None:
-            self.lanes.put(row.channel or row.target, key, (CARD, 0.0), post=row.ts is None)
+            self.lanes.put(row.channel or row.target, key, post=row.ts is None, priority=(CARD, 0.0))
         for nudge in await self._messages.nudges_for(key):
             self.send(nudge.channel or nudge.target, nudge.key, post=nudge.ts is None)
         if not held:
@@ -184,7 +183,7 @@ class Delivery:
 
     def send(self, target: str, key: str, *, post: bool = True) -> None:
         """Have a stored message delivered."""
-        self._messenger.send(target, key, post=post)
+        self.lanes.put(target, key, post=post)
 
     async def notify(self, fresh: Fresh) -> None:
         """Have a notice shown; durable when this returns.

@@ -78,10 +78,12 @@ class Lanes:
         self._closed = False
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def put(self, channel: str, key: str, priority: Priority, *, post: bool) -> None:
-        """Have `key` delivered in its turn."""
+    def put(self, channel: str, key: str, *, post: bool, priority: Priority | None = None) -> None:
+        """Have `key` delivered in its turn. Without a `priority` it is a page, or a notice."""
         if self._closed:
             return
+        if priority is None:
+            priority = (PAGE if key.startswith("page:") else NOTICE), 0.0
         queue = self._queues.setdefault((channel, post), _Queue())
         if queue.waiting.get(key, (99, 0.0)) <= priority:
             return
@@ -97,7 +99,7 @@ class Lanes:
         """What could not be posted yet may be posted now."""
         held, self._not_yet = self._not_yet, []
         for channel, key, priority in held:
-            self.put(channel, key, priority, post=True)
+            self.put(channel, key, post=True, priority=priority)
 
     def slack_is_back(self) -> None:
         """Slack answers again: nobody waits for it any longer than Slack said."""
@@ -143,7 +145,7 @@ class Lanes:
                 continue
             if result.pause:
                 pace.refused(now, result.seconds)
-                self.put(channel, key, priority, post=post)
+                self.put(channel, key, post=post, priority=priority)
             else:
                 self._put_later(result.seconds or 0.0, channel, key, priority, post=post)
         queue.worker = None
@@ -170,7 +172,7 @@ class Lanes:
 
         async def wait() -> None:
             await self._clock.sleep(seconds * self._rng.uniform(1.0, 1.2))
-            self.put(channel, key, priority, post=post)
+            self.put(channel, key, post=post, priority=priority)
 
         task = asyncio.create_task(wait(), name=f"later {key}")
         self._later.add(task)

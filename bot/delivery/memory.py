@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from bot.delivery.messages import InFlight, move_channel, thread
-from bot.routing import Thread
-from bot.storage.store import Row, Store, Tx
+from bot.delivery.messages import move_channel
+from bot.storage.store import Store, Tx
 from bot.storage.sweeping import Sweep
 from core.records import Subject
 
@@ -18,9 +17,8 @@ class SlackMemory:
     Every method raises StorageUnavailable if nothing could be stored or read.
     """
 
-    def __init__(self, store: Store, in_flight: InFlight) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._in_flight = in_flight
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
         """Keep an event until it is done; False if it was taken before."""
@@ -41,47 +39,6 @@ class SlackMemory:
         await self._store.run(
             "update slack_events set state = 'done', body = null where event_id = :id", id=event_id
         )
-
-    async def thread_at(self, channel: str, ts: str) -> Thread | None:
-        row = await self._landed(
-            "select * from sessions where channel = :channel and thread_ts = :ts", channel, ts
-        )
-        return thread(row) if row else None
-
-    async def open_threads(self) -> list[Thread]:
-        """The threads of sessions that may still have open questions."""
-        rows = await self._store.read(
-            """select * from sessions where thread_ts is not null and (producer, session_id) in (
-                 select producer, session_id from messages where kind = 'card' and final = 0)
-               order by channel, thread_ts"""
-        )
-        return [thread(row) for row in rows]
-
-    async def card_at(self, channel: str, ts: str) -> tuple[str, int] | None:
-        """The clarification and round whose card is the message at `ts`."""
-        row = await self._landed(
-            """select clarification, round from messages
-               where channel = :channel and ts = :ts and kind = 'card'""",
-            channel,
-            ts,
-        )
-        return (row["clarification"], row["round"]) if row else None
-
-    async def posted(self, channel: str, ts: str) -> bool:
-        """Whether the message at `ts` is one that we posted."""
-        sql = "select key from messages where channel = :channel and ts = :ts"
-        return await self._landed(sql, channel, ts) is not None
-
-    async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
-        """The `ts` of a round's card, if it is in `channel`."""
-        row = await self._store.read_one(
-            """select ts from messages where kind = 'card' and clarification = :clarification and round = :round
-               and channel = :channel""",
-            clarification=clarification,
-            round=round,
-            channel=channel,
-        )
-        return row["ts"] if row else None
 
     async def first_time(self, key: str) -> bool:
         """True the first time that it is asked for `key`, ever."""
@@ -123,10 +80,6 @@ class SlackMemory:
                 mark(tx, new, row["ts"])
 
         await self._store.write(work)
-
-    async def _landed(self, sql: str, channel: str, ts: str) -> Row | None:
-        """What is at a place, also if it is just being posted there."""
-        return await self._in_flight.look(channel, lambda: self._store.read_one(sql, channel=channel, ts=ts))
 
 
 def mark(tx: Tx, channel: str, ts: str) -> None:

@@ -124,6 +124,17 @@ class Messages:
         """The message at a place, also if it is just being posted there."""
         return await self.in_flight.look(channel, lambda: self.at(channel, ts))
 
+    async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
+        """The `ts` of a round's card, if it is in `channel`."""
+        found = await self._rows(
+            """select * from messages where kind = 'card' and clarification = :clarification and round = :round
+               and channel = :channel""",
+            clarification=clarification,
+            round=round,
+            channel=channel,
+        )
+        return found[0].ts if found else None
+
     async def begun_in(self, channel: str) -> list[Row]:
         """The messages that may be in a channel: their post was begun, and its outcome is not known."""
         return await self._rows(
@@ -169,19 +180,28 @@ class Messages:
             end=f"nudge:{rollup};",
         )
 
-    async def intend(self, key: str, channel: str, thread_ts: str | None, at: float) -> bool:
-        """A post begins; if its outcome stays unknown, this says where to look for it. False: it is there by now."""
-        self.in_flight.begin(key, channel)
+    async def intend(
+        self, row: Row, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
+    ) -> bool:
+        """A post begins; if its outcome stays unknown, this says where to look for it. False: it is there by now, or
+        another message of its session may be opening the thread that it would open.
+        """
+        self.in_flight.begin(row.key, channel)
         changed = await self._store.run(
             """update messages set intent_at = :at, channel = :channel, thread_ts = :thread_ts
-               where key = :key and ts is null""",
-            key=key,
+               where key = :key and ts is null and (intent_at is not null or :opens = 0 or not exists (
+                 select 1 from messages o where o.producer = :producer and o.session_id = :session_id
+                   and o.ts is null and o.intent_at is not null and o.failed is null))""",
+            key=row.key,
             at=at,
             channel=channel,
             thread_ts=thread_ts,
+            opens=int(opens_thread),
+            producer=row.producer,
+            session_id=row.session_id,
         )
         if not changed:
-            self.in_flight.end(key)
+            self.in_flight.end(row.key)
         return changed > 0
 
     async def not_sent(self, key: str) -> None:
@@ -287,16 +307,24 @@ class Messages:
         )
         return thread(row) if row else None
 
-    async def someone_else_opens(self, row: Row) -> bool:
-        """Whether another message of the session may be opening its thread (outcome unknown)."""
-        found = await self._store.read_one(
-            """select 1 from messages where producer = :producer and session_id = :session_id and key <> :key
-               and ts is null and intent_at is not null and failed is null""",
-            producer=row.producer,
-            session_id=row.session_id,
-            key=row.key,
+    async def thread_at(self, channel: str, ts: str) -> Thread | None:
+        """The thread of a session at a place, also if its first message is just being posted there."""
+        row = await self.in_flight.look(
+            channel,
+            lambda: self._store.read_one(
+                "select * from sessions where channel = :channel and thread_ts = :ts", channel=channel, ts=ts
+            ),
         )
-        return found is not None
+        return thread(row) if row else None
+
+    async def open_threads(self) -> list[Thread]:
+        """The threads of sessions that may still have open questions."""
+        rows = await self._store.read(
+            """select * from sessions where thread_ts is not null and (producer, session_id) in (
+                 select producer, session_id from messages where kind = 'card' and final = 0)
+               order by channel, thread_ts"""
+        )
+        return [thread(row) for row in rows]
 
     async def card_to_come(self, session_id: str) -> bool:
         """Whether the card that begins a question's own thread is yet to be posted."""

@@ -21,7 +21,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.desired import Desired, DesiredState, Skip
-from bot.delivery.lanes import CARD, NOTICE, PAGE, Again, Done, Lanes, NotYet, Priority
+from bot.delivery.lanes import CARD, Again, Done, Lanes, NotYet
 from bot.delivery.messages import TAKEN_UP, Fresh, Messages, Row
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
@@ -86,11 +86,6 @@ class Messenger:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._adopting: set[asyncio.Task[None]] = set()
 
-    def send(self, target: str, key: str, *, post: bool = True) -> None:
-        """Have a stored message delivered in its turn."""
-        priority: Priority = (PAGE, 0.0) if key.startswith("page:") else (NOTICE, 0.0)
-        self.lanes.put(target, key, priority, post=post)
-
     def hold(self, *, pages: bool) -> None:
         """Post nothing new, and with `pages` no page either, until `go_on`. What was begun is looked up all the same."""
         self._holds, self._holds_pages = True, pages
@@ -115,7 +110,7 @@ class Messenger:
         except StorageUnavailable as error:
             _log.warning("where a post is could not be noted", key=row.key, reason=str(error))
         else:
-            self.send(row.channel or row.target, row.key, post=False)
+            self.lanes.put(row.channel or row.target, row.key, post=False)
 
     async def deliver(self, key: str) -> Done | Again | NotYet:
         """Bring the message `key` in line, as far as one call goes. Never raises for what others do.
@@ -168,7 +163,7 @@ class Messenger:
             found = await self._look_up(row, desired)
             if found is not None:
                 return found
-        elif desired.waits or (desired.opens_thread and await self._messages.someone_else_opens(row)):
+        elif desired.waits:
             return Again(_LOOK_AGAIN)
         if desired.unwanted:
             return await self._drop(row)
@@ -183,8 +178,10 @@ class Messenger:
                 return await self._not_posted(row, desired, dm, tried=False)
             channel = dm
         now = self._clock.now().timestamp()
-        if not await self._messages.intend(row.key, channel, desired.thread_ts, now):
-            return Again(0.0)  # a press told meanwhile where it is
+        if not await self._messages.intend(
+            row, channel, desired.thread_ts, now, opens_thread=desired.opens_thread
+        ):
+            return Again(_LOOK_AGAIN)
         outcome = await self._gateway.post(channel, self._draft(row, desired))
         if isinstance(outcome, Sent):
             await self._landed(row, desired, outcome, thread_ts=desired.thread_ts)
@@ -252,7 +249,7 @@ class Messenger:
         )
         _log.info("posted", key=row.key, channel=sent.channel)
         for each in rest:
-            self.send(each.target, each.key)
+            self.lanes.put(each.target, each.key, post=True)
         await self._on_outcome(row, "sent", None)
 
     async def _not_posted(
@@ -334,7 +331,7 @@ class Messenger:
             if row.session_id is not None:
                 await self._messages.leave_thread(row.producer or "", row.session_id)
             await self._messages.move(row.key, elsewhere)
-            self.lanes.put(elsewhere, row.key, (CARD, 0.0), post=True)
+            self.lanes.put(elsewhere, row.key, post=True, priority=(CARD, 0.0))
         what = (
             "It could not be laid out for Slack; see the log for why"
             if code == _NOT_BUILT
@@ -361,7 +358,7 @@ class Messenger:
         rest = await self._overflow(row, desired, row.channel or "", row.thread_ts, row.ts or "")
         await self._messages.want(rest)
         for each in rest:
-            self.send(each.target, each.key)
+            self.lanes.put(each.target, each.key, post=True)
         await self._on_outcome(row, "sent", None)
 
     async def _overflow(

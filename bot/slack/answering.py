@@ -21,6 +21,7 @@ from slack_sdk.webhook.async_client import AsyncWebhookClient
 from bot.commands.commands import Commands
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SlackMemory
+from bot.delivery.messages import Messages
 from bot.errors import BadPress, SlackError, StorageUnavailable
 from bot.people import AccessControl, People, Person, Reaction, explained, without_budget
 from bot.routing import Audiences, audience_of
@@ -66,6 +67,7 @@ class Answering:
         router: Router,
         ledger: FileLedger,
         memory: SlackMemory,
+        messages: Messages,
         access: AccessControl,
         people: People,
         renderer: Renderer,
@@ -77,6 +79,7 @@ class Answering:
         self._router = router
         self._ledger = ledger
         self._memory = memory
+        self._messages = messages
         self._access = access
         self._people = people
         self._renderer = renderer
@@ -104,8 +107,9 @@ class Answering:
         Raises:
             StorageUnavailable: it is not known whether it was.
         """
-        if (card := await self._memory.card_at(channel, ts)) is not None:
-            self._refresh(card[0])
+        row = await self._messages.landed_at(channel, ts)
+        if row is not None and row.kind == "card" and row.clarification is not None:
+            self._refresh(row.clarification)
 
     async def submit(self, press: Press, sent: Submission) -> Reaction:
         """The answer modal was sent. What is wrong comes as `errors`, or as a view in place of the modal."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from bot.delivery.memory import SlackMemory
+from bot.delivery.messages import Messages
 from bot.delivery.rollups import RollupThreads
 from bot.oncall.pages import Pages
 from bot.routing import Audiences, Thread
@@ -40,7 +40,7 @@ class Threads:
     def __init__(
         self,
         *,
-        memory: SlackMemory,
+        messages: Messages,
         pages: Pages,
         rollups: RollupThreads,
         index: Index,
@@ -48,7 +48,7 @@ class Threads:
         audiences: Audiences,
         paged: Callable[[str], frozenset[str]],
     ) -> None:
-        self._memory = memory
+        self._messages = messages
         self._pages = pages
         self._rollups = rollups
         self._index = index
@@ -70,7 +70,7 @@ class Threads:
         def add(channel: str, ts: str, about: Collection[str]) -> None:
             asked.setdefault(Root(channel, ts), set()).update(about)
 
-        for thread in await self._memory.open_threads():
+        for thread in await self._messages.open_threads():
             add(thread.channel, thread.ts, waiting.get((thread.producer, thread.session_id), ()))
         for page in await self._pages.open_pages():
             add(page.channel, page.ts, {page.clarification} & ends.keys())
@@ -98,7 +98,7 @@ class Threads:
 
     async def asked_in_session(self, channel: str, ts: str) -> list[Clarification] | None:
         """What was asked in a session's thread; None where it is none."""
-        thread: Thread | None = await self._memory.thread_at(channel, ts)
+        thread: Thread | None = await self._messages.thread_at(channel, ts)
         if thread is None:
             return None
         items = await self._ledger.read(thread.issue)
@@ -106,14 +106,14 @@ class Threads:
         return [record for record in found if self._audiences.is_asked_in(thread, record)]
 
     async def is_session(self, channel: str, ts: str) -> bool:
-        return await self._memory.thread_at(channel, ts) is not None
+        return await self._messages.thread_at(channel, ts) is not None
 
     async def is_rollup(self, channel: str, ts: str) -> bool:
         return await self._rollups.held_at(channel, ts) is not None
 
     async def is_ours(self, channel: str, ts: str) -> bool:
         """Whether the first message is one that we posted."""
-        return await self._memory.posted(channel, ts)
+        return await self._messages.landed_at(channel, ts) is not None
 
     async def about_page(self, channel: str, ts: str) -> tuple[str, ...]:
         """The clarifications of the page that begins the thread; none where it is no page's."""

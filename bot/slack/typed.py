@@ -17,6 +17,7 @@ from typing import Any
 
 from bot.commands.commands import Commands
 from bot.delivery.memory import SlackMemory
+from bot.delivery.messages import Messages
 from bot.errors import SlackError, StorageUnavailable
 from bot.people import People, Person, Reaction, explained
 from bot.slack import mrkdwn
@@ -81,6 +82,7 @@ class TypedMessages:
         commands: Commands,
         threads: Threads,
         memory: SlackMemory,
+        messages: Messages,
         people: People,
         clock: Clock,
     ) -> None:
@@ -88,6 +90,7 @@ class TypedMessages:
         self._commands = commands
         self._threads = threads
         self._memory = memory
+        self._messages = messages
         self._people = people
         self._clock = clock
         self._hinted: dict[str, datetime] = {}  # within the last minute
@@ -341,7 +344,7 @@ class TypedMessages:
         if not await self._is_older(reply, record):
             return round_of(record)
         for number in range(record.round - 1, 0, -1):
-            shown = await self._memory.shown_at(record.id, number, reply.heard.channel)
+            shown = await self._messages.shown_at(record.id, number, reply.heard.channel)
             if shown and float(shown) < float(reply.heard.ts):
                 return round_of(record, number)
         return None
@@ -349,7 +352,7 @@ class TypedMessages:
     async def _is_older(self, reply: Reply, record: Clarification) -> bool:
         """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
         ts = reply.heard.ts
-        shown = await self._memory.shown_at(record.id, record.round, reply.heard.channel)
+        shown = await self._messages.shown_at(record.id, record.round, reply.heard.channel)
         return float(ts) < float(shown) if shown else moment(ts) < record.asked_last
 
     async def _found_late(self, record: Clarification, reply: Reply) -> Words:

@@ -57,14 +57,14 @@ async def lanes(wire: Wire, clock: ManualClock) -> AsyncIterator[Lanes]:
 async def test_posts_go_in_the_order_of_sending_at_the_channels_pace(
     lanes: Lanes, wire: Wire, clock: ManualClock
 ) -> None:
-    lanes.put("C1", "first", (NOTICE, 0.0), post=True)
+    lanes.put("C1", "first", post=True, priority=(NOTICE, 0.0))
     await clock.advance(0)
-    lanes.put("C1", "notice", (NOTICE, 0.0), post=True)
-    lanes.put("C1", "never expires", (CARD, float("inf")), post=True)
-    lanes.put("C1", "late card", (CARD, 200.0), post=True)
-    lanes.put("C1", "urgent card", (CARD, 100.0), post=True)
-    lanes.put("C1", "dead", (DEAD_CONTROLS, 0.0), post=True)
-    lanes.put("C1", "page", (PAGE, 0.0), post=True)
+    lanes.put("C1", "notice", post=True, priority=(NOTICE, 0.0))
+    lanes.put("C1", "never expires", post=True, priority=(CARD, float("inf")))
+    lanes.put("C1", "late card", post=True, priority=(CARD, 200.0))
+    lanes.put("C1", "urgent card", post=True, priority=(CARD, 100.0))
+    lanes.put("C1", "dead", post=True, priority=(DEAD_CONTROLS, 0.0))
+    lanes.put("C1", "page", post=True, priority=(PAGE, 0.0))
     await clock.advance(10)
     assert wire.order == ["first", "page", "dead", "urgent card", "late card", "never expires", "notice"]
     assert [at for _, at in wire.sent] == pytest.approx([0, 1, 2, 3, 4, 5, 6])
@@ -74,19 +74,19 @@ async def test_a_page_overtakes_while_the_lane_waits_for_its_slot(
     lanes: Lanes, wire: Wire, clock: ManualClock
 ) -> None:
     for number in range(3):
-        lanes.put("C1", f"card {number}", (CARD, float(number)), post=True)
+        lanes.put("C1", f"card {number}", post=True, priority=(CARD, float(number)))
     await clock.advance(0.5)
-    lanes.put("C1", "page", (PAGE, 0.0), post=True)
+    lanes.put("C1", "page", post=True, priority=(PAGE, 0.0))
     await clock.advance(5)
     assert wire.order == ["card 0", "page", "card 1", "card 2"]
 
 
 async def test_an_update_never_waits_behind_paced_posts(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     for number in range(10):
-        lanes.put("C1", f"card {number}", (CARD, float(number)), post=True)
+        lanes.put("C1", f"card {number}", post=True, priority=(CARD, float(number)))
     await clock.advance(0.1)
     wire.script["dead"] = [Done()]
-    lanes.put("C1", "dead", (DEAD_CONTROLS, 0.0), post=False)
+    lanes.put("C1", "dead", post=False, priority=(DEAD_CONTROLS, 0.0))
     await clock.advance(0)
     assert wire.order[-1] == "dead"
     assert wire.sent[-1][1] == pytest.approx(0.1)
@@ -94,7 +94,7 @@ async def test_an_update_never_waits_behind_paced_posts(lanes: Lanes, wire: Wire
 
 async def test_channels_do_not_wait_for_each_other(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     for channel in ("C1", "C2", "C3"):
-        lanes.put(channel, channel, (CARD, 0.0), post=True)
+        lanes.put(channel, channel, post=True, priority=(CARD, 0.0))
     await clock.advance(0)
     assert sorted(wire.sent) == [("C1", 0), ("C2", 0), ("C3", 0)]
 
@@ -102,7 +102,7 @@ async def test_channels_do_not_wait_for_each_other(lanes: Lanes, wire: Wire, clo
 async def test_what_posts_nothing_uses_no_slot(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     wire.script = {"a": [Done()], "b": [Done()]}
     for key in "abc":
-        lanes.put("C1", key, (CARD, 0.0), post=True)
+        lanes.put("C1", key, post=True, priority=(CARD, 0.0))
     await clock.advance(0)
     assert wire.sent == [("a", 0), ("b", 0), ("c", 0)]
 
@@ -112,11 +112,11 @@ async def test_a_rate_limit_pauses_the_whole_lane_and_tries_the_same_first(
     lanes: Lanes, wire: Wire, clock: ManualClock, told: float | None, wait: float
 ) -> None:
     wire.script = {"a": [Again(told, pause=True)], "u": [Done()]}
-    lanes.put("C1", "a", (CARD, 0.0), post=True)
-    lanes.put("C1", "b", (CARD, 1.0), post=True)
+    lanes.put("C1", "a", post=True, priority=(CARD, 0.0))
+    lanes.put("C1", "b", post=True, priority=(CARD, 1.0))
     await clock.advance(0)
-    lanes.put("C1", "u", (DEAD_CONTROLS, 0.0), post=False)
-    lanes.put("C2", "elsewhere", (CARD, 0.0), post=True)
+    lanes.put("C1", "u", post=False, priority=(DEAD_CONTROLS, 0.0))
+    lanes.put("C2", "elsewhere", post=True, priority=(CARD, 0.0))
     await clock.advance(wait + 5)
     assert wire.sent[:2] == [("a", 0), ("elsewhere", 0)]
     assert sorted(wire.sent[2:4]) == [("a", wait), ("u", wait)]
@@ -127,8 +127,8 @@ async def test_one_that_has_to_wait_does_not_hold_up_the_lane(
     lanes: Lanes, wire: Wire, clock: ManualClock
 ) -> None:
     wire.script = {"a": [Again(3.0)]}
-    lanes.put("C1", "a", (CARD, 0.0), post=True)
-    lanes.put("C1", "b", (CARD, 1.0), post=True)
+    lanes.put("C1", "a", post=True, priority=(CARD, 0.0))
+    lanes.put("C1", "b", post=True, priority=(CARD, 1.0))
     await clock.advance(10)
     assert wire.order == ["a", "b", "a"]
     assert wire.sent[1][1] == 0
@@ -136,24 +136,24 @@ async def test_one_that_has_to_wait_does_not_hold_up_the_lane(
 
 
 async def test_a_key_waits_once_at_its_best_priority(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
-    lanes.put("C1", "first", (PAGE, 0.0), post=True)
+    lanes.put("C1", "first", post=True, priority=(PAGE, 0.0))
     await clock.advance(0)
     for priority in ((NOTICE, 0.0), (CARD, 5.0), (NOTICE, 0.0)):
-        lanes.put("C1", "x", priority, post=True)
-    lanes.put("C1", "y", (CARD, 9.0), post=True)
+        lanes.put("C1", "x", post=True, priority=priority)
+    lanes.put("C1", "y", post=True, priority=(CARD, 9.0))
     assert lanes.length == 2
     await clock.advance(10)
     assert wire.order == ["first", "x", "y"]
-    lanes.put("C1", "x", (NOTICE, 0.0), post=True)
+    lanes.put("C1", "x", post=True, priority=(NOTICE, 0.0))
     await clock.advance(10)
     assert wire.order[-1] == "x"
 
 
 async def test_put_while_being_sent_is_sent_again(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     wire.hold = asyncio.Event()
-    lanes.put("C1", "x", (CARD, 0.0), post=False)
+    lanes.put("C1", "x", post=False, priority=(CARD, 0.0))
     await clock.advance(0)
-    lanes.put("C1", "x", (CARD, 0.0), post=False)
+    lanes.put("C1", "x", post=False, priority=(CARD, 0.0))
     wire.hold.set()
     await clock.advance(0)
     assert wire.order == ["x", "x"]
@@ -161,7 +161,7 @@ async def test_put_while_being_sent_is_sent_again(lanes: Lanes, wire: Wire, cloc
 
 async def test_100_posts_take_as_long_as_the_pace_says(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     for number in range(100):
-        lanes.put("C1", str(number), (CARD, float(number)), post=True)
+        lanes.put("C1", str(number), post=True, priority=(CARD, float(number)))
     await clock.advance(99)
     assert wire.order == [str(number) for number in range(100)]
     assert wire.sent[-1][1] <= 99 * 1.05
@@ -169,7 +169,7 @@ async def test_100_posts_take_as_long_as_the_pace_says(lanes: Lanes, wire: Wire,
 
 async def test_a_fault_is_told(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     wire.script = {"x": [RuntimeError("fault")]}
-    lanes.put("C1", "x", (CARD, 0.0), post=True)
+    lanes.put("C1", "x", post=True, priority=(CARD, 0.0))
     await clock.advance(0)
     with pytest.raises(RuntimeError):
         await lanes.failed
@@ -181,8 +181,8 @@ async def test_close_lets_the_one_being_sent_finish(
 ) -> None:
     wire.hold = asyncio.Event()
     wire.script = {"x": [result]}
-    lanes.put("C1", "x", (CARD, 0.0), post=True)
-    lanes.put("C1", "y", (CARD, 1.0), post=True)
+    lanes.put("C1", "x", post=True, priority=(CARD, 0.0))
+    lanes.put("C1", "y", post=True, priority=(CARD, 1.0))
     await clock.advance(0)
     closing = asyncio.create_task(lanes.close())
     await clock.advance(0)
@@ -190,7 +190,7 @@ async def test_close_lets_the_one_being_sent_finish(
     wire.hold.set()
     await closing
     assert wire.order == ["x"]
-    lanes.put("C1", "z", (CARD, 0.0), post=True)
+    lanes.put("C1", "z", post=True, priority=(CARD, 0.0))
     assert lanes.length == 0
 
 
@@ -198,7 +198,7 @@ async def test_what_may_not_be_posted_yet_waits_to_go_on(
     lanes: Lanes, wire: Wire, clock: ManualClock
 ) -> None:
     wire.script["early"] = [NotYet()]
-    lanes.put("C1", "early", (CARD, 0.0), post=True)
+    lanes.put("C1", "early", post=True, priority=(CARD, 0.0))
     await clock.advance(600)
     assert wire.order == ["early"]
     assert lanes.length == 1
@@ -213,8 +213,8 @@ async def test_slack_that_is_back_ends_a_backoff_and_no_wait_that_slack_asked_fo
 ) -> None:
     wire.script["guessed"] = [Again(pause=True)] * 6
     wire.script["told"] = [Again(50.0, pause=True)]
-    lanes.put("C1", "guessed", (CARD, 0.0), post=True)
-    lanes.put("C2", "told", (CARD, 0.0), post=True)
+    lanes.put("C1", "guessed", post=True, priority=(CARD, 0.0))
+    lanes.put("C2", "told", post=True, priority=(CARD, 0.0))
     await clock.advance(40)
     tries = wire.order.count("guessed")
     lanes.slack_is_back()

@@ -71,7 +71,9 @@ async def test_trouble_is_no_link_and_not_kept(store: Store, monkeypatch: pytest
 async def test_what_stands_where_a_post_is_on_its_way_is_waited_for(store: Store) -> None:
     messages = Messages(store)
     await carded(messages, 1, None)
-    await messages.intend("card:CLR-1-001:1", "C1", None, 1.0)
+    row = await messages.get("card:CLR-1-001:1")
+    assert row is not None
+    assert await messages.intend(row, "C1", None, 1.0, opens_thread=False)
     looking = asyncio.create_task(messages.landed_at("C1", "1.0"))
     assert await messages.landed_at("C2", "1.0") is None
     assert not looking.done()

@@ -43,6 +43,11 @@ async def asked_again(world: Room) -> None:
     await world.card(2)
 
 
+async def begun(world: Room, at: float) -> None:
+    """A post of the card was begun, and nobody knows how it ended."""
+    assert await world.messages.intend(await world.row(KEY), CHANNEL, None, at, opens_thread=True)
+
+
 async def answered(world: Room) -> None:
     await world.router.answer("CLR-42-001", lambda _: Answer(response=True, label="Yes"), ADE, START)
 
@@ -147,7 +152,7 @@ async def test_late_landing_within_the_margin_is_found(world: Room) -> None:
 
 async def test_intent_of_a_killed_process_is_looked_up_first(world: Room) -> None:
     await opened(world)
-    await world.messages.intend(KEY, CHANNEL, None, START.timestamp() - 3600)
+    await begun(world, START.timestamp() - 3600)
     await world.deliver(KEY)
     assert world.slack.calls == [f"find {CHANNEL}", f"post {CHANNEL}"]
 
@@ -163,7 +168,7 @@ async def test_intent_of_a_killed_process_is_looked_up_first(world: Room) -> Non
 )
 async def test_lookup_that_fails_posts_nothing(world: Room, lookup: Outcome, again: Again) -> None:
     await opened(world)
-    await world.messages.intend(KEY, CHANNEL, None, START.timestamp() - 3600)
+    await begun(world, START.timestamp() - 3600)
     world.slack.lookup = lookup
     assert await world.deliver(KEY) == again
     assert world.slack.there == {}
@@ -385,7 +390,7 @@ async def test_what_is_held_is_looked_up_if_it_was_begun_and_posted_when_it_may_
     await opened(world)
     world.messenger.hold(pages=True)
     assert await world.deliver(KEY) == NotYet()
-    await world.messages.intend(KEY, CHANNEL, None, START.timestamp())
+    await begun(world, START.timestamp())
     await world.clock.advance(LANDING)
     assert await world.deliver(KEY) == NotYet()
     assert world.slack.calls == [f"find {CHANNEL}"]

@@ -311,7 +311,8 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
         [Fresh(f"card:{record.id}:1", "card", "C0GOOD", record.id, 1, "p", "sess_1") for record in records]
     )
     for record in carded:
-        await world.messages.intend(f"card:{record.id}:1", "C0GOOD", None, 1.0)
+        card = await world.row(f"card:{record.id}:1")
+        assert await world.messages.intend(card, "C0GOOD", None, 1.0, opens_thread=False)
     world.rollups.begin(Group("retirement-planner", "C0GOOD"), "rollup:retirement-planner:CLR-42-021")
     key = "rollup:retirement-planner:CLR-42-021"
     await world.messages.want(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bot.delivery.lanes import Again, Done
-from bot.delivery.memory import SlackMemory
 from bot.delivery.messages import Fresh
 from bot.storage.store import Store
 from core.clarification import escalated
@@ -49,11 +48,10 @@ async def test_thread_that_was_begun_is_kept_when_more_is_wanted(world: Room) ->
     await world.messages.landed(await world.row(CARD), CHANNEL, "1.1", "d", final=False, opens_thread=True)
     await world.messages.want([Fresh("card:CLR-42-001:2", "card", CHANNEL, ID, 2, "", ID, asker="engineer")])
     assert await sessions(world) == [("", ID, "engineer", 42, "1.1")]
-    memory = SlackMemory(world.store, world.messages.in_flight)
-    thread = await memory.thread_at(CHANNEL, "1.1")
+    thread = await world.messages.thread_at(CHANNEL, "1.1")
     assert thread is not None
     assert (thread.producer, thread.session_id, thread.issue) == ("", ID, 42)
-    assert await memory.open_threads() == [thread]
+    assert await world.messages.open_threads() == [thread]
 
 
 async def test_message_of_a_producers_session_makes_none(world: Room) -> None:
