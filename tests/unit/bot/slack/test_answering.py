@@ -50,16 +50,6 @@ async def test_modal_of_a_round_that_is_over_is_told(bot: Bot) -> None:
     assert (await bot.find(record)).is_open
 
 
-async def test_answer_button_refuses_whom_it_must(bot: Bot) -> None:
-    _, ts = await bot.asked(kinds=("freetext",))
-
-    await bot.ws.click(GIO, AGENTS, ts, label="Answer…")
-
-    (told,) = await bot.ws.wait_for(lambda: bot.told(GIO))
-    assert "guest" in told
-    assert not bot.ws.views(GIO)
-
-
 async def test_modal_is_refused_if_the_person_may_no_longer_answer(bot: Bot) -> None:
     record, ts = await bot.asked(kinds=("freetext",))
     await open_answer(bot, ADE, ts)
@@ -71,15 +61,6 @@ async def test_modal_is_refused_if_the_person_may_no_longer_answer(bot: Bot) -> 
     (view,) = bot.ws.views(ADE)
     assert "not in the channel" in str(view.payload["blocks"])
     assert (await bot.find(record)).is_open
-
-
-async def test_view_full_is_open_to_everybody(bot: Bot) -> None:
-    _, ts = await bot.asked(question="Why? " * 5000)
-
-    await bot.ws.click(GIO, AGENTS, ts, label="View full")
-
-    (view,) = await bot.ws.wait_for(lambda: bot.ws.views(GIO))
-    assert "Why?" in str(view.payload["blocks"])
 
 
 async def test_view_full_turns_pages_in_place(bot: Bot) -> None:

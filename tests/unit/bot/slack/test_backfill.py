@@ -18,19 +18,6 @@ def asked_for(bot: Bot, method: str) -> int:
     return sum(call.method == method for call in bot.ws.calls)
 
 
-async def test_reply_written_while_down_is_the_answer(built: Start) -> None:
-    bot = await built()
-    record, ts = await bot.asked()
-    message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-
-    assert await bot.backfill.look() == 1
-
-    found = await bot.find(record)
-    assert found.asked.response is True
-    assert found.asked.answered_at is not None
-    assert abs(found.asked.answered_at.timestamp() - float(message.ts)) < 0.01
-
-
 async def test_first_of_several_missed_replies_wins(built: Start) -> None:
     bot = await built()
     record, ts = await bot.asked()
@@ -104,19 +91,6 @@ async def test_many_threads_are_asked_for_only_where_something_moved(
     assert (await bot.find(record)).asked.response is True
     assert asked_for(bot, "conversations.history") == 1
     assert asked_for(bot, "conversations.replies") == 1
-
-
-async def test_long_thread_is_read_in_pages(built: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    bot = await built()
-    monkeypatch.setattr(backfill, "_PAGE", 3)
-    record, ts = await bot.asked()
-    for n in range(7):
-        await bot.ws.post(ADE, AGENTS, f"note: talk {n}", thread_ts=ts)
-    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-
-    assert await bot.backfill.look() == 8
-
-    assert (await bot.find(record)).asked.response is True
 
 
 async def test_long_thread_is_read_on_where_slack_says_to_wait(
