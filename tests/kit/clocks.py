@@ -113,7 +113,7 @@ class LeapClock(HurriedClock):
         leapt.set()
 
     def steady(self) -> float:
-        return super().steady() + self.ahead.total_seconds()
+        return super().steady() + max(0.0, self.ahead.total_seconds())  # a day in the past is no leap
 
     async def sleep(self, seconds: float) -> None:
         until = self.now() + timedelta(seconds=seconds)
