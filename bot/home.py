@@ -453,7 +453,10 @@ class _Seat:
 
 
 class HomeTabs:
-    """`restore` once, then `run` until cancelled. `send` publishes a person's view, once."""
+    """Keeps the Home tabs of those who look at them up to date.
+
+    `restore` once, then `run` until cancelled. `send` publishes a person's view, once.
+    """
 
     def __init__(
         self,

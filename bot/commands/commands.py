@@ -39,7 +39,10 @@ _TURN = timedelta(hours=8)  # of somebody who takes over, where nothing says how
 
 
 class Commands:
-    """`refresh`: somebody saw a clarification open that is not; its cards are to be shown again."""
+    """Runs a command and answers it.
+
+    `refresh`: somebody saw a clarification open that is not; its cards are to be shown again.
+    """
 
     def __init__(
         self,
@@ -277,7 +280,7 @@ class OnCallTurns:
         return f"{_clean(policy, 60)}: {who or 'nobody: pages go to the fallback channel'}{source}{until}"
 
     async def _meant(self, person: Person, place: Place) -> str | None:
-        """The only policy; else this channel's; else the one that the person is on call by."""
+        """Which policy is meant: the only one; else this channel's; else the one that the person is on call by."""
         if len(self._names) == 1:
             return self._names[0]
         here = {route.on_call for route in self._routes if route.channel == place.channel} - {None}

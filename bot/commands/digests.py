@@ -52,7 +52,10 @@ class Drawing:
 
 
 class Digests:
-    """`later` runs work in the background; `name_of`: what people are called, as far as it is known."""
+    """Counts what a person may see, and draws it where that is asked for.
+
+    `later` runs work in the background; `name_of`: what people are called, as far as it is known.
+    """
 
     def __init__(
         self,

@@ -125,9 +125,9 @@ class Access:
 
 
 class Lists:
-    """Every coroutine raises SlackError where Slack does not tell what the person may see.
+    """Lists what is open, a page at a time.
 
-    `sessions`: the agents' sessions; may raise StorageUnavailable.
+    Every coroutine raises SlackError where Slack does not tell what the person may see. `sessions`: the agents' sessions; may raise StorageUnavailable.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a click or a modal becomes: a decision (`Answering`), and what the person then sees of it (`Interactions`).
+"""Turns clicks and submitted modals into answers (`Answering`), and shows people what came of them (`Interactions`).
 
 An answer is in the ledger when a call of `Answering` returns; where nothing was recorded, the reaction says so. Reactions
 reach the person after the acknowledgement (`Background`), but for words that nothing was taken: those must arrive before it.
@@ -59,7 +59,10 @@ _RESPONDING = 10  # seconds that an answer through a response_url may take
 
 
 class Answering:
-    """`memory` keeps replies that wait for their question; `refresh` shows a clarification's cards and pages again."""
+    """Checks who may answer, has the router record the answer, and opens what people answer and read in.
+
+    `memory` keeps replies that wait for their question; `refresh` shows a clarification's cards and pages again.
+    """
 
     def __init__(
         self,

@@ -50,7 +50,9 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
 class SlackApp:
-    """`introduce`, `look_back`, `run`, in this order; `stop` at any time.
+    """Connects to Slack, hands what comes to the listeners, and has read what was missed.
+
+    `introduce`, `look_back`, `run`, in this order; `stop` at any time.
 
     `ready` is set when clicks are taken. `pulse`: whether Slack answers. `later` runs what follows an acknowledgement.
     `passed` is called with whatever comes from Slack, `counted` with the number of other bots' connections.

@@ -48,9 +48,10 @@ _HARDLY_ANY, _MANY = 2, 4  # calls within a minute
 
 
 class Unread:
-    """`expect` what is to be read, then say what was `read`; `until` tells how long a question's end waits for that.
+    """Knows which questions wait with their expiry, since their threads were not read yet.
 
-    released: called when questions need not wait any more.
+    `expect` what is to be read, then say what was `read`; `until` tells how long a question waits. `released` is called
+    when questions need not wait any more.
     """
 
     def __init__(self, clock: Clock, released: Callable[[], None], patience: timedelta = PATIENCE) -> None:
@@ -86,7 +87,7 @@ class Unread:
 
 
 class HistoryAllowance:
-    """Told of every history call, `trouble` says what seems to be wrong, if anything."""
+    """Notices that Slack lets this app read the history hardly at all. Told of every call; `trouble` says what is wrong."""
 
     def __init__(self) -> None:
         self._let: deque[datetime] = deque(maxlen=_MANY)
@@ -128,7 +129,9 @@ class _Channel:
 
 
 class Backfill:
-    """`owe` a look whenever something may have been missed; `run` looks in the background until all was found.
+    """Reads what was missed from Slack's history and has it handled.
+
+    `owe` a look whenever something may have been missed; `run` looks in the background until all was found.
 
     `look` is one look: until everything is read that is owed, also what comes to be owed meanwhile.
     """

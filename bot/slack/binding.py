@@ -1,5 +1,7 @@
-"""Which press counts: one on a message that we posted, about what that message shows; or, where there is no message that
-we could find again, one on a control of this installation. Anything else decides nothing, and the person is told why.
+"""Checks that a press belongs to us before it counts.
+
+It does on a message that we posted, about what that message shows; or, where there is no message that we could find
+again, on a control of this installation. Anything else decides nothing, and the person is told why.
 
 A post whose outcome is not known yet can be pressed all the same: the press tells where it is, and is not lost.
 """
@@ -27,7 +29,9 @@ _MOST_TOLD = 1000
 
 
 class Binding:
-    """`adopt(row, ts)` notes that a post in doubt is at `ts`; `group_of` tells whose roll-up card a question would be
+    """Tells why a press counts for nothing.
+
+    `adopt(row, ts)` notes that a post in doubt is at `ts`; `group_of` tells whose roll-up card a question would be
     on; None: that is not known. `foreign` is told when a press came here that was meant for another installation.
     """
 

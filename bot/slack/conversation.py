@@ -24,7 +24,10 @@ Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in n
 
 
 class Conversation:
-    """`typed` decides what follows a message. `owed` is called when something has to be looked for later."""
+    """Keeps messages, has them handled in their order, and says what follows.
+
+    `typed` decides what that is. `owed` is called when something has to be looked for later.
+    """
 
     def __init__(
         self,

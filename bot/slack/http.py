@@ -70,7 +70,10 @@ APART = timedelta(minutes=1)  # looks follow each other no closer
 
 
 class Gaps:
-    """`opened` once when requests are taken, then `heard` for each of them."""
+    """Notices on what comes that something else may have been lost.
+
+    `opened` once when requests are taken, then `heard` for each of them.
+    """
 
     def __init__(self) -> None:
         self._last: datetime | None = None
@@ -134,7 +137,7 @@ Handle = Callable[[SlackRequest], Awaitable[Answer]]
 
 
 class RequestUrl:
-    """What Slack's requests come to. `take` answers at any time; `handle` is asked from `start` to `stop`.
+    """Answers Slack's requests. `take` answers at any time; `handle` is asked from `start` to `stop`.
 
     `on_gap` is called when events may have been lost.
     """

@@ -94,7 +94,10 @@ class Background:
 
 
 class Connection:
-    """`received` is told each envelope, `leaving` once when Slack announces the end. Neither may block."""
+    """One WebSocket to Slack.
+
+    `received` is told each envelope, `leaving` once when Slack announces the end. Neither may block.
+    """
 
     def __init__(
         self,

@@ -35,7 +35,10 @@ Asked = Mapping[Root, frozenset[str]]
 
 
 class Threads:
-    """`paged`: the users that the open pages of a clarification were sent to."""
+    """Finds the questions of a thread, and the threads of all open questions.
+
+    `paged`: the users that the open pages of a clarification were sent to.
+    """
 
     def __init__(
         self,

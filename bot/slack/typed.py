@@ -73,7 +73,10 @@ class Reply:
 
 
 class TypedMessages:
-    """`people` knows who we are and what people are called."""
+    """Decides what a message is (an answer, a command or talk), does what it asks for, and says what follows.
+
+    `people` knows who we are and what people are called.
+    """
 
     def __init__(
         self,
