@@ -82,3 +82,18 @@ def test_upserts_name_the_table_of_what_was_there() -> None:
         changes = re.split(r"\b(?:where|returning)\b", sql.partition("do update set")[2])[0]
         for name, value in re.findall(r"(\w+) = ([^,]+)", changes):
             assert not re.search(rf"(?<![.:\w]){name}\b", value), where
+
+
+def test_each_table_is_written_by_one_module() -> None:
+    writers: dict[str, set[str]] = {}
+    for where, sql in statements().items():
+        for table in re.findall(
+            r"\b(?:insert into|update|delete from) (\w+)", sql.replace("do update set", "")
+        ):
+            writers.setdefault(table, set()).add(where.partition(":")[0])
+    # A page is swept with its incidents, and its messages with it; the storage's own id, by who opens and who restores.
+    together = {"page_items", "messages", "installation"}
+    assert {
+        table: found for table, found in writers.items() if len(found) > 1 and table not in together
+    } == {}
+    assert len(writers) > 20
