@@ -6,8 +6,8 @@ still waits for is touched: that has to be abandoned first. Blocking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,24 +37,29 @@ from core.records import (
 )
 
 Pair = tuple[str, str]
+_Items = Sequence[tuple[int, Raw]]  # of ledgers, with their issues
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is meant by a name. `session`: with its producer; None: one clarification alone.
+    """What is meant by a name, and the issues whose ledgers have it.
 
     `unsettled`: those that somebody still waits for; `unknown`: files of the ledgers that cannot be read.
     """
 
     subject: Subject
     issues: frozenset[int]
-    session: Pair | None = None
     unsettled: tuple[Clarification, ...] = ()
     unknown: tuple[Path, ...] = ()
 
     @property
     def ids(self) -> list[str]:
         return sorted(self.subject.clarifications)
+
+    @property
+    def session(self) -> Pair | None:
+        """With its producer; None: one clarification alone is meant."""
+        return next(iter(self.subject.sessions), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +76,6 @@ class Traces:
     comments: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Gathered:
-    ids: set[str] = field(default_factory=set)
-    issues: set[int] = field(default_factory=set)
-    events: set[Pair] = field(default_factory=set)
-    tokens: set[Pair] = field(default_factory=set)
-    producers: set[str] = field(default_factory=set)
-    unsettled: dict[str, Clarification] = field(default_factory=dict)
-
-
 def look(upkeep: FileLedger, database: Path, name: str, producer: str | None = None) -> Found:
     """What `name` means: the id of a clarification, else of a session.
 
@@ -90,26 +85,23 @@ def look(upkeep: FileLedger, database: Path, name: str, producer: str | None = N
     """
     if match := ID.fullmatch(name):
         return _one(upkeep, name, int(match[1]))
-    gathered, unknown = _Gathered(), []
+    items, unknown = [], []
     for issue, paths in upkeep.files().items():
         for path in paths:
             try:
-                items = _items(path, issue)
+                items += [
+                    (issue, item) for item in _items(path, issue) if is_of_session(item, name, producer)
+                ]
             except ValueError:
                 unknown.append(path)
-                continue
-            for item in items:
-                if is_of_session(item, name, producer):
-                    _gather(gathered, issue, item)
-    known = gathered.producers | _known(database, name, producer)
+    known = {whose for whose, _ in _asked(items)} | _known(database, name, producer)
     if not known:
         raise NotFound(f"or session {name}")
     if len(known) > 1:
         raise BadInput(
             f"Sessions of several producers are called so: say which, with --producer: {', '.join(sorted(known))}."
         )
-    session = (known.pop(), name)
-    return _found(gathered, frozenset({session}), session, tuple(unknown))
+    return _found(items, {(known.pop(), name)}, unknown)
 
 
 def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> Traces:
@@ -188,58 +180,48 @@ def asides(upkeep: FileLedger, found: Found) -> list[Path]:
 
 
 def _one(upkeep: FileLedger, name: str, issue: int) -> Found:
-    gathered = _Gathered()
+    items = []
     for path in upkeep.files().get(issue, []):
         try:
-            items = _items(path, issue)
+            items += [(issue, item) for item in _items(path, issue) if identity(item) == name]
         except ValueError as error:
             raise LedgerUnreadable(issue, path, str(error), None) from None
-        for item in items:
-            if identity(item) == name:
-                _gather(gathered, issue, item)
-    if not gathered.ids:
+    found = _found(items)
+    if not found.ids:
         raise NotFound(name)
-    return _found(gathered, frozenset(), None, ())
+    return found
 
 
-def _found(
-    gathered: _Gathered,
-    sessions: frozenset[Pair],
-    session: Pair | None,
-    unknown: tuple[Path, ...],
-) -> Found:
+def _found(items: _Items, sessions: Iterable[Pair] = (), unknown: Iterable[Path] = ()) -> Found:
+    asked = list(_asked(items))
+    ids = [identity(item) for _, item in items if not isinstance(item, Stray)]
+    records = (parse(item) for _, item in items)
     subject = Subject(
-        frozenset(gathered.ids), sessions, frozenset(gathered.events), frozenset(gathered.tokens)
+        clarifications=frozenset(each for each in ids if ID.fullmatch(each)),
+        sessions=frozenset(sessions),
+        events=frozenset(_named(asked, "eventId")),
+        tokens=frozenset(_named(asked, "replyToken")),
     )
-    unsettled = tuple(gathered.unsettled.values())
-    return Found(subject, frozenset(gathered.issues), session, unsettled, unknown)
+    unsettled = {record.id: record for record in records if record is not None and is_unsettled(record)}
+    issues = frozenset(issue for issue, _ in items)
+    return Found(subject, issues, tuple(unsettled.values()), tuple(unknown))
 
 
-def _gather(gathered: _Gathered, issue: int, item: Raw) -> None:
-    gathered.issues.add(issue)
-    if ID.fullmatch(identity(item)) and not isinstance(item, Stray):
-        gathered.ids.add(identity(item))
-    for asked in _rounds(item):
-        producer = asked.get("producer")
-        if isinstance(producer, str):
-            gathered.producers.add(producer)
-            gathered.events.update(_pair(producer, asked.get("eventId")))
-            gathered.tokens.update(_pair(producer, asked.get("replyToken")))
-    record = parse(item)
-    if record is not None and is_unsettled(record):
-        gathered.unsettled[record.id] = record
+def _asked(items: _Items) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What asked each round of them, with its producer."""
+    for _, item in items:
+        asked = item.get("aaep")
+        rounds = [asked, *_earlier(asked)] if isinstance(asked, dict) else []
+        yield from ((each["producer"], each) for each in rounds if isinstance(each.get("producer"), str))
 
 
-def _rounds(item: Raw) -> Iterator[Mapping[str, Any]]:
-    asked = item.get("aaep")
-    if isinstance(asked, dict):
-        yield asked
-        earlier = asked.get("earlier")
-        yield from (past for past in earlier if isinstance(past, dict)) if isinstance(earlier, list) else ()
+def _earlier(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    earlier = asked.get("earlier")
+    return [past for past in earlier if isinstance(past, dict)] if isinstance(earlier, list) else []
 
 
-def _pair(producer: str, name: object) -> list[Pair]:
-    return [(producer, name)] if isinstance(name, str) else []
+def _named(asked: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> Iterator[Pair]:
+    return ((producer, each[name]) for producer, each in asked if isinstance(each.get(name), str))
 
 
 def _rewritten(found: Found, abandoned: bool, raw: Raw) -> bool:  # noqa: FBT001 - bound by `partial`
