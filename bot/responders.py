@@ -250,41 +250,29 @@ class HttpResponder:
 
     async def _exchange(self, client: httpx.AsyncClient, who: str, inquiry: Inquiry) -> tuple[str, bytes]:
         """The media type and the body of a response that may be an answer."""
-        request = client.build_request(
+        async with client.stream(
             "POST",
             self._url,
             content=json_body(inquiry.as_json()),
             headers={"Accept": "application/json, text/plain", "Content-Type": "application/json"},
             timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
-        )
-        response = await client.send(request, stream=True)
-        try:
-            _check(who, response)
+        ) as response:
+            status = response.status_code
+            if 300 <= status < 400:
+                raise AgentError(f"{who} redirects (HTTP {status}); expected the address itself")
+            if status in (401, 403):
+                raise AgentError(f"{who} refuses our token (HTTP {status})")
+            if not 200 <= status < 300:
+                raise AgentError(f"{who} answered HTTP {status}")
             declared: str = response.headers.get("content-type", "")
-            return declared.partition(";")[0].strip().lower(), await _body(who, response)
-        finally:
-            await response.aclose()
-
-
-def _check(who: str, response: httpx.Response) -> None:
-    """Before its body is read: whether it can be an answer."""
-    status = response.status_code
-    if 300 <= status < 400:
-        raise AgentError(f"{who} redirects (HTTP {status}); expected the address itself")
-    if status in (401, 403):
-        raise AgentError(f"{who} refuses our token (HTTP {status})")
-    if not 200 <= status < 300:
-        raise AgentError(f"{who} answered HTTP {status}")
-
-
-async def _body(who: str, response: httpx.Response) -> bytes:
-    """As it was sent: what is compressed unasked could grow without bound."""
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > MOST:
-            raise AgentError(f"{who} gave more than {MOST // 1024} KiB")
-    return bytes(body)
+            body = bytearray()
+            async for (
+                chunk
+            ) in response.aiter_raw():  # as sent: what is compressed unasked could grow without bound
+                body += chunk
+                if len(body) > MOST:
+                    raise AgentError(f"{who} gave more than {MOST // 1024} KiB")
+            return declared.partition(";")[0].strip().lower(), bytes(body)
 
 
 def _body_as_answer(who: str, media_type: str, body: bytes, inquiry: Inquiry) -> str:

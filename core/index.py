@@ -15,7 +15,7 @@ from core.clarification import DONE, Clarification, ReplyState, Status, Why, par
 from core.errors import ClarifyError, LedgersAway, LedgerUnwritable
 from core.files import reason
 from core.ledger import FileLedger
-from core.records import Raw, digest, dump, is_unsettled, parse
+from core.records import digest, dump, is_unsettled, parse
 
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -139,15 +139,6 @@ class Index:
     def __init__(self) -> None:
         self._by_issue: dict[int, dict[str, Summary]] = {}
         self._by_session: dict[Session, dict[str, Summary]] = {}
-
-    def update(self, issue: int, items: list[Raw]) -> list[Summary]:
-        """Take in a ledger as it is now; returns the summaries of all its readable records."""
-        summaries = [summarize(record) for item in items if (record := parse(item)) is not None]
-        for gone in set(self._by_issue.get(issue, {})) - {summary.id for summary in summaries}:
-            self._forget(self._by_issue[issue][gone])
-        for summary in summaries:
-            self.put(summary)
-        return summaries
 
     def put(self, summary: Summary) -> None:
         """Take in one record as it is now."""

@@ -33,7 +33,7 @@ from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.escalation import NewIncident
-from core.index import Index, Summary, summarize
+from core.index import Index, Summary, scan, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from tests.kit.builders import SLA, ask
@@ -224,9 +224,8 @@ class World:
         (self.folder / "ledgers").mkdir(exist_ok=True)
         self.ledger = FileLedger(self.folder / "ledgers")
         self._build()
-        for path in sorted((self.folder / "ledgers").glob("issue-*.json")) if read else ():
-            issue = int(path.stem.partition("-")[2])
-            self.index.update(issue, await self.ledger.read(issue))
+        for summary in (await asyncio.to_thread(scan, self.ledger)).summaries if read else ():
+            self.index.put(summary)
         await self.delivery.restore()
         await self.pager.restore()
         self.tasks = [asyncio.create_task(self.pager.run()), asyncio.create_task(self.delivery.run())]
