@@ -273,7 +273,7 @@ def regions() -> Question:
 
 
 def warm_caches() -> Question:
-    """Ask what must be known soon; whoever answers later is told that it is too late."""
+    """Ask what must be known soon: a later answer is told that it is too late."""
     return Question(
         topic="caches",
         text="The deployment begins in a minute. Shall I warm the caches first?",

@@ -270,7 +270,7 @@ class DemoProducer:
             return
         for site in list(runner.sites):
             await site.stop()
-        for _ in range(_ACCEPT_STEPS):  # whoever was accepted meanwhile is known, and ended with the others
+        for _ in range(_ACCEPT_STEPS):  # connections accepted meanwhile are known then, and end too
             await asyncio.sleep(0)
         await runner.cleanup()
 

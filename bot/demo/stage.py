@@ -143,25 +143,17 @@ def _greet(say: Say, page: str, place: Path) -> None:
 
 async def _go_on(producer: DemoProducer, bot: Process, place: Path, say: Say) -> None:
     """Let the agent live until the bot ends, which it must not do by itself."""
-    agent = asyncio.create_task(live(producer, new_id=lambda: uuid4().hex), name="demo agent")
-    joined = asyncio.create_task(_tell_when_joined(producer, say), name="demo greeting")
-    ended = asyncio.create_task(bot.wait(), name="demo bot")
-    try:
-        await asyncio.wait({agent, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            raise DemoError(
-                f"the bot ended with exit code {ended.result()}. Its log: {place / 'bot.log'}\n{_tail(place)}"
-            )
-        await agent
-    finally:
-        for task in (agent, joined, ended):
+
+    async def greet() -> None:
+        await producer.wait_for_subscriber()
+        say("The bot has joined the agent and the workspace.")
+
+    async with asyncio.TaskGroup() as group:
+        others = [group.create_task(live(producer, new_id=lambda: uuid4().hex)), group.create_task(greet())]
+        code = await bot.wait()
+        for task in others:
             task.cancel()
-        await asyncio.gather(agent, joined, ended, return_exceptions=True)
-
-
-async def _tell_when_joined(producer: DemoProducer, say: Say) -> None:
-    await producer.wait_for_subscriber()
-    say("The bot has joined the agent and the workspace.")
+    raise DemoError(f"the bot ended with exit code {code}. Its log: {place / 'bot.log'}\n{_tail(place)}")
 
 
 @asynccontextmanager

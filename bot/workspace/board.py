@@ -13,7 +13,7 @@ from .state import Channel, Ephemeral, Json, Message, Trigger, View
 
 
 class Board:
-    """Whoever calls has checked that it may be done, and a view's payload."""
+    """Does what it is told: the caller has checked that it may be done, and that a view is right."""
 
     def __init__(self, context: Context, events: Events) -> None:
         self._context = context

@@ -4,7 +4,7 @@
 | --- | --- |
 | bot→slack | the Web API, once a call was carried out |
 | slack→bot | the link, once an event, click, command or modal was acknowledged or was not |
-| agent→bot, bot→agent | whoever plays the agent: `aaep` here, or `POST /control/traffic` from another process |
+| agent→bot, bot→agent | the party that plays the agent: `aaep` here, or `POST /control/traffic` from another process |
 
 Bounded, in memory, never a token: see `redacted`.
 """
