@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar
+from typing import Literal
 
+from core.clarification import Status
 from core.clock import iso
 from core.index import Summary
+
+Name = Literal[
+    "clarification-requested",
+    "clarification-answered",
+    "clarification-stale",
+    "clarification-resolved",
+    "clarification-escalated",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class LifecycleEvent:
     """Something happened to a clarification at `timestamp` (aware). `topic` is the agents' text: never log it."""
 
-    name: ClassVar[str] = "clarification"
-
+    name: Name
     clarification_id: str
     issue_number: int
     from_agent: str
@@ -37,75 +45,41 @@ class LifecycleEvent:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Requested(LifecycleEvent):
-    """A question was asked: a new clarification, or the next round of one."""
-
-    name: ClassVar[str] = "clarification-requested"
-
-
-@dataclass(frozen=True, slots=True)
-class Answered(LifecycleEvent):
-    name: ClassVar[str] = "clarification-answered"
-
-
-@dataclass(frozen=True, slots=True)
-class Stale(LifecycleEvent):
-    """Its time ran out without an answer, and its answerers were nudged."""
-
-    name: ClassVar[str] = "clarification-stale"
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved(LifecycleEvent):
-    name: ClassVar[str] = "clarification-resolved"
-
-
-@dataclass(frozen=True, slots=True)
-class Escalated(LifecycleEvent):
-    """Passed on to the person on call."""
-
-    name: ClassVar[str] = "clarification-escalated"
-
-
-_Kind = type[LifecycleEvent]
-
-
 def lifecycle(before: Summary | None, after: Summary, now: datetime) -> tuple[LifecycleEvent, ...]:
     """What happened between two looks at a clarification, in the order in which it happens.
 
     `before` None: seen for the first time; then only the state that it is in. Abandoned ones say nothing. Times on
     our clock.
     """
-    kinds = _first_seen(after) if before is None else _changes(before, after)
+    names = [_FIRST_SEEN[after.status]] if before is None else _changes(before, after)
     return tuple(
-        kind(after.id, after.issue, after.from_, after.to, after.topic, after.blocking, now) for kind in kinds
+        LifecycleEvent(name, after.id, after.issue, after.from_, after.to, after.topic, after.blocking, now)
+        for name in names
+        if name is not None
     )
 
 
-def _first_seen(after: Summary) -> list[_Kind]:
-    kinds: dict[str, _Kind] = {
-        "pending": Requested,
-        "stale": Stale,
-        "escalated": Escalated,
-        "answered": Answered,
-        "resolved": Resolved,
-    }
-    kind = kinds.get(after.status)
-    return [] if kind is None else [kind]
+_FIRST_SEEN: dict[Status, Name | None] = {
+    "pending": "clarification-requested",
+    "stale": "clarification-stale",
+    "escalated": "clarification-escalated",
+    "answered": "clarification-answered",
+    "resolved": "clarification-resolved",
+    "abandoned": None,
+}
 
 
-def _changes(before: Summary, after: Summary) -> list[_Kind]:
+def _changes(before: Summary, after: Summary) -> list[Name | None]:
     # The last round's follow-up keeps its number and goes straight to the person on call.
     asked_again = after.round > before.round or after.asked_last > before.asked_last
     changed = after.status != before.status
     nudges = 0 if asked_again else before.nudges
     answered = after.status == "answered" or (after.status == "resolved" and (before.is_open or asked_again))
-    happened: list[tuple[bool, _Kind]] = [
-        (asked_again, Requested),
-        (after.nudges > nudges or (after.status == "stale" and changed), Stale),
-        (after.status == "escalated" and changed, Escalated),
-        (answered and (changed or asked_again), Answered),
-        (after.status == "resolved" and (changed or asked_again), Resolved),
+    happened: list[tuple[bool, Name | None]] = [
+        (asked_again, "clarification-requested"),
+        (after.nudges > nudges or (after.status == "stale" and changed), "clarification-stale"),
+        (after.status == "escalated" and changed, "clarification-escalated"),
+        (answered and (changed or asked_again), "clarification-answered"),
+        (after.status == "resolved" and (changed or asked_again), "clarification-resolved"),
     ]
-    return [kind for did, kind in happened if did]
+    return [name for did, name in happened if did]

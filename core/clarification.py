@@ -8,7 +8,7 @@ record; who decides on it is `core.router`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
@@ -393,9 +393,15 @@ class NotAnswered(IllegalTransition):
         self.record = record
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """A text on one line, so that nobody's words look like a line of ours; with at most so many characters."""
+    words = " ".join(text.split())
+    return words if most is None or len(words) <= most else words[: most - 1].rstrip() + "…"
+
+
 def agent_key(agent: str) -> str:
     """The same for all spellings of an agent's name."""
-    return " ".join(agent.split()).casefold()
+    return one_line(agent).casefold()
 
 
 def parse_id(text: str) -> tuple[int, int]:
@@ -417,7 +423,7 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
         issue_number=issue,
         from_=ask.agent_id,
         to=ask.to,
-        topic=ask.topic or ask.summary_terse or _headline(ask.question),
+        topic=ask.topic or ask.summary_terse or one_line(ask.question, 200),
         blocking=ask.blocking,
         status="pending",
         max_rounds=ask.max_rounds or (5 if ask.blocking else 6),
@@ -499,15 +505,7 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     # Other implementations know agents by their bare role.
     who = decider.decided_by.removeprefix("agent:")
     entry = new_entry(record.round, who, "answer", answer.words, at)
-    news: dict[str, Any] = {
-        "response": answer.response,
-        "label": answer.label,
-        "rationale": answer.rationale,
-        "decided_by": decider.decided_by,
-        "answered_at": at,
-        "answered_by": AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
-        "reply": "sending" if asked.reply_token else None,
-    }
+    news = given(answer, decider, at) | {"reply": "sending" if asked.reply_token else None}
     was_escalated = record.status == "escalated"
     return changed_to(
         record,
@@ -516,6 +514,18 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
         resolved_at=at if was_escalated else None,
         aaep=asked.model_copy(update=news),
     )
+
+
+def given(answer: Answer, decider: Decider, at: datetime) -> dict[str, Any]:
+    """What the record keeps of an answer, by its names."""
+    return {
+        "response": answer.response,
+        "label": answer.label,
+        "rationale": answer.rationale,
+        "decided_by": decider.decided_by,
+        "answered_at": at,
+        "answered_by": AnsweredBy(surface=decider.surface, team=decider.team, user=decider.user),
+    }
 
 
 def has_expired(record: Clarification, at: datetime) -> bool:
@@ -598,48 +608,18 @@ def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) ->
 
 
 def facts_of(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
-    return Aaep(
-        producer=ask.producer,
-        agent_id=ask.agent_id,
-        agent_name=ask.agent_name,
-        session_id=ask.session_id,
-        event_id=ask.event_id,
-        reply_token=ask.reply_token,
-        correlation_id=ask.correlation_id,
-        asked_at=ask.asked_at,
-        received_at=ask.received_at,
-        expires_at=ask.expires_at,
-        kinds=ask.kinds,
-        choices=tuple(Option(value=choice.value, label=choice.label) for choice in ask.choices),
-        multi_select=ask.multi_select,
-        context=ask.context,
-        default_response=ask.default_response,
-        summary_terse=ask.summary_terse,
-        summary_detailed=ask.summary_detailed,
-        via=ask.via,
-        sla_minutes=ask.sla / timedelta(minutes=1) if ask.sla else None,
-        held_back=ask.held_back,
-        rtl=ask.rtl,
-        earlier=earlier,
-        **_consent(ask),
-    )
+    """What the record keeps of a question: what both name alike, and what they do not."""
+    given: dict[str, Any] = {name: getattr(ask, name) for name in _GIVEN}
+    given["choices"] = tuple(Option(value=choice.value, label=choice.label) for choice in ask.choices)
+    given["sla_minutes"] = ask.sla / timedelta(minutes=1) if ask.sla else None
+    if (wanted := ask.confirmation) is not None:
+        given |= {name: getattr(wanted, name) for name in _CONSENT}
+        given |= {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
+    return Aaep(**given, earlier=earlier)
 
 
-def _consent(ask: Ask) -> dict[str, Any]:
-    """A confirmation's facts, as the record has them."""
-    wanted = ask.confirmation
-    if wanted is None:
-        return {}
-    return {
-        "action": wanted.action,
-        "consequence": wanted.consequence,
-        "risk_level": wanted.risk_level,
-        "irreversible": wanted.irreversible,
-        "reversibility": wanted.reversibility,
-        "default_decision": wanted.default_decision,
-        "allowed_replies": wanted.allowed,
-        "extra_context": dict(wanted.extra_context) or None,
-    }
+_GIVEN = {field.name for field in fields(Ask)} & Aaep.model_fields.keys()
+_CONSENT = {field.name for field in fields(Confirmation)} & Aaep.model_fields.keys()
 
 
 def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> datetime:
@@ -655,8 +635,3 @@ def nudge_limit(asked: datetime, expires: datetime | None) -> datetime | None:
 def escalation_limit(asked: datetime, expires: datetime | None) -> datetime | None:
     """When a question is escalated at the latest: at three quarters of its own timeout. None: it has none."""
     return None if expires is None else asked + max(timedelta(0), expires - asked) * 0.75
-
-
-def _headline(text: str) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= 200 else words[:199] + "…"

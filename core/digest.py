@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
-from core.clarification import US, Clarification
+from core.clarification import US, Clarification, one_line
 from core.clock import spoken
 
 _TOPIC = 120
@@ -94,7 +94,7 @@ class DigestBuilder:
         self._rounds += record.round
         self._rounds_max = max(self._rounds_max, record.round)
         self._askers[record.from_] += 1
-        if topic := _clip(record.topic):
+        if topic := one_line(record.topic, _TOPIC):
             self._topics[self._spelled.setdefault(topic.casefold(), topic)] += 1
         for who, seconds in _answers(record):
             self._answerers[who] += 1
@@ -141,8 +141,3 @@ def _answers(record: Clarification) -> Iterator[tuple[str, float]]:
 def _top(counts: Counter[str]) -> tuple[Count, ...]:
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Count(name, times) for name, times in ordered[:_TOP])
-
-
-def _clip(topic: str) -> str:
-    words = " ".join(topic.split())
-    return words if len(words) <= _TOPIC else words[: _TOPIC - 1] + "…"

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 from core import answers
-from core.clarification import Clarification, Why
+from core.clarification import Clarification, Why, one_line
 
 LAST_RESORT = -1
 State = Literal["paging", "taken", "snoozed", "closed"]
@@ -439,15 +439,15 @@ def escalation_words(
         others: those that it is in a circle with, or that ask the same in the other direction.
         reason: what is known more exactly than by `why`.
     """
-    head = [_clip(reason, _POSITION) if reason else _REASONS[why].format(rounds=record.max_rounds)]
+    head = [one_line(reason, _POSITION) if reason else _REASONS[why].format(rounds=record.max_rounds)]
     if record.topic.strip():
-        head.append(f"Topic: {_clip(record.topic, 150)}")
+        head.append(f"Topic: {one_line(record.topic, 150)}")
     sides, untold = _sides(record, [other for other in others if other.id != record.id])
     tail = [f"And {untold} more."] if untold else []
     tail += [*_options(record), *_otherwise(record)]
     around = sum(len(line) + 1 for line in (*head, *tail)) + sum(len(who) + len(": “”\n") for who, _ in sides)
     each = min(_POSITION, (WORDS_LIMIT - around) // len(sides))
-    return "\n".join([*head, *(f"{who}: “{_clip(said, each)}”" for who, said in sides), *tail])
+    return "\n".join([*head, *(f"{who}: “{one_line(said, each)}”" for who, said in sides), *tail])
 
 
 def _sides(record: Clarification, others: Sequence[Clarification]) -> tuple[list[tuple[str, str]], int]:
@@ -471,39 +471,29 @@ def _of_other(other: Clarification, record: Clarification) -> list[tuple[str, st
 
 
 def _asked(record: Clarification) -> tuple[str, str, str]:
-    return record.from_, record.to, _one_line(record.question)
+    return record.from_, record.to, one_line(record.question)
 
 
 def _question(record: Clarification, prefix: str = "") -> tuple[str, str]:
-    return _clip(f"{prefix}{record.from_} asks {record.to}", _WHO), record.question
+    return one_line(f"{prefix}{record.from_} asks {record.to}", _WHO), record.question
 
 
 def _answer(record: Clarification, prefix: str = "") -> list[tuple[str, str]]:
     last = next((entry for entry in reversed(record.thread) if entry.type == "answer"), None)
     if last is None:
         return []
-    return [(f"{_clip(prefix + last.from_, _WHO - len(_ANSWERED))}{_ANSWERED}", last.body)]
+    return [(f"{one_line(prefix + last.from_, _WHO - len(_ANSWERED))}{_ANSWERED}", last.body)]
 
 
 def _options(record: Clarification) -> list[str]:
     if wanted := record.asked.confirmation:
         way_back = ", irreversible" if wanted.is_irreversible else ""
-        risk = _clip(wanted.risk_level or "not said", 60)
+        risk = one_line(wanted.risk_level or "not said", 60)
         return [f"Options: {' · '.join(wanted.allowed)} (risk: {risk}{way_back})"]
-    labels = [_clip(option.label, 60) for option in record.asked.choices]
-    return [f"Options: {_clip(' · '.join(labels), 200)}"] if labels else []
+    labels = [one_line(option.label, 60) for option in record.asked.choices]
+    return [f"Options: {one_line(' · '.join(labels), 200)}"] if labels else []
 
 
 def _otherwise(record: Clarification) -> list[str]:
     default = answers.default_label(record.asked)
-    return [f"Assumed otherwise: {_clip(default, 100)}"] if default else []
-
-
-def _clip(text: str, limit: int) -> str:
-    """On one line, so that nobody's words look like a line of ours."""
-    words = _one_line(text)
-    return words if len(words) <= limit else words[: limit - 1].rstrip() + "…"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return [f"Assumed otherwise: {one_line(default, 100)}"] if default else []

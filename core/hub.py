@@ -69,6 +69,7 @@ from core.clarification import (
     Superseded,
     Via,
     answer_of,
+    one_line,
     parse_id,
 )
 from core.clock import Clock, SystemClock
@@ -315,7 +316,7 @@ class Hub:
         """
         check_reason(reason)
         record = await self.find(clarification_id)
-        said = _one_line(reason or "")
+        said = one_line(reason or "")
         words = f"{said}\n{escalation_words(record, 'by hand')}" if said else None
         return await self._router.escalate(clarification_id, "by hand", words, decider)
 
@@ -328,7 +329,7 @@ class Hub:
             AlreadyAnswered, Closed: with the record as it is.
         """
         check_reason(reason)
-        return await self._router.abandon(clarification_id, decider, _one_line(reason or ""))
+        return await self._router.abandon(clarification_id, decider, one_line(reason or ""))
 
     async def _limits(self, asker: str, target: str, *, blocking: bool) -> Limits:
         return await asyncio.to_thread(self._scopes.check, asker, target, blocking=blocking)
@@ -342,10 +343,10 @@ class Hub:
 
     def _ask(self, request: Request, limits: Limits, key: str | None) -> Ask:
         return Ask(
-            agent_id=_one_line(request.from_),
+            agent_id=one_line(request.from_),
             question=whole_characters(request.question),
-            to=_one_line(request.to),
-            topic=_one_line(whole_characters(request.topic)) or None,
+            to=one_line(request.to),
+            topic=one_line(whole_characters(request.topic)) or None,
             blocking=request.blocking,
             received_at=self._clock.now(),
             context=_whole(request.context),
@@ -376,10 +377,6 @@ def _reads(text: str) -> Callable[[Clarification], Answer]:
 
 def _whole(text: str | None) -> str | None:
     return None if text is None else whole_characters(text)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 class Changes:

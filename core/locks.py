@@ -10,6 +10,7 @@ found to be that private file was therefore left by a dead process of ours, and 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -17,12 +18,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from core.clock import iso
 from core.errors import LedgerUnwritable, LockTimeout
@@ -138,26 +137,43 @@ class Locks:
 @contextmanager
 def _kernel_lock(path: str, issue: int, deadline: float, timeout: float) -> Iterator[None]:
     """Exclude our other processes. Who has to wait queues for being the next: one looks often, the others seldom."""
-    lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
-    try:
+    with ExitStack() as open_files:
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            queue = FileLock(f"{path}.queue", mode=0o600, thread_local=False)
-            with queue.acquire(timeout=_left(deadline), poll_interval=_SELDOM):
-                lock.acquire(timeout=_left(deadline), poll_interval=_OFTEN)
-    except Timeout:
-        raise LockTimeout(issue, timeout, "another process of ours") from None
-    except OSError as error:
-        raise LedgerUnwritable(issue, error.strerror or "lock file") from error
-    try:
+            lock = open_files.enter_context(_lock_file(f"{path}.lock"))
+            if not _locked(lock):
+                with _lock_file(f"{path}.queue") as queue:
+                    _wait_for(queue, deadline, _SELDOM)
+                    _wait_for(lock, deadline, _OFTEN)
+        except TimeoutError:
+            raise LockTimeout(issue, timeout, "another process of ours") from None
+        except OSError as error:
+            raise LedgerUnwritable(issue, error.strerror or "lock file") from error
         yield
+
+
+@contextmanager
+def _lock_file(path: str) -> Iterator[int]:
+    """A file to be locked; closing it lets the lock go. It stays: to remove it would split those who wait."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield handle
     finally:
-        lock.release()
+        os.close(handle)
 
 
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait_for(handle: int, deadline: float, every: float) -> None:
+    while not _locked(handle):
+        if time.monotonic() >= deadline:
+            raise TimeoutError
+        time.sleep(every)
 
 
 def _mark(held: Held, ours: str, issue: int, deadline: float) -> bool:

@@ -27,6 +27,7 @@ from core.clarification import (
     Ask,
     Clarification,
     CloseReason,
+    Decider,
     Entry,
     ReplyState,
     abandoned,
@@ -34,7 +35,9 @@ from core.clarification import (
     changed_to,
     escalated,
     facts_of,
+    given,
     new_entry,
+    one_line,
     renewed,
     reply_settled,
     resolved,
@@ -94,7 +97,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
     if ask.confirmation is not None or "confirmation" in record.asked.kinds:
         return False
     if ask.reply_token is None:
-        return _goes_on(record, ask)
+        return record.status == "answered" and _is_between(record, ask)
     if record.status != "answered" or record.asked.session_id != ask.session_id:
         return False
     if record.asked.reply in UNDELIVERED:  # it cannot follow up on what it was not told yet
@@ -137,10 +140,6 @@ def rounds_before(records: Sequence[Clarification], ask: Ask, limit: int) -> lis
     return before if sum(record.round for record in before) >= limit else []
 
 
-def _goes_on(record: Clarification, ask: Ask) -> bool:
-    return record.status == "answered" and _is_between(record, ask)
-
-
 def _is_between(record: Clarification, ask: Ask) -> bool:
     """Whether a record is what the same agent asked the same one about the same topic, not by an event."""
     return (
@@ -157,7 +156,7 @@ def _event_ids(record: Clarification) -> list[object]:
 
 
 def _words(text: str) -> str:
-    return " ".join(text.casefold().split())
+    return one_line(text.casefold())
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,15 +243,8 @@ def not_usable(record: Clarification) -> Clarification:
 
 def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarification:
     """An answer that another implementation wrote, made ready to be sent."""
-    news: dict[str, Any] = {
-        "response": answer.response,
-        "label": answer.label,
-        "rationale": answer.rationale,
-        "decided_by": author_of(entry.from_),
-        "answered_at": entry.timestamp,
-        "answered_by": AnsweredBy(surface="ledger"),
-        "reply": "sending",
-    }
+    who = Decider(author_of(entry.from_), "ledger")
+    news = given(answer, who, entry.timestamp) | {"reply": "sending"}
     return renewed(record, aaep=record.asked.model_copy(update=news))
 
 

@@ -1,44 +1,17 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from core import clarification
-from core.bus import Answered, Escalated, LifecycleEvent, Requested, Resolved, Stale, lifecycle
+from core.bus import lifecycle
 from core.clarification import Answer, Clarification
 from core.index import Summary, summarize
 from core.matching import followed_up
-from tests.kit.builders import ADE, LATER, NOW, SLA, ask, record
-
-ALL = [Requested, Answered, Stale, Resolved, Escalated]
-
-
-def event(kind: type[LifecycleEvent] = Requested, at: datetime = NOW) -> LifecycleEvent:
-    return kind("CLR-42-001", 42, "engineer", "architect", "which database", blocking=True, timestamp=at)
-
-
-def test_payload_has_the_protocols_names() -> None:
-    at = datetime(2026, 5, 24, 16, 22, 0, 5000, tzinfo=timezone(timedelta(hours=2)))
-    assert event(at=at).payload() == {
-        "clarificationId": "CLR-42-001",
-        "issueNumber": 42,
-        "fromAgent": "engineer",
-        "toAgent": "architect",
-        "topic": "which database",
-        "blocking": True,
-        "timestamp": "2026-05-24T14:22:00.005Z",
-    }
-    assert json.loads(json.dumps(event().payload())) == event().payload()
-
-
-def test_names_are_the_five_of_the_protocol() -> None:
-    assert [kind.name for kind in ALL] == [
-        f"clarification-{word}" for word in ("requested", "answered", "stale", "resolved", "escalated")
-    ]
+from tests.kit.builders import ADE, LATER, SLA, ask, record
 
 
 def answer(of: Clarification) -> Clarification:
@@ -67,49 +40,51 @@ LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
 @pytest.mark.parametrize(
     ("before", "after", "kinds"),
     [
-        (None, OPEN, [Requested]),
-        (None, NUDGED, [Requested]),
-        (None, STALE, [Stale]),
-        (None, ESCALATED, [Escalated]),
-        (None, ANSWERED, [Answered]),
-        (None, RESOLVED, [Resolved]),
+        (None, OPEN, ["requested"]),
+        (None, NUDGED, ["requested"]),
+        (None, STALE, ["stale"]),
+        (None, ESCALATED, ["escalated"]),
+        (None, ANSWERED, ["answered"]),
+        (None, RESOLVED, ["resolved"]),
         (None, ABANDONED, []),
         (OPEN, OPEN, []),
-        (OPEN, NUDGED, [Stale]),
-        (OPEN, STALE, [Stale]),
+        (OPEN, NUDGED, ["stale"]),
+        (OPEN, STALE, ["stale"]),
         (STALE, STALE, []),
         (STALE, OPEN, []),
-        (STALE, NUDGED, [Stale]),
-        (OPEN, ESCALATED, [Escalated]),
-        (NUDGED, escalate(NUDGED), [Escalated]),
+        (STALE, NUDGED, ["stale"]),
+        (OPEN, ESCALATED, ["escalated"]),
+        (NUDGED, escalate(NUDGED), ["escalated"]),
         (ESCALATED, ESCALATED, []),
-        (OPEN, ANSWERED, [Answered]),
-        (NUDGED, answer(NUDGED), [Answered]),
+        (OPEN, ANSWERED, ["answered"]),
+        (NUDGED, answer(NUDGED), ["answered"]),
         (ANSWERED, ANSWERED, []),
-        (ANSWERED, RESOLVED, [Resolved]),
-        (OPEN, RESOLVED, [Answered, Resolved]),
-        (ESCALATED, answer(ESCALATED), [Answered, Resolved]),
+        (ANSWERED, RESOLVED, ["resolved"]),
+        (OPEN, RESOLVED, ["answered", "resolved"]),
+        (ESCALATED, answer(ESCALATED), ["answered", "resolved"]),
         (RESOLVED, RESOLVED, []),
         (OPEN, ABANDONED, []),
         (ESCALATED, clarification.abandoned(ESCALATED, "by hand", LATER), []),
-        (ANSWERED, SECOND, [Requested]),
-        (ANSWERED, LAST, [Requested, Escalated]),
-        (answer(NUDGED), again(answer(NUDGED)), [Requested]),
-        (NUDGED, clarification.nudged(SECOND, LATER + 2 * SLA, SLA), [Requested, Stale]),
-        (ANSWERED, answer(SECOND), [Requested, Answered]),
-        (ANSWERED, clarification.resolved(answer(SECOND), LATER), [Requested, Answered, Resolved]),
+        (ANSWERED, SECOND, ["requested"]),
+        (ANSWERED, LAST, ["requested", "escalated"]),
+        (answer(NUDGED), again(answer(NUDGED)), ["requested"]),
+        (NUDGED, clarification.nudged(SECOND, LATER + 2 * SLA, SLA), ["requested", "stale"]),
+        (ANSWERED, answer(SECOND), ["requested", "answered"]),
+        (ANSWERED, clarification.resolved(answer(SECOND), LATER), ["requested", "answered", "resolved"]),
     ],
 )
-def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[type]) -> None:
+def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[str]) -> None:
     told = lifecycle(None if before is None else summarize(before), summarize(after), LATER)
-    assert [type(each) for each in told] == kinds
+    assert [each.name for each in told] == [f"clarification-{kind}" for kind in kinds]
 
 
 def test_lifecycle_says_what_the_summary_says() -> None:
     summary: Summary = replace(
         summarize(OPEN), from_="engineer", to="architect", topic="which", blocking=False
     )
-    (told,) = lifecycle(None, summary, datetime(2026, 1, 1, tzinfo=UTC))
+    (told,) = lifecycle(
+        None, summary, datetime(2026, 1, 1, 1, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
+    )
     expected: dict[str, Any] = {
         "clarificationId": "CLR-42-001",
         "issueNumber": 42,
@@ -117,6 +92,6 @@ def test_lifecycle_says_what_the_summary_says() -> None:
         "toAgent": "architect",
         "topic": "which",
         "blocking": False,
-        "timestamp": "2026-01-01T00:00:00.000Z",
+        "timestamp": "2026-01-01T00:00:00.005Z",
     }
     assert told.payload() == expected
