@@ -35,7 +35,7 @@ from bot.errors import (
 from bot.people import AccessControl, lookup_budget
 from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
-from bot.slack.http import Answer, RequestUrl, SlackRequest
+from bot.slack.http import Answer, RequestUrl
 from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
@@ -193,18 +193,18 @@ class SlackApp:
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
         """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""
-        headers = _headers(envelope.retry_attempt, envelope.retry_reason)
+        headers = _headers(envelope.attempt, envelope.reason)
         request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
         response = await self._respond(request)
         if response.status != 200:
             raise Unacknowledged(f"status {response.status}")
         return _payload(response)
 
-    async def _handle(self, sent: SlackRequest) -> Answer:
+    async def _handle(self, envelope: Envelope) -> Answer:
         """Hand what came to the request URL to the listeners; returns the HTTP response."""
-        headers = _headers(sent.attempt, sent.reason) | {"content-type": "application/json"}
+        headers = _headers(envelope.attempt, envelope.reason) | {"content-type": "application/json"}
         # Bolt takes text in this mode; how forms are read: `bot.slack.http`.
-        request = AsyncBoltRequest(mode="http", body=json.dumps(sent.payload), headers=headers)
+        request = AsyncBoltRequest(mode="http", body=json.dumps(envelope.payload), headers=headers)
         response = await self._respond(request)
         if response.status != 200:
             return Answer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")

@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl
 
 import structlog
 
-from bot.slack.socket import Background, Json
+from bot.slack.socket import Background, Envelope, Json
 from core.clock import Clock
 
 TIMESTAMP, SIGNATURE = "x-slack-request-timestamp", "x-slack-signature"
@@ -124,16 +124,7 @@ class Answer:
         return cls(status, json.dumps({"error": error, "message": message}), _JSON)
 
 
-@dataclass(frozen=True, slots=True)
-class SlackRequest:
-    """What Slack sent. `attempt` 0 is the first; `reason` is Slack's word for why an earlier one failed."""
-
-    payload: Json
-    attempt: int = 0
-    reason: str = ""
-
-
-Handle = Callable[[SlackRequest], Awaitable[Answer]]
+Handle = Callable[[Envelope], Awaitable[Answer]]
 
 
 class RequestUrl:
@@ -198,30 +189,30 @@ class RequestUrl:
             _log.warning("a request to Slack's URL was refused", reason=why)
             return Answer.trouble(401, "NOT_FROM_SLACK", why)
         try:
-            delivery = _delivery(headers, body)
+            envelope = _envelope(headers, body)
         except (ValueError, RecursionError):
             _log.warning("a signed request cannot be read", characters=len(body))
             return Answer.trouble(400, "BAD_INPUT", "neither a JSON object nor a form that Slack sends")
-        if delivery.payload.get("type") == "url_verification":
-            return Answer(200, str(delivery.payload.get("challenge") or ""))
-        if delivery.payload.get("ssl_check") == "1":  # signed this time
+        if envelope.payload.get("type") == "url_verification":
+            return Answer(200, str(envelope.payload.get("challenge") or ""))
+        if envelope.payload.get("ssl_check") == "1":  # signed this time
             return Answer(200)
-        return await self._admitted(delivery)
+        return await self._admitted(envelope)
 
-    async def _admitted(self, delivery: SlackRequest) -> Answer:
+    async def _admitted(self, envelope: Envelope) -> Answer:
         if not self._open:
-            _log.warning("not ready for what Slack sent", type=_kind(delivery.payload))
-            self._turned_away = self._turned_away or delivery.payload.get("type") == "event_callback"
+            _log.warning("not ready for what Slack sent", type=_kind(envelope.payload))
+            self._turned_away = self._turned_away or envelope.payload.get("type") == "event_callback"
             return Answer.trouble(503, "NOT_READY", "not ready to take events and clicks")
-        dropped = delivery.payload.get("type") == "app_rate_limited"
-        if self._gaps.heard(self._clock.now(), retried=delivery.attempt > 0, dropped=dropped):
+        dropped = envelope.payload.get("type") == "app_rate_limited"
+        if self._gaps.heard(self._clock.now(), retried=envelope.attempt > 0, dropped=dropped):
             _log.info("events may have been missed; looking for them")
             self._on_gap()
         if dropped:
             _log.warning("Slack leaves out events: there were too many")
             return Answer(200)
         # On its own: the end of the connection, or of the server, does not tear a listener in two.
-        task = self._handling.run(self._answered(delivery), _kind(delivery.payload))
+        task = self._handling.run(self._answered(envelope), _kind(envelope.payload))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -229,15 +220,15 @@ class RequestUrl:
                 raise
             return Answer.trouble(503, "STOPPING", "stopped before it was taken")
 
-    async def _answered(self, delivery: SlackRequest) -> Answer:
+    async def _answered(self, envelope: Envelope) -> Answer:
         try:
-            return await self._handle(delivery)
+            return await self._handle(envelope)
         except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
-            _log.exception("a request from Slack was not handled", type=_kind(delivery.payload))
+            _log.exception("a request from Slack was not handled", type=_kind(envelope.payload))
             return Answer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
 
 
-def _delivery(headers: Mapping[str, str], body: bytes) -> SlackRequest:
+def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
     """What a request carries.
 
     Raises:
@@ -250,7 +241,7 @@ def _delivery(headers: Mapping[str, str], body: bytes) -> SlackRequest:
     payload = json.loads(body) if media_type == _JSON else _form(body)
     if not isinstance(payload, dict):
         raise ValueError("not an object")  # noqa: TRY004 - of what was sent, not of what a caller passed
-    return SlackRequest(payload, attempt, reason)
+    return Envelope(payload, attempt, reason)
 
 
 def _form(body: bytes) -> Any:

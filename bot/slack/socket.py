@@ -49,13 +49,15 @@ class HelloMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What Slack hands over: `kind` is events_api, interactive or slash_commands."""
+    """What Slack hands over. `attempt` 0 is the first; `reason` is Slack's word for why an earlier one failed. In Socket
+    Mode `id` is acknowledged, and `kind` is events_api, interactive or slash_commands.
+    """
 
-    id: str
-    kind: str
     payload: Json
-    retry_attempt: int = 0
-    retry_reason: str = ""
+    attempt: int = 0
+    reason: str = ""
+    id: str = ""
+    kind: str = ""
 
 
 class Background:
@@ -198,14 +200,8 @@ def _envelope(message: Json) -> Envelope | None:
     if not isinstance(ident, str) or not isinstance(kind, str) or not isinstance(payload, dict):
         _log.warning("Slack sent an envelope without id, type or payload: %s", str(kind)[:40])
         return None
-    attempt = message.get("retry_attempt")
-    return Envelope(
-        ident,
-        kind,
-        payload,
-        attempt if isinstance(attempt, int) else 0,
-        str(message.get("retry_reason") or ""),
-    )
+    attempt, why = message.get("retry_attempt"), str(message.get("retry_reason") or "")
+    return Envelope(payload, attempt if isinstance(attempt, int) else 0, why, ident, kind)
 
 
 # At the first connection these are a mistake in the setup, not trouble that passes.

@@ -82,7 +82,7 @@ VIEW = {"id": "V1", "type": "modal", "callback_id": "other", "private_metadata":
     ],
 )
 async def test_every_envelope_is_acknowledged(built: Start, kind: str, payload: dict[str, Any]) -> None:
-    await (await built()).app.dispatch(Envelope("env1", kind, payload))
+    await (await built()).app.dispatch(Envelope(payload, id="env1", kind=kind))
 
 
 async def test_event_that_cannot_be_stored_is_not_acknowledged(
@@ -98,9 +98,9 @@ async def test_event_that_cannot_be_stored_is_not_acknowledged(
     with monkeypatch.context() as patch, caplog.at_level(logging.DEBUG):
         patch.setattr(bot.memory, "take_slack_event", full)
         with pytest.raises(Unacknowledged):
-            await dispatch(Envelope("env1", "events_api", reply))
+            await dispatch(Envelope(reply))
     assert "secret plan" not in caplog.text
-    await dispatch(Envelope("env1", "events_api", reply, 1, "timeout"))
+    await dispatch(Envelope(reply, 1, "timeout"))
     await bot.conversation.idle()
 
 

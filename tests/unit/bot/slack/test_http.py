@@ -19,10 +19,10 @@ from bot.slack.http import (
     Answer,
     Gaps,
     RequestUrl,
-    SlackRequest,
     signature_refusal,
     signed,
 )
+from bot.slack.socket import Envelope
 from tests.kit.clocks import ManualClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -83,14 +83,14 @@ class App:
     """Takes what is let through; may be held, may fail."""
 
     def __init__(self) -> None:
-        self.seen: list[SlackRequest] = []
+        self.seen: list[Envelope] = []
         self.entered = asyncio.Event()
         self.looks = 0
         self.free = asyncio.Event()
         self.free.set()
         self.broken = False
 
-    async def handle(self, delivery: SlackRequest) -> Answer:
+    async def handle(self, delivery: Envelope) -> Answer:
         self.seen.append(delivery)
         self.entered.set()
         await self.free.wait()
@@ -303,21 +303,21 @@ async def test_what_slack_sends_reaches_the_app(
 ) -> None:
     answer = await url.take(headers(body, content_type=content_type), body)
     assert answer == Answer(200, '{"text": "done"}', JSON)
-    assert app.seen == [SlackRequest(payload)]
+    assert app.seen == [Envelope(payload)]
 
 
 @pytest.mark.parametrize(
     ("number", "delivery"),
     [
-        ("2", SlackRequest(EVENT, 2, "http_timeout")),
-        ("0", SlackRequest(EVENT)),
-        ("-1", SlackRequest(EVENT)),
-        ("²", SlackRequest(EVENT)),
-        ("9" * 5000, SlackRequest(EVENT)),
+        ("2", Envelope(EVENT, 2, "http_timeout")),
+        ("0", Envelope(EVENT)),
+        ("-1", Envelope(EVENT)),
+        ("²", Envelope(EVENT)),
+        ("9" * 5000, Envelope(EVENT)),
     ],
 )
 async def test_retry_is_told_from_a_first_try(
-    url: RequestUrl, app: App, number: str, delivery: SlackRequest
+    url: RequestUrl, app: App, number: str, delivery: Envelope
 ) -> None:
     await send(url, EVENT, x_slack_retry_num=number, x_slack_retry_reason="http_timeout")
     assert app.seen == [delivery]
@@ -384,7 +384,7 @@ async def test_p10_events_that_slack_leaves_out_are_looked_for(
     await clock.advance(60)
     await send(url, EVENT, at=AT + 60)
     assert app.looks == 1
-    assert app.seen == [SlackRequest(EVENT)]
+    assert app.seen == [Envelope(EVENT)]
 
 
 async def test_requests_that_are_not_slacks_do_not_end_a_silence(

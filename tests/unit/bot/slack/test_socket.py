@@ -201,7 +201,7 @@ async def test_unacknowledged_event_comes_again(ws: Workspace, desk: Desk) -> No
     async with connected(ws, desk):
         await ws.post(ADE, AGENTS, "one")
         await until(lambda: len(desk.seen) == 2 and ws.acks[-1].ok)
-    assert desk.seen[1].retry_attempt == 1
+    assert desk.seen[1].attempt == 1
     assert desk.seen[0].payload["event_id"] == desk.seen[1].payload["event_id"]
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from bot.slack.http import Answer, RequestUrl, SlackRequest
+from bot.slack.http import Answer, RequestUrl
+from bot.slack.socket import Envelope
 from bot.web.callers import Callers
 from bot.web.server import build_app
 from bot.web.slack import slack_routes
@@ -17,7 +18,7 @@ from core.clock import SystemClock
 MIB = 1024 * 1024
 
 
-async def unheard(delivery: SlackRequest) -> Answer:
+async def unheard(delivery: Envelope) -> Answer:
     raise AssertionError("nothing is signed here")
 
 
