@@ -21,6 +21,7 @@ from bot.producers.receiver import Trouble
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
 from bot.views import inert
+from bot.views.blockkit import Draft
 from bot.views.locale import hinted
 from bot.views.notices import (
     ToolLine,
@@ -37,7 +38,7 @@ from bot.views.notices import (
     tools_notice,
     unrecorded_notice,
 )
-from bot.views.render import Message, Renderer
+from bot.views.render import Renderer
 from core import aaep
 from core.aaep import Event
 from core.clarification import Clarification
@@ -48,9 +49,8 @@ from core.ledger import FileLedger
 from core.records import Oddity
 
 _log = structlog.get_logger("clarify.ledger")
-_IN_THREADS = frozenset(
-    {aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED}
-)  # shown where a thread is already
+# Shown where a thread is already.
+_IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})
 _LINES_KEPT = 50
 _FIELDS = 300  # characters
 _NOTIFY_AFTER = 15.0  # seconds
@@ -58,8 +58,9 @@ _EVERY = 1.0
 _OUTAGE = "ledger outage"
 
 
-def content(message: Message, **more: object) -> dict[str, Any]:
-    """The body of a notice whose words are `message`'s."""
+def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
+    """The body of a message that says what `draft` says."""
+    message = renderer.message(draft)
     return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
 
 
@@ -87,19 +88,19 @@ class Notices:
         item = replace(item, event=hinted(item.event))
         event = item.event
         if event.type == aaep.ERRORED:
-            await self._notice(item, self._renderer.message(error_notice(event)), critical=True)
+            await self._notice(item, error_notice(event), critical=True)
             await self._page_error(item)
         elif event.type == aaep.HANDOFF:
             await self._handoff(item)
         elif event.critical and event.question is None:
-            await self._notice(item, self._renderer.message(generic_notice(event)), critical=True)
+            await self._notice(item, generic_notice(event), critical=True)
             if event.type in {aaep.CLARIFICATION, aaep.CONFIRMATION}:
                 await self._page_unanswerable(item)
         elif event.type in _IN_THREADS and await self._messages.thread_of(item.producer, event.session_id):
             if event.type == aaep.TOOL_COMPLETED:
                 await self._tool(item)
             else:
-                await self._notice(item, self._renderer.message(session_notice(event)), critical=False)
+                await self._notice(item, session_notice(event), critical=False)
 
     async def not_taken_in(self, trouble: Trouble) -> None:
         """Something critical may not have come in: somebody has to look."""
@@ -143,7 +144,7 @@ class Notices:
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
         """Another program wrote into a ledger that an action was accepted: said in the thread, once a round."""
-        asked, message = record.asked, self._renderer.message(consent_notice(record, by))
+        asked, draft = record.asked, consent_notice(record, by)
         await self._delivery.notify(
             Fresh(
                 key=f"notice:consent:{record.id}:{record.round}",
@@ -152,7 +153,7 @@ class Notices:
                 clarification=record.id,
                 producer=asked.producer,
                 session_id=asked.session_id,
-                body=content(message, opens_thread=False, broadcast=False, needed=True),
+                body=content(self._renderer, draft, opens_thread=False, broadcast=False, needed=True),
                 wanted="notice",
             )
         )
@@ -171,8 +172,8 @@ class Notices:
         )
         await self._show(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
 
-    async def _notice(self, item: Item, message: Message, *, critical: bool) -> None:
-        await self._show(item, "notice", content(message), critical=critical)
+    async def _notice(self, item: Item, draft: Draft, *, critical: bool) -> None:
+        await self._show(item, "notice", content(self._renderer, draft), critical=critical)
 
     async def _show(self, item: Item, kind: str, words: Mapping[str, Any], *, critical: bool) -> None:
         standing = {"opens_thread": critical, "broadcast": critical, "needed": critical}
@@ -230,7 +231,7 @@ class Notices:
         if line.status == "success":
             await self._fold(item, line)
         else:
-            await self._notice(item, self._renderer.message(tools_notice([line])), critical=False)
+            await self._notice(item, tools_notice([line]), critical=False)
 
     async def _fold(self, item: Item, line: ToolLine) -> None:
         key = f"tools:{item.producer}:{item.event.session_id}"
@@ -379,7 +380,7 @@ class LedgerOutage:
             self._outage = outage
             _log.error("people are notified that ledgers cannot be written", reason=reason, waiting=len(late))
         outage = self._outage
-        await self._say(outage, "began", self._renderer.message(ledgers_refuse(reason)))
+        await self._say(outage, "began", ledgers_refuse(reason))
         for each in late:
             await self._page(outage, each.item.event, each.reason)
         if not any(each.item.event.critical for each in self._waiting.values()):  # else their page says more
@@ -389,8 +390,9 @@ class LedgerOutage:
             return  # the thread is there soon, and everything in it
         for each in late:
             if not each.is_shown:
-                notice = self._renderer.message(unrecorded_notice(each.item.event, each.reason))
-                await self._say(outage, str(each.item.id), notice, head)
+                await self._say(
+                    outage, str(each.item.id), unrecorded_notice(each.item.event, each.reason), head
+                )
                 each.is_shown = True
 
     async def _page(self, outage: int, event: Event | None, reason: str) -> None:
@@ -411,16 +413,16 @@ class LedgerOutage:
 
     async def _end(self, outage: int) -> None:
         head = await self._messages.get(_notice_key(outage, "began"))
-        await self._say(outage, "over", self._renderer.message(ledgers_again()), head)
+        await self._say(outage, "over", ledgers_again(), head)
         await self._incidents.close_all(_pages_of(outage))
         await set_counter(self._store, _OUTAGE, None)
         self._outage = None
         self._paged.clear()
         _log.info("people are notified that ledgers can be written again")
 
-    async def _say(self, outage: int, name: str, message: Message, head: Row | None = None) -> None:
+    async def _say(self, outage: int, name: str, draft: Draft, head: Row | None = None) -> None:
         target = self._settings.slack.fallback_channel or self._settings.route_for("").channel
-        body = content(message, needed=True)
+        body = content(self._renderer, draft, needed=True)
         if head is not None and head.ts is not None:
             target = head.channel or target
             body["thread_ts"] = head.ts

@@ -62,9 +62,8 @@ async def recover(
                     sessions=len(sessions),
                     open=count,
                 )
-                body = content(
-                    renderer.message(storage_began(str(settings.storage.path), count)), needed=True
-                )
+                began = storage_began(str(settings.storage.path), count)
+                body = content(renderer, began, needed=True)
                 target = settings.slack.fallback_channel or settings.route_for("").channel
                 notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
             former = await asyncio.to_thread(_kept_id, ledger)
