@@ -11,8 +11,10 @@ from slack_sdk.models.blocks import Block
 from slack_sdk.models.views import View
 
 from bot.views import inert
-from bot.views.render import Message
+from bot.views.forms import full_view
+from bot.views.render import Message, Renderer
 from bot.workspace.rules import check_message, check_view
+from core.clarification import Clarification
 
 OWN = re.compile(
     r"<@U0GOOD>|<#C0GOOD>|<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
@@ -82,3 +84,15 @@ def labels(payload: Any) -> list[str]:
 def shown(payload: Any) -> str:
     """All that a message or view shows, joined by newlines."""
     return "\n".join(item["text"] for item in walk(payload) if isinstance(item.get("text"), str))
+
+
+def full_text(record: Clarification) -> str:
+    """All pages of View full, joined; Slack takes each of them."""
+    parts: list[str] = []
+    for page in range(1, 100):
+        view = Renderer().view(full_view(record, page=page))
+        judge_view(view)
+        parts += [block["text"]["text"] for block in view["blocks"] if block["type"] == "section"]
+        if "Next" not in labels(view):
+            return "".join(parts)
+    raise AssertionError("View full does not end")

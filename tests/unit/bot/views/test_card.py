@@ -35,7 +35,7 @@ from core.clarification import (
 )
 from core.escalation import escalation_words
 from core.matching import followed_up
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
+from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import (
     CONTEXT,
     NOW,
@@ -129,18 +129,6 @@ def choices(count: int, length: int) -> list[dict[str, str]]:
     return [{"value": f"v{n}", "label": f"Nr {n} " + "𝔏" * length} for n in range(1, count + 1)]
 
 
-def full_text(record: Clarification) -> str:
-    """All pages of View full, joined."""
-    parts: list[str] = []
-    for number in range(1, 100):
-        view = RENDERER.view(full_view(record, page=number))
-        judge_view(view)
-        parts += [block["text"]["text"] for block in view["blocks"] if block["type"] == "section"]
-        if "Next" not in labels(view):
-            break
-    return "".join(parts)
-
-
 @pytest.mark.parametrize(
     ("record", "buttons", "options"),
     [
@@ -178,17 +166,6 @@ def test_card_controls_carry_clarification_round_and_choice() -> None:
         ("choice", "0"), ("choice", "1"), ("yes", ""), ("no", ""), ("answer", ""),
     ]  # fmt: skip
     assert {(each.clarification, each.round) for each in pressed} == {("CLR-42-001", 1)}
-
-
-@pytest.mark.parametrize("choices", [LONG, TWINS, MANY, OWN_NAMES])
-def test_card_lists_choices_in_full_beside_a_menu(choices: list[dict[str, str]]) -> None:
-    seen = shown(card(kinds("multiple_choice", choices=choices)).blocks)
-    for n, choice in enumerate(choices, 1):
-        assert f"{n}. {choice['label']}" in seen
-
-
-def test_card_buttons_have_no_colour() -> None:
-    assert not any("style" in item for item in walk(card(kinds("yes_no")).blocks))
 
 
 @pytest.mark.parametrize(
@@ -293,12 +270,6 @@ def test_long_default_is_whole_in_the_thread_and_in_full() -> None:
     assert default in shown(RENDERER.view(full_view(expired))).replace("\n", "")
 
 
-def test_card_that_cuts_choices_still_lists_every_one(largest: Clarification) -> None:
-    sections = [block["text"]["text"] for block in card(largest).blocks if block["type"] == "section"]
-    listed = "\n".join(sections)
-    assert [n for n in range(1, 33) if f"{n}. 𝔏𝔏" not in listed] == []
-
-
 @pytest.mark.parametrize(
     ("to", "words"),
     [
@@ -312,12 +283,6 @@ def test_heading_says_whom_it_is_put_to_where_that_is_not_just_people(to: str, w
     message = card(put_to(to))
     assert words in shown(message.blocks)
     assert words.replace(" · CLR-42-001", " (CLR-42-001):") in message.text
-
-
-def test_long_names_share_the_heading_and_stand_whole_in_the_text() -> None:
-    names = "e" * 80, "a" * 80
-    message = card(put_to(names[1], producer={"agent_id": names[0]}))
-    assert f"{names[0]} asks {names[1]}" in message.text
 
 
 def test_held_back_gives_its_reason_in_blocks_and_text() -> None:
@@ -390,20 +355,6 @@ def test_card_shows_who_has_it(record: Clarification, words: str) -> None:
     assert words in shown(message.blocks)
     assert f"{words}." in message.text
     assert labels(message.blocks) != []
-
-
-def test_card_shows_who_has_it_beside_the_longest_question(largest: Clarification) -> None:
-    message = card(taken(escalated(largest, "stuck", "𝔈" * 1500, LATER), GOOD))
-    assert "Taken by <@U0GOOD>" in shown(message.blocks)
-    assert "Taken by <@U0GOOD>." in message.text
-
-
-def test_card_answered_shows_no_holder() -> None:
-    decider = Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD")
-    record = answered(taken(passed_on("stale"), GOOD), Answer(response=True, label="Yes"), decider, LATER)
-    message = card(record)
-    assert "Taken by" not in shown(message.blocks) + message.text
-    assert "Escalated" not in shown(message.blocks) + message.text
 
 
 @pytest.mark.parametrize(
@@ -647,12 +598,3 @@ def test_question_is_readable_in_full_wherever_a_card_cuts_it(record: Clarificat
         assert squeezed in whole or message.more[-1] == "The rest stands under View full."
     else:
         assert "".join(inert.fallback(question, 10**9).split()) in "".join(message.text.split())
-
-
-@pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
-def test_card_of_the_largest_question_is_taken_by_slack(verbosity: Verbosity, largest: Clarification) -> None:
-    message = RENDERER.card(largest, verbosity=verbosity)
-    judge_message(message)
-    assert "View full" in str(message.blocks)
-    judge_view(RENDERER.answer_modal(largest))
-    assert full_text(largest).count("𝔏") >= 32 * 1000

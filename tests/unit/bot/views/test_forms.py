@@ -16,6 +16,9 @@ from tests.unit.bot.judges import judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 
 RENDERER = Renderer()
+CONSENT: dict[str, Any] = {
+    "type": "aaep:agent.awaiting.confirmation", "action": "Pay.", "consequence": "Paid.",
+}  # fmt: skip
 CHOICES = [{"value": "a", "label": "Apple"}, {"value": "b", "label": "Pear"}]
 
 
@@ -144,6 +147,17 @@ def test_modal_takes_as_much_as_the_router_does(token: str | None, limit: int) -
             Answer("else", "else"),
         ),
         (kinds("freetext"), {**typed("freetext", "x"), **typed("numeric", "1")}, Answer("x", "x")),
+        (record_of(**CONSENT), picked("decision", "accept"), Answer("accept", "Accept")),
+        (
+            record_of(**CONSENT),
+            {**picked("decision", "reject"), **typed("rationale", "  too early ")},
+            Answer("reject", "Reject", "too early"),
+        ),
+        (
+            record_of(**CONSENT),
+            {**picked("decision", "reject"), **typed("rationale", "  ")},
+            Answer("reject", "Reject"),
+        ),
     ],
 )
 def test_submission_reads_the_one_thing_filled_in(
@@ -198,6 +212,22 @@ def test_submission_says_what_to_mend_and_where(
     with pytest.raises(SubmissionErrors) as caught:
         read_submission(values, record.asked)
     assert caught.value.errors == errors
+
+
+@pytest.mark.parametrize(
+    ("values", "block"),
+    [
+        ({}, "answer.decision"),
+        ({**picked("decision"), **typed("rationale", "because")}, "answer.decision"),
+        (picked("decision", "maybe"), "answer.decision"),
+        (picked("decision", "accept"), "answer.decision"),  # which this agent does not take
+        ({**picked("decision", "reject"), **typed("rationale", "x" * 4097)}, "answer.rationale"),
+    ],
+)
+def test_submission_of_a_decision_says_what_to_mend(values: dict[str, Any], block: str) -> None:
+    with pytest.raises(SubmissionErrors) as caught:
+        read_submission(values, record_of(**CONSENT, allowed_replies=["reject"]).asked)
+    assert set(caught.value.errors) == {block}
 
 
 def test_view_full_turns_pages_where_one_view_is_not_enough(largest: Clarification) -> None:

@@ -13,7 +13,6 @@ from bot.views.codec import HomePress
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
-from core.index import Summary
 from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
 from tests.unit.bot.summaries import ADE, BEA, ready, summary, words
@@ -220,9 +219,3 @@ def test_note_says_why_little_is_shown(renderer: Renderer, admitted: Admitted, n
 
     judge(made)
     assert words(made["blocks"][0]) == note
-
-
-def test_summary_without_an_agent_id_is_named_by_who_asked(renderer: Renderer) -> None:
-    question: Summary = summary(agent_id=None, from_="planner")
-
-    assert "CLR-42-001 · planner" in words(view(renderer, Snapshot(1, [question])))

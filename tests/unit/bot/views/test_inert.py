@@ -1,16 +1,21 @@
+"""Others' words made inert; cut at what is seen as one character; right-to-left text in isolates; live parts."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.views import inert
+from bot.views.inert import outline
 from tests.unit.bot.strategies import words
 
 FAMILY = "👩‍👩‍👧‍👦"
 FLAGS = "🇳🇬🇩🇪"
+RLI, FSI, PDI = "\u2067", "\u2068", "\u2069"
 
 
 @pytest.mark.parametrize(
@@ -102,10 +107,6 @@ def test_split_unescaped_keeps_its_limit_as_sent(text: str, limit: int) -> None:
     assert all(inert.size(inert.fallback(piece, 10**9)) <= limit for piece in pieces)
 
 
-def test_split_unescaped_makes_no_more_pieces_than_it_has_to() -> None:
-    assert len(inert.split_unescaped("a < b && c; " * 2000, 3900)) <= 24_000 * 2 / 3900 * 2
-
-
 @given(st.lists(st.sampled_from(["<@U0GOOD>", "&amp;", "&lt;", "word ", "\n", "😀"])), st.integers(20, 99))
 def test_split_live_tears_nothing_live(parts: list[str], limit: int) -> None:
     pieces = inert.split_live("".join(parts), limit)
@@ -168,3 +169,85 @@ def test_date_has_a_fallback_in_utc() -> None:
 )
 def test_clip_rows_leaves_about_ten_rows(text: str, shown: str) -> None:
     assert inert.clip_rows(text, 10) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "rtl", "expected"),
+    [
+        ("as it is", False, "as it is"),
+        ("as it is", True, "as it is"),
+        ("naïve 你好 한글 😀 2+2", True, "naïve 你好 한글 😀 2+2"),
+        ("", True, ""),
+        ("שלום", False, f"{FSI}שלום{PDI}"),
+        ("مرحبا", True, f"{RLI}مرحبا{PDI}"),
+        ("API של שלום", True, f"{RLI}API של שלום{PDI}"),
+        ("5 - 3", False, "5 - 3"),
+        ("5 - 3", True, f"{RLI}5 - 3{PDI}"),
+        ("a \u200f b", False, f"{FSI}a \u200f b{PDI}"),
+        ("שלום\nas it is\n\n  עולם ", False, f"{FSI}שלום{PDI}\nas it is\n\n  {FSI}עולם{PDI} "),
+        (f"Context: {FSI}שלום{PDI}", False, f"Context: {FSI}שלום{PDI}"),
+        (f"{FSI}שלום{PDI} עולם", False, f"{FSI}{FSI}שלום{PDI} עולם{PDI}"),
+        (f"שלום{PDI} עולם{RLI}", False, f"{FSI}שלום עולם{PDI}"),
+    ],
+)
+def test_isolate_is_for_what_reads_from_right_to_left(text: str, rtl: bool, expected: str) -> None:
+    assert inert.isolate(text, rtl=rtl) == expected
+    assert inert.isolate(expected, rtl=rtl) == expected
+
+
+@given(st.text(st.characters(max_codepoint=0x58F)))
+def test_left_to_right_text_stays_byte_for_byte(text: str) -> None:
+    assert inert.isolate(text) == text
+
+
+@given(words(300))
+def test_plain_said_twice_is_plain_said_once(text: str) -> None:
+    for make in (inert.plain, inert.line):
+        assert make(make(text)) == make(text)
+
+
+def test_override_in_a_name_reorders_no_words_of_ours() -> None:
+    said = f"Answered by {inert.line(chr(0x202E) + 'evil ' + chr(0x2067) + 'שלום')}. Reply: yes"
+    assert said == f"Answered by {FSI}evil שלום{PDI}. Reply: yes"
+
+
+@pytest.mark.parametrize("limit", range(1, 20))
+@pytest.mark.parametrize(
+    "text", ["שלום עולם, שלום לכולם ועוד מילים", "abc\nשלום עולם, שלום לכולם", f"{RLI}ab\u2066cd{FSI}ef{PDI}gh{PDI}ij{PDI}kl mn"]
+)  # fmt: skip
+def test_cut_closes_what_it_tears(text: str, limit: int) -> None:
+    cut = inert.clip(inert.plain(text), limit)
+    assert inert.size(cut) <= limit
+    assert cut.rstrip(PDI).endswith("…")
+    assert inert.cleaned(cut) == cut, "an isolate without its end"
+    if "ש" in cut:
+        assert FSI in cut
+
+
+def test_label_of_an_option_counts_its_isolates() -> None:
+    label = inert.clip(inert.line("שלום " * 40), 75)
+    assert inert.size(label) <= 75
+    assert (label[0], label[-2:]) == (FSI, f"…{PDI}")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        ({}, ""),
+        ("word", "word"),
+        ({"a": 1, "b": True, "c": None, "d": []}, "a: 1\nb: yes\nc: (none)\nd: "),
+        (["x", "y"], "- x\n- y"),
+        ([{"a": 1, "b": 2}, {"a": 3}], "- a: 1, b: 2\n- a: 3"),
+        ({"a": {"b": {"c": 1}}}, "a:\n  b:\n    c: 1"),
+    ],
+)
+def test_outline_reads_as_lines(value: object, text: str) -> None:
+    assert outline(value, 3000) == text
+
+
+def test_outline_survives_depth() -> None:
+    deep: Any = 1
+    for _ in range(500):
+        deep = {"x": deep}
+    assert outline(deep, 3000).endswith("…")

@@ -5,6 +5,7 @@ The agents' words here have no Latin letter, ours no Hebrew one: what is whose s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,6 +17,7 @@ from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import full_view, hand_modal, message_modal
 from bot.views.lists import rollup, rollup_modal, which_question
+from bot.views.locale import hinted, reads_rtl
 from bot.views.notices import (
     ToolLine,
     error_notice,
@@ -275,3 +277,46 @@ def test_earlier_rounds_too_read_the_way_their_event_says() -> None:
     whole = "\n".join(texts(RENDERER.view(full_view(again, round=1))))
     for said in ("API של הלקוח?", *fields.values()):
         assert f"\u2067{said}\u2069" in whole
+
+
+@pytest.mark.parametrize(
+    ("hints", "expected"),
+    [
+        ({"text_direction": "rtl"}, True),
+        ({"text_direction": "rtl", "primary_language": "en"}, True),
+        ({"text_direction": "auto", "primary_language": "he"}, False),
+        ({"text_direction": "ltr", "primary_language": "ar-SA"}, True),
+        ({"primary_language": "he-IL"}, True),
+        ({"primary_language": "az-Arab"}, True),
+        ({"primary_language": "ar-Latn"}, False),
+        ({"primary_language": "en", "script": "Hebr"}, True),
+        ({"primary_language": "en-US"}, False),
+        ({"primary_language": 7}, False),
+        ({}, False),
+        (None, False),
+        ("rtl", False),
+    ],
+)
+def test_hints_tell_the_direction(hints: Any, expected: bool) -> None:
+    assert reads_rtl(hints) is expected
+
+
+def test_event_of_a_right_to_left_language_has_its_words_isolated_and_its_codes_as_they_are() -> None:
+    raw = {
+        "type": "aaep:agent.session.errored",
+        "event_id": "evt_1",
+        "session_id": "sess_1",
+        "timestamp": "2026-05-24T14:22:00Z",
+        "producer": {"agent_id": "planner", "agent_name": "API של שלום"},
+        "summary_normal": "API של שלום",
+        "error_category": "quota",
+        "error_uri": "https://example.org/",
+        "packaged_context": {"API של": ["7", 7, False, True]},
+    }
+    plain = parse_event(raw, NOW)
+    assert hinted(plain) is plain
+    told = hinted(parse_event(raw | {"localization_hints": {"primary_language": "he"}}, plain.timestamp))
+    assert told.text("summary_normal") == told.agent_name == "\u2067API של שלום\u2069"
+    assert (told.text("error_category"), told.text("error_uri")) == ("quota", "https://example.org/")
+    assert told.raw["packaged_context"] == {"\u2067API של\u2069": ["\u20677\u2069", 7, False, True]}
+    json.dumps(dict(told.raw))

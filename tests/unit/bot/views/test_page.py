@@ -102,12 +102,6 @@ def test_state_table(more: dict[str, Any], covered: bool, said: str, controls: l
     assert labels(message.blocks) == controls
 
 
-@pytest.mark.parametrize("state", ["live", "snoozed", "taken"])
-def test_question_can_be_answered_until_it_is_closed(state: State) -> None:
-    message = judged(sheet(asking(state=state, who="U0GOOD", until=NOW)))
-    assert len(labels(message.blocks)) > (4 if state == "live" else 2)
-
-
 def test_settled_question_has_no_controls_and_says_how_it_ended() -> None:
     record = record_of().model_copy(update={"status": "abandoned"})
     closed = record.model_copy(update={"aaep": record.asked.model_copy(update={"closed": "session ended"})})

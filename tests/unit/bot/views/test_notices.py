@@ -1,22 +1,47 @@
+"""Notices: errors, what no card can show, tool results, ends of sessions, handoffs, reminders."""
+
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.views.forms import message_modal
-from bot.views.inert import outline
-from bot.views.notices import ToolLine, error_notice, generic_notice, session_notice, tools_notice
+from bot.views.notices import (
+    CONTEXT_LIMIT,
+    Handoff,
+    ToolLine,
+    error_notice,
+    generic_notice,
+    handoff_body,
+    handoff_card,
+    handoff_of,
+    nudge,
+    rollup_nudge,
+    session_notice,
+    tools_notice,
+)
+from bot.views.page import Matter, State
 from bot.views.render import Message, Renderer
 from core.aaep import Event, parse_event
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
-from tests.unit.bot.strategies import NOW, words
+from core.clarification import Clarification
+from tests.unit.bot.judges import judge_message, labels, shown, walk
+from tests.unit.bot.strategies import NOW, open_records, record_of, words
 
 RENDERER = Renderer()
+LATER = NOW + timedelta(minutes=2)
 many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def handoff(**fields: Any) -> Handoff:
+    return handoff_of(event("handoff.requested", **fields))
+
+
+def card(found: Handoff, state: State = "live", **fields: Any) -> Message:
+    return judged(RENDERER.message(handoff_card(found, Matter(7, "handoff", "", "", state=state, **fields))))
 
 
 def event(kind: str, **fields: Any) -> Event:
@@ -188,14 +213,6 @@ def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
     assert "tool39" in message.text
 
 
-def test_small_modals() -> None:
-    for view in (
-        RENDERER.view(message_modal("A title much longer than Slack allows", "x" * 9000)),
-        RENDERER.view(message_modal("", "\u202e")),
-    ):
-        judge_view(view)
-
-
 @many
 @given(
     st.sampled_from(["awaiting.confirmation", "awaiting.clarification", "handoff.requested", "x.y", "session.errored"]),
@@ -217,24 +234,158 @@ def test_notices_of_any_event_are_taken_by_slack_and_inert(kind: str, fields: di
     judged(RENDERER.message(session_notice(found)))
 
 
+def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
+    message = card(
+        handoff(
+            reason="Tax law.",
+            target_kind="specialist_agent",
+            target_uri="queue://tax",
+            urgency_for_handoff="medium",
+            packaged_context={"tools": ["a", "b"], "open": {"question": "401k?"}},
+        )
+    )
+    for each in (shown(message.blocks), message.text):
+        for said in (
+            "planner hands over to a specialist agent",
+            "Nobody has it yet",
+            "Tax law.",
+            "To: specialist agent",
+            "At: queue://tax",
+            "Urgency: medium",
+            "clarify-bot does not pass this on",
+            "tools: a, b",
+            "open:\n  question: 401k?",
+        ):
+            assert said in each, said
+    assert labels(message.blocks) == ["Take", "Hand to…"]
+
+
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("state", "fields", "said", "controls"),
     [
-        (None, ""),
-        ({}, ""),
-        ("word", "word"),
-        ({"a": 1, "b": True, "c": None, "d": []}, "a: 1\nb: yes\nc: (none)\nd: "),
-        (["x", "y"], "- x\n- y"),
-        ([{"a": 1, "b": 2}, {"a": 3}], "- a: 1, b: 2\n- a: 3"),
-        ({"a": {"b": {"c": 1}}}, "a:\n  b:\n    c: 1"),
+        ("live", {}, "Nobody has it yet", ["Take", "Hand to…"]),
+        ("live", {"who": "U0GOOD", "handed": True}, "Handed to <@U0GOOD>", ["Take", "Hand to…"]),
+        ("snoozed", {"until": NOW, "asleep_by": "U0GOOD"}, "Snoozed until", ["Take", "Hand to…"]),
+        ("taken", {"who": "U0GOOD"}, "Taken by <@U0GOOD>", ["Hand to…"]),
+        ("closed", {"who": "U0GOOD"}, "Taken by <@U0GOOD>", []),
+        ("closed", {}, "Closed", []),
     ],
 )
-def test_outline_reads_as_lines(value: object, text: str) -> None:
-    assert outline(value, 3000) == text
+def test_card_tells_who_has_it(state: State, fields: dict[str, Any], said: str, controls: list[str]) -> None:
+    message = card(handoff(reason="Tax law."), state, **fields)
+    assert said in shown(message.blocks)
+    assert said in message.text
+    assert labels(message.blocks) == controls
 
 
-def test_outline_survives_depth() -> None:
-    deep: Any = 1
-    for _ in range(500):
-        deep = {"x": deep}
-    assert outline(deep, 3000).endswith("…")
+def test_card_of_an_empty_handoff_says_so() -> None:
+    message = card(handoff())
+    assert "The agent gave no reason." in message.text
+    assert "planner hands over to a human" in message.text
+
+
+def test_handoff_survives_being_kept_and_fields_of_other_releases() -> None:
+    found = handoff(reason="Tax law.", packaged_context={"a": [1, {"b": None}]})
+    assert Handoff.from_json(found.as_json() | {"later": 1}) == found
+    assert Handoff.from_json({"agent": "A"}).reason == ""
+
+
+def test_context_beyond_any_message_says_so_and_the_rest_is_in_pieces() -> None:
+    message = card(handoff(reason="Much.", packaged_context={"all": "word " * CONTEXT_LIMIT}))
+    assert len("".join(message.more)) > CONTEXT_LIMIT
+    assert "longer than clarify-bot shows" in message.more[-1]
+
+
+def test_agents_words_mention_nobody() -> None:
+    found = handoff(reason="<!channel> <@U1>", target_kind="<!here>", target_uri="<https://x|y>")
+    message = card(found)
+    assert "<" not in message.text
+    assert all(word in handoff_body(found) for word in ("<!channel>", "<https://x|y>"))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(
+        st.sampled_from(["reason", "target_kind", "target_uri", "summary_normal"]), words(limit=200)
+    ),
+    words(limit=200),
+)
+def test_any_handoff_makes_a_message_that_slack_takes(fields: dict[str, str], packed: str) -> None:
+    card(handoff(**fields, packaged_context={packed: [packed, {packed: packed}]}))
+
+
+def said(record: Clarification, *answerers: str) -> Message:
+    message = RENDERER.message(nudge(record, answerers))
+    judge_message(message)
+    return message
+
+
+def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
+    record = record_of(default_response="65", accepted_response_kinds=["yes_no"])
+    message = said(record, "U0GOOD")
+    seen = shown(message.blocks)
+    for part in (
+        "retirement-planner still waits · CLR-42-001",
+        "<@U0GOOD>",
+        "Which retirement age should I plan for?",
+        "Answer by <!date^1779632820^",
+        "If nobody answers, the agent assumes “65”",
+        "Answer on its card, or in this thread: reply with yes or no.",
+    ):
+        assert part in seen
+    assert message.text.splitlines() == [
+        "<@U0GOOD> retirement-planner still waits for an answer (CLR-42-001): Which retirement age should I plan for?",
+        "Answer by 24 May 2026, 14:27 UTC.",
+        "If nobody answers, the agent assumes “65”.",
+        "Answer on its card, or in this thread: reply with yes or no.",
+    ]
+    assert labels(message.blocks) == []
+
+
+@pytest.mark.parametrize(
+    ("answerers", "called"),
+    [
+        (("members",), ""),
+        (("members", "U0GOOD"), "<@U0GOOD>"),
+        (("U0A", "S0B", "U0A"), "<@U0A> <!subteam^S0B>"),
+        (tuple(f"U{n}" for n in range(30)), " ".join(f"<@U{n}>" for n in range(20))),
+        ((), ""),
+    ],
+)
+def test_nudge_calls_who_is_listed(answerers: tuple[str, ...], called: str) -> None:
+    message = RENDERER.message(nudge(record_of(), answerers))
+    live = [
+        b["text"]["text"] for b in message.blocks if b["type"] == "section" and b["text"]["type"] == "mrkdwn"
+    ]
+    assert live == ([called] if called else [])
+    assert message.text.startswith(f"{called} retirement-planner" if called else "retirement-planner")
+
+
+def test_nudge_without_a_time_limit_says_so() -> None:
+    message = said(record_of(timeout_seconds=None))
+    assert "No time limit." in message.text
+    assert "If nobody answers" not in message.text
+
+
+def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) -> None:
+    message = said(largest, "U0GOOD")
+    assert len(message.text) < 2000
+    assert "…" in message.text
+    assert message.more == ()
+
+
+@given(open_records())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_nudge_is_inert(record: Clarification) -> None:
+    said(record, "U0GOOD", "members")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "answers to 1 question."), (12, "answers to 12 questions.")]
+)
+def test_nudge_of_a_rollup_counts(count: int, words: str) -> None:
+    message = RENDERER.message(rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD")))
+    judge_message(message)
+    assert words in message.text
+    assert "The first must be answered by 24 May 2026, 14:24 UTC." in message.text
+    assert "common card" in shown(message.blocks)
