@@ -531,9 +531,8 @@ class Told:
 
 def note_told(tx: Tx, told: Iterable[Told], highest: int) -> None:
     """Know events that a ledger knows, as worked off, and give out no number up to `highest`. In any version's storage."""
-    told = list(told)
-    know_sessions(tx, [each.session for each in told])
     for each in told:
+        know_sessions(tx, [each.session])
         tx.run(
             """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
                values (:producer, :event, :session, :issue, :token, :words, :at, :at, 0, 'done')

@@ -151,10 +151,9 @@ def _copy(upkeep: FileLedger, database: Path, draft: Path, now: datetime, releas
     numbers = dict(_copy_ledgers(upkeep, draft / LEDGERS))
     _copy_key(upkeep, draft / KEY)
     if version is not None:
-        records = list(_records(draft / LEDGERS))
-        told = (each for record in records for each in _told(record))
+        told = (each for record in _records(draft / LEDGERS) for each in _told(record))
         with beside.changing(draft / DATABASE, current=False) as tx:
-            inbox.note_told(tx, told, max((record.issue_number for record in records), default=0))
+            inbox.note_told(tx, told, max(numbers, default=0))
     files = sorted(path for path in draft.rglob("*") if path.is_file())
     for path in files:
         path.chmod(0o600)
