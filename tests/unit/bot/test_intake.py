@@ -23,8 +23,8 @@ from core.router import Router
 from core.workflow import Scopes
 from tests.kit.builders import ADE, SLA
 from tests.kit.clocks import START, ManualClock
+from tests.kit.events import incoming, other, raw
 from tests.kit.until import until
-from tests.unit.bot.delivery.events import incoming, other, raw
 
 ISSUE = 42
 IN_42 = {"extensions": {"agentx": {"issue": ISSUE}}}

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bot.delivery.delivery import Delivery
 from bot.delivery.desired import Desired, DesiredState, Drawn
 from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh, Messages, Row
@@ -97,9 +98,10 @@ class Room:
         audiences: Audiences | None = None,
         fallback: str = FALLBACK,
         clock: ManualClock | None = None,
+        slack: Slack | None = None,
     ) -> None:
         self.store, self.clock = store, clock or ManualClock()
-        self.slack, self.index = Slack(self.clock), Index()
+        self.slack, self.index = slack or Slack(self.clock), Index()
         self.raised: list[NewIncident] = []
         self.outcomes: list[tuple[str, str]] = []
         configured = parse_settings(
@@ -131,6 +133,16 @@ class Room:
             on_outcome=self._on_outcome,
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311 - jitter
+        )
+
+        self.delivery = Delivery(
+            index=self.index,
+            audiences=self.audiences,
+            messages=self.messages,
+            rollups=self.rollups,
+            messenger=self.messenger,
+            gateway=gateway,
+            clock=self.clock,
         )
 
     def took(self, record: Clarification) -> None:

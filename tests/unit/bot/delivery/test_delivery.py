@@ -1,33 +1,52 @@
-"""What is put where, whatever comes between. Real storage, real delivery."""
+"""What is put where, whatever comes between."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from bot.app import Bot
 from bot.delivery.messages import Fresh
 from bot.errors import StorageUnavailable
 from bot.storage.store import Store
-from core.clarification import escalated
+from core.clarification import Clarification, escalated
 from core.index import summarize
 from tests.kit.builders import NOW, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
-from tests.unit.bot.slack.kit import settings
+from tests.unit.bot.delivery.room import Room
+
+
+class Sorting(Room):
+    """`put` are the keys that came into lanes."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        super().__init__(store, folder, clock=ManualClock(NOW, auto=True))
+        self.put_keys: list[str] = []
+        self.messenger.lanes.put = lambda _, key, **__: self.put_keys.append(key)  # type: ignore[method-assign]
+
+    def changed(self, seen: Clarification) -> None:
+        self.delivery.record_changed(summarize(seen))
+
+
+@pytest.fixture
+async def world(store: Store, tmp_path: Path) -> AsyncIterator[Sorting]:
+    made = Sorting(store, tmp_path)
+    running = asyncio.create_task(made.delivery.run())
+    yield made
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await made.close()
 
 
 async def test_rollup_that_could_not_be_stored_at_first_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Sorting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await Store.open(tmp_path / "clarify.db")
-    bot = Bot(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
-    want, refused = bot.messages.want, list[str]()
+    want, refused = world.messages.want, list[str]()
 
     async def full_once(fresh: Iterable[Fresh]) -> None:
         wanted = list(fresh)
@@ -36,40 +55,22 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
             raise StorageUnavailable("full")
         await want(wanted)
 
-    monkeypatch.setattr(bot.messages, "want", full_once)
-    sent: list[str] = []
-    monkeypatch.setattr(bot.delivery.lanes, "put", lambda _, key, *__, **___: sent.append(key))
+    monkeypatch.setattr(world.messages, "want", full_once)
     for seq in range(1, 23):
-        bot.delivery.record_changed(summarize(record(seq=seq)))
-    running = asyncio.create_task(bot.delivery.run())
-    await until(lambda: refused and refused[0] in sent)
-    assert await bot.messages.get(refused[0]) is not None
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    await store.close()
-    bot.ledger.close()
+        world.changed(record(seq=seq))
+    await until(lambda: refused and refused[0] in world.put_keys)
+    assert await world.messages.get(refused[0]) is not None
 
 
 async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_see_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: Sorting,
 ) -> None:
     """Agents may settle what people were shown and ask further, before anybody looks: its controls have to go."""
-    store = await Store.open(tmp_path / "clarify.db")
-    bot = Bot(settings(tmp_path), store, ManualClock(NOW, auto=True), random.Random(1))  # noqa: S311 - jitter
-    sent: list[str] = []
-    monkeypatch.setattr(bot.delivery.lanes, "put", lambda _, key, *__, **___: sent.append(key))
     asked = record(to="architect").model_copy(update={"aaep": None})
-    running = asyncio.create_task(bot.delivery.run())
-    bot.delivery.record_changed(summarize(escalated(asked, "stale", "Nobody answered.", NOW)))
-    await until(lambda: sent == ["card:CLR-42-001:1"])
-    bot.delivery.record_changed(summarize(asked.model_copy(update={"round": 2})))
-    await until(lambda: len(sent) == 2)
-    assert set(sent) == {"card:CLR-42-001:1"}
-    assert await bot.messages.get("card:CLR-42-001:2") is None
-    assert not bot.rollups.has_place("CLR-42-001")
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    await store.close()
-    bot.ledger.close()
+    world.changed(escalated(asked, "stale", "Nobody answered.", NOW))
+    await until(lambda: world.put_keys == ["card:CLR-42-001:1"])
+    world.changed(asked.model_copy(update={"round": 2}))
+    await until(lambda: len(world.put_keys) == 2)
+    assert set(world.put_keys) == {"card:CLR-42-001:1"}
+    assert await world.messages.get("card:CLR-42-001:2") is None
+    assert not world.rollups.has_place("CLR-42-001")

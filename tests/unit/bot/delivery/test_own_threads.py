@@ -1,19 +1,26 @@
-"""What agents ask each other has a thread of its own, which is there with the first message of it."""
+"""What agents ask each other has a thread of its own, which is there with the first message of it, whenever the bot dies."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Fresh
 from bot.storage.store import Store
-from core.clarification import escalated
-from tests.kit.builders import NOW, record
+from core.clarification import Answer, Clarification, escalated
+from core.index import summarize
+from tests.kit.builders import ADE, NOW, ask, record
+from tests.kit.clocks import START, ManualClock
+from tests.kit.until import until
+from tests.unit.bot.audiences import audiences
 from tests.unit.bot.delivery.room import CHANNEL, Room
 
+THERE = "C0ARCHITECTS"
 ID, CARD, PAGE = "CLR-42-001", "card:CLR-42-001:1", f"page:1:{CHANNEL}"
 ASKED = Fresh(CARD, "card", CHANNEL, ID, 1, "", ID, asker="engineer")
 PAGED = Fresh(PAGE, "page", CHANNEL, producer="", session_id=ID)
@@ -90,3 +97,96 @@ async def test_page_does_not_wait_for_a_card_that_cannot_be_shown(world: Room) -
     world.rollups.may_have_card(ID)
     await world.messages.give_up(CARD, "is_archived")
     assert not (await world.wanted(PAGE)).waits
+
+
+class Life:
+    """Everything halts for good at step `at`: a write or a post that begins, or a post that ended."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self.is_over = False
+
+    def threatens(self, call: Callable[..., Awaitable[Any]], *, after: bool = False) -> Callable[..., Any]:
+        async def doomed(*arguments: Any) -> Any:
+            await self._step()
+            result = await call(*arguments)
+            if after:
+                await self._step()
+            return result
+
+        return doomed
+
+    async def _step(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self.is_over = True
+            await asyncio.Event().wait()
+
+
+async def asked(room: Room, question: str) -> Clarification:
+    of_producers = ("producer", "session_id", "reply_token", "event_id", "expires_at")
+    asking = ask(
+        **dict.fromkeys(of_producers),
+        agent_id="engineer",
+        to="architect",
+        topic="storage",
+        question=question,
+        via="shell",
+    )
+    written = (await room.router.open(42, asking)).record
+    room.delivery.record_changed(summarize(written))
+    return written
+
+
+async def lived(room: Room, life: Life) -> None:
+    """A question is asked; until the life is over, or the question's thread is there."""
+    write, post = room.store.write, room.slack.post
+    room.store.write = life.threatens(write)  # type: ignore[method-assign]
+    room.slack.post = life.threatens(post, after=True)  # type: ignore[method-assign]
+    await asked(room, "Which database?")
+    running = asyncio.create_task(room.delivery.run())
+    while not life.is_over and not await room.messages.thread_of("", ID):  # noqa: ASYNC110 - nobody tells of a row
+        await asyncio.sleep(0)
+    room.store.write, room.slack.post = write, post  # type: ignore[method-assign]
+    for task in (running, *(each for each in asyncio.all_tasks() if each.get_name().startswith("lane "))):
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_killed_at_any_step_shows_one_card_and_goes_on_in_its_thread(tmp_path: Path) -> None:
+    for at in range(1, 100):
+        folder, life = tmp_path / str(at), Life(at)
+        folder.mkdir()
+        store, clock = await Store.open(folder / "clarify.db"), ManualClock(auto=True)
+        people = audiences(people={"architect": (THERE,)})
+        first = Room(store, folder, audiences=people, clock=clock)
+        await lived(first, life)
+        first.ledger.close()
+        second = Room(store, folder, audiences=people, clock=clock, slack=first.slack)
+        await goes_on(second)
+        await second.close()
+        await store.close()
+        if not life.is_over:
+            assert at > 4, "there is less to survive than there was"
+            return
+    raise AssertionError("a card takes more than fifty writes")
+
+
+async def goes_on(room: Room) -> None:
+    """After a start there is one card, which begins the thread of all rounds."""
+    room.index.update(42, await room.ledger.read(42))
+    await room.delivery.restore()
+    running = asyncio.create_task(room.delivery.run())
+    while (thread := await room.messages.thread_of("", ID)) is None:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    ((where, card),) = room.slack.there.items()
+    assert (where, card.thread_ts) == ((thread.channel, thread.ts), None)
+    answered = await room.router.answer(ID, lambda _: Answer("SQLite", "SQLite"), ADE, START)
+    room.delivery.record_changed(summarize(answered))
+    await until(lambda: "SQLite" in room.slack.there[where].text)
+    await asked(room, "Which version?")
+    await until(lambda: len(room.slack.there) == 2)
+    second = list(room.slack.there.values())[-1]
+    assert (second.thread_ts, second.broadcast) == (thread.ts, True)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

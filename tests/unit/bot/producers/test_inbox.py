@@ -19,7 +19,7 @@ from bot.storage.store import Store
 from core.aaep import parse_event
 from core.workflow import Speaker
 from tests.kit.clocks import START
-from tests.unit.bot.delivery.events import incoming, other, raw
+from tests.kit.events import incoming, other, raw
 from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded, until
 from tests.unit.bot.producers.parties import ManualClock as Clock
 

@@ -26,7 +26,7 @@ from bot.web.server import build_app
 from core.clarification import Status
 from core.index import Index, summarize
 from tests.kit.clocks import START, ManualClock
-from tests.unit.bot.delivery.events import incoming
+from tests.kit.events import incoming
 from tests.unit.bot.strategies import record_of
 
 Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]

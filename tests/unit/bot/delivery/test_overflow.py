@@ -26,7 +26,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await made.stop()
 
 
-def sequels(world: World, place: str) -> list[Draft]:
+def overflow(world: World, place: str) -> list[Draft]:
     """The messages in a place that hold the rest of another."""
     return [
         draft
@@ -53,7 +53,7 @@ async def carded(world: World, question: str) -> None:
 
 async def test_the_rest_of_a_question_reads_as_it_was_written(world: World) -> None:
     await carded(world, LONG)
-    rest = sequels(world, AGENTS)
+    rest = overflow(world, AGENTS)
     blocks = [block for draft in rest for block in draft.blocks]
     assert {block["text"]["type"] for block in blocks} == {"plain_text"}
     assert squeezed(LONG) in squeezed(shown(blocks))
@@ -65,12 +65,12 @@ async def test_the_rest_of_a_question_reads_as_it_was_written(world: World) -> N
 async def test_the_rest_is_said_once_however_often_a_page_is_repeated(world: World) -> None:
     await world.escalated(question=LONG)
     await world.paged(1)
-    once = len(sequels(world, DM))
+    once = len(overflow(world, DM))
     assert once > 1
     for count in (2, 3):
         await world.pass_by(301)
         await world.paged(count)
-    assert len(sequels(world, DM)) == once
+    assert len(overflow(world, DM)) == once
     assert "or stands in that of an earlier page" in world.slack.pages(DM)[-1].text
 
 
@@ -78,7 +78,7 @@ async def test_the_rest_of_another_matter_is_said_as_well(world: World) -> None:
     for issue in (42, 43):
         await world.escalated(issue, f"rpl_{issue}", question=f"{issue}? {LONG}")
         await world.pass_by(60)
-    rest = "".join(shown(draft.blocks) for draft in sequels(world, DM))
+    rest = "".join(shown(draft.blocks) for draft in overflow(world, DM))
     assert "42? Use" in rest
     assert "43? Use" in rest
 
@@ -90,7 +90,7 @@ async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World
     )
     await carded(world, LONG)
     await world.pass_by(301)
-    in_thread, alone = sequels(world, AGENTS), sequels(world, DM)
+    in_thread, alone = overflow(world, AGENTS), overflow(world, DM)
     assert len(world.slack.pages(AGENTS)) == 2
     assert len(in_thread) > 1
     assert len(alone) > 1
@@ -103,7 +103,7 @@ async def test_the_rest_follows_a_page_in_the_channel_where_there_is_no_thread(w
     await world.escalated(question=LONG)
     await world.pass_by(1)
     (at,) = [ts for (place, ts), draft in world.slack.there.items() if draft in world.slack.pages(AGENTS)]
-    rest = sequels(world, AGENTS)
+    rest = overflow(world, AGENTS)
     assert len(rest) > 1
     assert {draft.thread_ts for draft in rest} == {at}
 
