@@ -14,6 +14,7 @@ from bot.delivery.messages import Fresh
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification, escalated
 from core.index import summarize
+from core.records import parse
 from tests.kit.builders import ADE, NOW, ask, record
 from tests.kit.clocks import START, ManualClock
 from tests.kit.until import until
@@ -174,7 +175,9 @@ async def test_killed_at_any_step_shows_one_card_and_goes_on_in_its_thread(tmp_p
 
 async def goes_on(room: Room) -> None:
     """After a start there is one card, which begins the thread of all rounds."""
-    room.index.update(42, await room.ledger.read(42))
+    for item in await room.ledger.read(42):
+        if (found := parse(item)) is not None:
+            room.took(found)
     await room.delivery.restore()
     running = asyncio.create_task(room.delivery.run())
     while (thread := await room.messages.thread_of("", ID)) is None:  # noqa: ASYNC110 - as above
