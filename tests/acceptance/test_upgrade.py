@@ -115,11 +115,3 @@ async def test_first_versions_session_can_be_forgotten_once_the_storage_was_open
         upkeep.close()
     assert "Rotate" not in json.dumps(records(tmp_path)["CLR-42-001"])
     assert b"Rotate" not in database.read_bytes()
-
-
-async def test_storage_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    database = laid_out(tmp_path)
-    with closing(sqlite3.connect(database)) as db:
-        db.execute(f"pragma user_version = {newest_version() + 1}")
-    with pytest.raises(StorageError, match="newer clarify-bot"):
-        await Store.open(database)

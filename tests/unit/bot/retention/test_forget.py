@@ -103,75 +103,68 @@ def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> T
         return forget_rows(tx, subject, even_waiting=even_waiting)
 
 
-async def test_session_leaves_names_only(store: Store, tmp_path: Path) -> None:
-    traces = forget(tmp_path, GONE)
-
-    assert traces == Traces(pagers=2, comments=("o/r#7",))
-    assert await all_of(store, "select event_id, body, words, state, token from inbox order by 1") == [
+NOTHING_SAID = "(forgotten)"
+LEFT: dict[str, list[Any]] = {  # of everything, after the session is forgotten
+    "select event_id, body, words, state, token from inbox order by 1": [
         ("e1", None, None, "done", "s1"),
         ("e2", SECRET, "w", "failed", "s2"),
-    ]
-    assert await all_of(
-        store, "select session_id, agent_name, channel, thread_ts from sessions order by 1"
-    ) == [
+    ],
+    "select session_id, agent_name, channel, thread_ts from sessions order by 1": [
         ("s1", None, None, None),
         ("s2", SECRET, "C1", "12.0"),
-    ]
-    assert await all_of(store, "select channel, ts from erasures order by 1, 2") == [
-        ("C1", "11.0"),
-        ("C1", "11.1"),
-        ("C1", "11.2"),
-        ("C1", "20.0"),
-        ("D1", "31.0"),
-    ]
-    left = await all_of(
-        store, "select key, body, ts, failed, final from messages where failed is not null order by key"
-    )
-    assert [row[0] for row in left] == [
+    ],
+    "select ts from erasures order by 1": ["11.0", "11.1", "11.2", "20.0", "31.0"],
+    "select key from messages where failed is not null order by key": [
         "card:CLR-7-001:1",
         "notice:planner:e1b",
         "page:1:D1",
         "word:aside",
         "word:which:t-1",
-    ]
-    assert {row[1:] for row in left} == {(None, None, "forgotten", 1)}
-    assert await all_of(store, "select id from texts") == ["t-3"]
-    assert await all_of(store, "select key from onces") == ["hint:CLR-7-0011:1:U1:k"]
-    assert await all_of(store, "select 1 from replies") == []
-    assert await all_of(store, "select clarification from webhook_outbox") == ["CLR-7-0011"]
-    assert await all_of(store, "select token from pushed_replies") == ["t2"]
+    ],
+    "select distinct body, ts, failed, final from messages where failed is not null": [
+        (None, None, "forgotten", 1)
+    ],
+    # A page about others, too, is drawn again.
+    "select key, ts, shown, final from messages where kind = 'page' and failed is null order by key": [
+        ("page:2:D1", "32.0", None, 0),
+        ("page:3:D1", "33.0", "x", 1),
+    ],
+    "select title, reason, body, link from incidents order by id": [
+        *[(NOTHING_SAID, NOTHING_SAID, "", None)] * 2,
+        (SECRET,) * 4,
+    ],
+    "select user_id, done_by from incident_log order by id": [*[(None, None)] * 2, ("U1", "U1")],
+    "select id from texts": ["t-3"],
+    "select key from onces": ["hint:CLR-7-0011:1:U1:k"],
+    "select 1 from replies": [],
+    "select clarification from webhook_outbox": ["CLR-7-0011"],
+    "select token from pushed_replies": ["t2"],
+}
+LEFT_OF_ONE: dict[str, list[Any]] = {  # after the clarification alone is
+    "select ts from erasures order by 1": ["11.0", "20.0"],
+    "select agent_name, thread_ts from sessions where session_id = 's1'": [(SECRET, "11.0")],
+    "select words from inbox order by event_id": [None, "w"],
+    "select token from pushed_replies": ["t2"],
+}
 
 
-async def test_page_about_others_too_is_drawn_again(store: Store, tmp_path: Path) -> None:
-    forget(tmp_path, GONE)
-    found = await all_of(store, "select key, ts, shown, final from messages where kind = 'page' order by key")
-    assert found[1:] == [("page:2:D1", "32.0", None, 0), ("page:3:D1", "33.0", "x", 1)]
-    words = await all_of(store, "select title, reason, body, link from incidents order by id")
-    assert words == [*[("(forgotten)", "(forgotten)", "", None)] * 2, (SECRET,) * 4]
-    assert await all_of(store, "select user_id, done_by from incident_log order by id") == [
-        (None, None),
-        (None, None),
-        ("U1", "U1"),
-    ]
+@pytest.mark.parametrize(("subject", "left"), [(GONE, LEFT), (ONE, LEFT_OF_ONE)])
+async def test_names_are_left_and_no_words(
+    store: Store, tmp_path: Path, subject: Subject, left: dict[str, list[Any]]
+) -> None:
+    traces = forget(tmp_path, subject)
+    assert (traces.in_flight, traces.waiting, traces.comments) == (0, 0, ("o/r#7",))
+    assert {sql: await all_of(store, sql) for sql in left} == left
 
 
-async def test_what_nobody_took_stays_to_be_taken_without_its_words(store: Store, tmp_path: Path) -> None:
+async def test_pages_that_went_outside_are_told_of_and_what_nobody_took_stays(
+    store: Store, tmp_path: Path
+) -> None:
     await store.run("update incidents set closed_at = null where id = 2")
-    assert forget(tmp_path, GONE).untaken == 1
-    assert await all_of(store, "select closed_at, title from incidents where id = 2") == [
-        (None, "(forgotten)")
-    ]
+    assert forget(tmp_path, GONE) == Traces(pagers=2, untaken=1, comments=("o/r#7",))
+    words = await all_of(store, "select closed_at, title from incidents where id = 2")
+    assert words == [(None, NOTHING_SAID)]
     assert await all_of(store, "select user_id from incident_log where incident = 2") == ["U1"]
-
-
-async def test_one_clarification_leaves_the_rest_of_its_session(store: Store, tmp_path: Path) -> None:
-    forget(tmp_path, ONE)
-    assert await all_of(store, "select ts from erasures order by 1") == ["11.0", "20.0"]
-    assert await all_of(store, "select agent_name, thread_ts from sessions where session_id = 's1'") == [
-        (SECRET, "11.0")
-    ]
-    assert await all_of(store, "select words from inbox order by event_id") == [None, "w"]
-    assert await all_of(store, "select token from pushed_replies") == ["t2"]
 
 
 async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_path: Path) -> None:
@@ -184,28 +177,28 @@ async def test_again_changes_nothing_but_tries_what_failed(store: Store, tmp_pat
     assert await all_of(store, "select state from erasures where ts = '11.0'") == ["wanted"]
 
 
+WAITS = "update inbox set state = 'new' where event_id = 'e1'"
+
+
 @pytest.mark.parametrize(
-    ("statement", "expected"),
+    ("statement", "on_its_way"),
     [
-        (
-            "update messages set ts = null, intent_at = 1 where key like 'card:CLR-7-001:%'",
-            Traces(in_flight=1),
-        ),
-        ("update inbox set state = 'new' where event_id = 'e1'", Traces(waiting=1)),
+        ("update messages set ts = null, intent_at = 1 where key like 'card:CLR-7-001:%'", (1, 0)),
+        (WAITS, (0, 1)),
     ],
 )
 async def test_what_is_on_its_way_is_not_torn(
-    store: Store, tmp_path: Path, statement: str, expected: Traces
+    store: Store, tmp_path: Path, statement: str, on_its_way: tuple[int, int]
 ) -> None:
     await store.run(statement)
     traces = forget(tmp_path, GONE)
-    assert (traces.in_flight, traces.waiting) == (expected.in_flight, expected.waiting)
+    assert (traces.in_flight, traces.waiting) == on_its_way
     assert await all_of(store, "select 1 from erasures") == []
     assert await all_of(store, "select agent_name from sessions where session_id = 's1'") == [SECRET]
 
 
 async def test_what_waits_goes_with_what_is_abandoned(store: Store, tmp_path: Path) -> None:
-    await store.run("update inbox set state = 'new' where event_id = 'e1'")
+    await store.run(WAITS)
     assert forget(tmp_path, GONE, even_waiting=True).waiting == 1
     assert await all_of(store, "select state, body from inbox where event_id = 'e1'") == [("done", None)]
 
