@@ -221,47 +221,35 @@ def parse_event(obj: object, received: datetime) -> Event:
     )
 
 
-def clarification_reply(
-    *,
-    reply_token: str,
-    response: Response,
-    subscription_id: str,
-    answered_at: datetime,
-    decided_by: str | None,
-    correlation_id: str | None,
-) -> dict[str, Any]:
-    """A `clarification.reply` as its schema wants it (chapter 6 §6.5): nothing beside the known fields."""
-    reply: dict[str, Any] = {
-        "type": "clarification.reply",
-        "reply_token": reply_token,
-        "response": response,
-        "subscription_id": subscription_id,
-        "timestamp": iso(answered_at),
-    }
-    if decided_by:
-        reply["decided_by"] = decided_by[:256]
-    if correlation_id:
-        reply["correlation_id"] = correlation_id
-    return reply
+def clarification_reply(*, response: Response, **of: Any) -> dict[str, Any]:
+    """A `clarification.reply` as its schema wants it (chapter 6 §6.5); `of`: see `_reply`."""
+    return _reply("clarification.reply", "response", response, **of)
 
 
-def confirmation_reply(
-    *,
-    reply_token: str,
-    decision: str,
-    subscription_id: str,
-    answered_at: datetime,
-    decided_by: str | None,
-    rationale: str | None,
-    correlation_id: str | None,
-) -> dict[str, Any]:
-    """A `confirmation.reply` as its schema wants it (chapter 6 §6.3): nothing beside the known fields."""
+def confirmation_reply(*, decision: str, **of: Any) -> dict[str, Any]:
+    """A `confirmation.reply` as its schema wants it (chapter 6 §6.3); `of`: see `_reply`."""
     if decision not in DECISIONS:
         raise ValueError("expected the decision accept or reject")
+    return _reply("confirmation.reply", "decision", decision, **of)
+
+
+def _reply(
+    kind: str,
+    says: str,
+    response: Response,
+    *,
+    reply_token: str,
+    subscription_id: str,
+    answered_at: datetime,
+    decided_by: str | None,
+    correlation_id: str | None,
+    rationale: str | None = None,
+) -> dict[str, Any]:
+    """Nothing beside the known fields."""
     reply: dict[str, Any] = {
-        "type": "confirmation.reply",
+        "type": kind,
         "reply_token": reply_token,
-        "decision": decision,
+        says: response,
         "subscription_id": subscription_id,
         "timestamp": iso(answered_at),
     }

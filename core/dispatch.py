@@ -2,16 +2,14 @@
 
 A responder answers for a role: a command, an HTTP endpoint (`Responder` is the port that they fill). The first valid
 answer wins, from a responder or a person: as soon as a question is answered, closed, escalated or asked again, its
-responder is stopped. How many work at a time is limited, and shared fairly among the roles.
+responder is stopped. How many work for one role at a time is limited, so that no role waits for another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
@@ -139,7 +137,7 @@ class Dispatcher:
         clock: for the time of an answer and between attempts.
         scopes: what other implementations ask is held back if no workflow allows it; None: it is not looked at.
         working: told when a responder begins (True) and ends (False) its work on a clarification.
-        at_once: so many responders at a time; roles share them fairly.
+        at_once: so many responders of one role at a time.
     """
 
     def __init__(
@@ -160,7 +158,7 @@ class Dispatcher:
         self._clock = clock
         self._scopes = scopes
         self._working = working
-        self._slots = Slots(at_once)
+        self._slots = {role: asyncio.Semaphore(at_once) for role in self._responders}
         self._noted: dict[str, Summary] = {}  # what waits for a responder
         self._ended: dict[str, tuple[int, int]] = {}  # of those: round and nudges when work on it ended
         self._jobs: dict[str, _Job] = {}
@@ -277,7 +275,7 @@ class Dispatcher:
 
     async def _ask(self, job: _Job, attempt: int, hint: str | None) -> str:
         role = agent_key(job.summary.to)
-        async with self._slots.one(role):
+        async with self._slots[role]:
             record = await self._current(job)
             await self._check(job, record)
             inquiry = Inquiry(record, attempt, hint)
@@ -364,56 +362,3 @@ async def _asked(responder: Responder, inquiry: Inquiry) -> str:
 
 def _still_waits(record: Clarification, number: int) -> bool:
     return record.status in _WAITS and record.round == number and record.asked.held_back is None
-
-
-class Slots:
-    """At most `most` at once. A free place goes to the kind that holds the fewest, then to the first that came."""
-
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._held: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # while any wait, none is free
-
-    @asynccontextmanager
-    async def one(self, kind: str) -> AsyncIterator[None]:
-        """Hold a place for work of `kind`."""
-        await self._take(kind)
-        try:
-            yield
-        finally:
-            self._give(kind)
-
-    async def _take(self, kind: str) -> None:
-        if self._free:
-            self._grant(kind)
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(kind, deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # cancelled just when it was given a place
-                self._give(kind)
-            raise
-
-    def _grant(self, kind: str) -> None:
-        self._free -= 1
-        self._held[kind] += 1
-
-    def _give(self, kind: str) -> None:
-        self._free += 1
-        self._held[kind] -= 1
-        if not self._held[kind]:
-            del self._held[kind]
-        while self._free and self._waiting:
-            self._pass_on(min(self._waiting, key=lambda waiting: self._held[waiting]))
-
-    def _pass_on(self, kind: str) -> None:
-        """To the first of `kind` that still waits; the kind then stands behind those that hold as many."""
-        queue = self._waiting.pop(kind)
-        turn = queue.popleft()
-        if queue:
-            self._waiting[kind] = queue
-        if not turn.done():
-            self._grant(kind)
-            turn.set_result(None)

@@ -209,7 +209,9 @@ class Hub:
             MaxRoundsExceeded: it was asked further after the last round; the question was passed on to people.
         """
         limits = await self._limits(request.from_, request.to, blocking=request.blocking)
-        opened = await self._router.open(request.issue, self._ask(request, limits, key))
+        opened = await self._router.open(
+            request.issue, self._ask(request, request.question, request.context, limits, key)
+        )
         return opened.record if opened.how == "new" else _within_rounds(opened.record)
 
     async def follow_up(
@@ -227,18 +229,7 @@ class Hub:
         check_question(question, context)
         record = await self.find(clarification_id)
         limits = await self._limits(record.from_, record.to, blocking=record.blocking)
-        ask = Ask(
-            agent_id=record.from_,
-            question=whole_characters(question),
-            to=record.to,
-            topic=record.topic,
-            blocking=record.blocking,
-            received_at=self._clock.now(),
-            context=_whole(context),
-            via=self._via,
-            sla=limits.sla,
-            event_id=key,
-        )
+        ask = self._ask(record, question, context, limits, key)
         return _within_rounds((await self._router.follow_up(clarification_id, ask)).record)
 
     async def find(self, clarification_id: str) -> Clarification:
@@ -341,15 +332,23 @@ class Hub:
         except LockTimeout:
             return None
 
-    def _ask(self, request: Request, limits: Limits, key: str | None) -> Ask:
+    def _ask(
+        self,
+        of: Request | Clarification,
+        question: str,
+        context: str | None,
+        limits: Limits,
+        key: str | None,
+    ) -> Ask:
+        """A question of the agent that asks, or asked, `of`."""
         return Ask(
-            agent_id=one_line(request.from_),
-            question=whole_characters(request.question),
-            to=one_line(request.to),
-            topic=one_line(whole_characters(request.topic)) or None,
-            blocking=request.blocking,
+            agent_id=one_line(of.from_),
+            question=whole_characters(question),
+            to=one_line(of.to),
+            topic=one_line(whole_characters(of.topic)) or None,
+            blocking=of.blocking,
             received_at=self._clock.now(),
-            context=_whole(request.context),
+            context=None if context is None else whole_characters(context),
             via=self._via,
             sla=limits.sla,
             max_rounds=limits.max_rounds,
@@ -373,10 +372,6 @@ def _within_rounds(record: Clarification) -> Clarification:
 
 def _reads(text: str) -> Callable[[Clarification], Answer]:
     return lambda record: from_text(record.asked, text)
-
-
-def _whole(text: str | None) -> str | None:
-    return None if text is None else whole_characters(text)
 
 
 class Changes:

@@ -168,9 +168,10 @@ class Book:
 
     def put(self, record: Clarification) -> Clarification:
         """Add a record, or replace the one with its id. Its question is sealed, unless somebody had changed it."""
-        before = next((parse(item) for item in self._items if identity(item) == record.id), None)
-        if self._seals is not None and (before is None or self._seals.is_as_asked(before)):
-            record = self._seals.asked(record)
+        if self._seals is not None and record.asked.reply_token is not None:
+            before = next((parse(item) for item in self._items if identity(item) == record.id), None)
+            if before is None or self._seals.is_as_asked(before):
+                record = self._seals.asked(record)
         return self._store(record)
 
     def _store(self, record: Clarification) -> Clarification:

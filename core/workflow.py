@@ -24,14 +24,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from core.clarification import HUMAN, LONGEST_SLA, agent_key
+from core.clarification import HUMAN, LONGEST_SLA, agent_key, one_line
 from core.errors import BlockingNotAllowed, ScopeViolation
 
 _log = logging.getLogger("clarify.workflow")
 ROLE_LIMIT = 80
 ROUNDS_BLOCKING, ROUNDS = 5, 6
 _MOST_ROUNDS = 100
-_KEYS = ("agent", "can_clarify", "clarify_max_rounds", "clarify_sla_minutes", "clarify_blocking_allowed")
 _WHERE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 _YOUNG = 2 * 10**9  # ns: no file system's times are coarser
 
@@ -225,50 +224,42 @@ def _step(item: object) -> Iterator[Step]:
     """The step, if it says anything about asking."""
     if not isinstance(item, dict):
         raise _Unexpected("steps", "a table, [[steps]]")
-    if not any(key in item for key in _KEYS[1:]):
+    if not any(key in item for key in _KEYS if key != "agent"):
         return
-    minutes = _value(
-        item, "clarify_sla_minutes", _is_minutes, f"a number above 0, at most {LONGEST_SLA}", None
-    )
+    for key, (fits, expected) in _KEYS.items():
+        if (key in item or key == "agent") and not fits(item.get(key)):
+            raise _Unexpected(key, expected)
+    minutes = item.get("clarify_sla_minutes")
     yield Step(
-        agent=_value(item, "agent", _is_role, f"a role of 1 to {ROLE_LIMIT} characters", ...),
-        can_clarify=tuple(_value(item, "can_clarify", _is_roles, 'a list of roles, ["architect"]', [])),
-        max_rounds=_value(
-            item, "clarify_max_rounds", _is_rounds, f"a whole number from 1 to {_MOST_ROUNDS}", None
-        ),
+        agent=item["agent"],
+        can_clarify=tuple(item.get("can_clarify", ())),
+        max_rounds=item.get("clarify_max_rounds"),
         sla=None if minutes is None else timedelta(minutes=minutes),
-        blocking_allowed=_value(item, "clarify_blocking_allowed", _is_flag, "true or false", True),  # noqa: FBT003
+        blocking_allowed=item.get("clarify_blocking_allowed", True),
     )
-
-
-def _value(item: dict[str, Any], key: str, fits: Callable[[Any], bool], expected: str, default: Any) -> Any:
-    """The value of a key; `...` as its default: it must be there."""
-    value = item.get(key, default)
-    if value is default and default is not ...:
-        return value
-    if not fits(value):
-        raise _Unexpected(key, expected)
-    return value
 
 
 def _is_role(value: Any) -> bool:
     return isinstance(value, str) and is_role(value)
 
 
-def _is_roles(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_role, value))
-
-
-def _is_rounds(value: Any) -> bool:
-    return type(value) is int and 1 <= value <= _MOST_ROUNDS
-
-
-def _is_minutes(value: Any) -> bool:
-    return type(value) in {int, float} and 0 < value <= LONGEST_SLA
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
+# What a step may say, what fits there, and how that is told.
+_KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "agent": (_is_role, f"a role of 1 to {ROLE_LIMIT} characters"),
+    "can_clarify": (
+        lambda value: isinstance(value, list) and all(map(_is_role, value)),
+        'a list of roles, ["architect"]',
+    ),
+    "clarify_max_rounds": (
+        lambda value: type(value) is int and 1 <= value <= _MOST_ROUNDS,
+        f"a whole number from 1 to {_MOST_ROUNDS}",
+    ),
+    "clarify_sla_minutes": (
+        lambda value: type(value) in {int, float} and 0 < value <= LONGEST_SLA,
+        f"a number above 0, at most {LONGEST_SLA}",
+    ),
+    "clarify_blocking_allowed": (lambda value: isinstance(value, bool), "true or false"),
+}
 
 
 def _rounds(*, blocking: bool) -> int:
@@ -284,8 +275,7 @@ def _targets(steps: list[Step]) -> tuple[str, ...]:
 
 def role_name(role: str) -> str:
     """A role on one line, printable, at most 80 characters: others may write anything there."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in role).split())
-    return line if len(line) <= ROLE_LIMIT else line[: ROLE_LIMIT - 1] + "…"
+    return one_line("".join(char if char.isprintable() else " " for char in role), ROLE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import pytest
 from core.aaep import Choice
 from core.answers import from_text
 from core.clarification import Answer, Ask, Clarification, answered, opened, parse_id
-from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry, Slots
+from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
 from core.ledger import FileLedger
@@ -409,22 +409,16 @@ async def test_dispatch_settled_by_others_while_the_ledger_is_busy(tmp_path: Pat
         assert (await at.get()).status == "pending"
 
 
-async def test_dispatch_so_many_at_once_and_a_slow_role_starves_no_other(tmp_path: Path) -> None:
-    slow, quick = Agent(), Agent(*["yes"] * 20)
+async def test_dispatch_so_many_of_a_role_at_once_and_a_slow_role_delays_no_other(tmp_path: Path) -> None:
+    slow, quick = Agent(), Agent(*["yes"] * 3)
     async with desk(tmp_path, {"slow": slow, "quick": quick}, at_once=2) as at:
         for issue in range(1, 7):
             await at.ask(issue, to="slow")
         await until(lambda: len(slow.waiting) == 2)
         for issue in range(11, 14):
             await at.ask(issue, to="quick")
-        await at.settled()
-        assert not quick.asked
-        slow.say("done")
-        for issue in range(11, 14):
             await at.until("answered", f"CLR-{issue}-001")
-        answered = {record.id for record in at.written if record.status == "answered"}
-        assert len(answered) == 4, "the quick ones went before the slow ones that had come earlier"
-        for _ in range(5):
+        for _ in range(6):
             await until(lambda: slow.waiting)
             slow.say("done")
             await at.settled()
@@ -624,56 +618,3 @@ def test_inquiry_is_silent_about_its_words() -> None:
 )
 def test_role_name_is_one_line(role: str, name: str) -> None:
     assert role_name(role) == name
-
-
-class Work:
-    """Work that holds its place until `end`."""
-
-    def __init__(self, slots: Slots, kind: str, log: list[str], name: str) -> None:
-        self._end = asyncio.Event()
-        self.task = asyncio.create_task(self._run(slots, kind, log, name))
-
-    async def _run(self, slots: Slots, kind: str, log: list[str], name: str) -> None:
-        async with slots.one(kind):
-            log.append(name)
-            await self._end.wait()
-
-    async def end(self) -> None:
-        self._end.set()
-        await self.task
-        await _turns()
-
-
-async def _turns() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def test_slots_the_kind_with_the_fewest_goes_first() -> None:
-    slots, log = Slots(2), list[str]()
-    works = {name: Work(slots, name[0], log, name) for name in ("a1", "a2", "a3", "a4", "b1", "c1", "b2")}
-    await _turns()
-    assert log == ["a1", "a2"]
-    order = ["a1", "a2", "b1", "a3", "c1", "b2", "a4"]
-    for name in order:
-        assert name in log, "each gets its turn"
-        await works[name].end()
-    assert log == order
-
-
-async def test_slots_cancelled_ones_lose_no_place() -> None:
-    slots, log = Slots(1), list[str]()
-    async with slots.one("a"):
-        second, third = Work(slots, "a", log, "2"), Work(slots, "a", log, "3")
-        await _turns()
-    second.task.cancel()  # it has been given the place, and has not run yet
-    await _turns()
-    assert log == ["3"]
-    fourth = Work(slots, "a", log, "4")
-    await _turns()
-    fourth.task.cancel()
-    last = Work(slots, "b", log, "5")
-    await _turns()
-    await third.end()
-    assert log == ["3", "5"]
-    await last.end()
