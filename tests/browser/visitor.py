@@ -37,10 +37,13 @@ class Visit:
         apart: bool = False,
         **where: str,
     ) -> Page:
-        """The page as `user` sees it; `where`: channel, thread, home. `apart`: in a window of its own, whose clock it may
-        change.
+        """The page as `user` sees it; `where`: channel, thread, home.
+
+        `apart`: in a window of its own, whose clock it may change. So is every page after the first: of two in one
+        window the one behind draws once a second.
         """
         browser = self._window.browser
+        apart = apart or bool(self._pages)
         page = await (browser if apart and browser else self._window).new_page()
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         await page.set_viewport_size(size)
