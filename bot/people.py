@@ -121,7 +121,7 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
         case SlackError():
             text, recorded = PEOPLE_UNKNOWN, False
         case _:
-            text, recorded = phrases.storage_failed(), False
+            text, recorded = phrases.STORAGE_FAILED, False
     if not recorded:
         _log.warning("nothing was recorded for %s: %s", clarification_id, error)
     return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout))

@@ -141,7 +141,7 @@ class TypedMessages:
             if len(waiting) > 1:
                 return await self._which(waiting, text, request.person, place, request.ts)
             if not waiting:
-                return Reaction(NO_THREAD if asked is None else phrases.no_open_question())
+                return Reaction(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
             return await self._answered(waiting[0], text, request.person, place, self._clock.now())
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, "of that id")
@@ -206,7 +206,7 @@ class TypedMessages:
             return Reaction(phrases.accepted(done))
         waiting = [record for record in records if record.is_open]
         if not waiting:
-            return Reaction(phrases.closed(records[0]) if len(records) == 1 else phrases.no_open_question())
+            return Reaction(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
         if len(meant) > 1:
             return await self._which(waiting, reply.text, person, heard.place, heard.ts)
         return await self._answered(waiting[0], reply.text, person, heard.place, heard.at)
@@ -284,7 +284,7 @@ class TypedMessages:
                 return self._file_only(asked, reply)
             if not asked and await self._threads.is_rollup(*heard.thread):
                 due = self._is_due(f"{heard.channel}:{heard.thread_ts}:{heard.user}")
-                return Words(phrases.no_open_question()) if due else Words()
+                return Words(phrases.NO_OPEN_QUESTION) if due else Words()
             is_anothers = heard.parent == self._people.bot_user and not asked
             if is_anothers and not await self._threads.is_ours(*heard.thread):
                 return Words(phrases.ANOTHERS_THREAD, recorded=False)

@@ -21,7 +21,7 @@ from core.clarification import Clarification
 Block = dict[str, Any]
 Style = Literal["", "primary", "danger"]
 
-YES, NO, ANSWER, VIEW_FULL = "Yes", "No", "Answer…", "View full"
+YES, NO, ANSWER, TAKE, VIEW_FULL = "Yes", "No", "Answer…", "Take", "View full"
 NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn more"
 
 MESSAGE_BLOCKS = 50

@@ -86,7 +86,7 @@ _BRIEF = 250  # of a dialog of which there may be ten in a message
 _NAMED = 40  # where two names share a heading
 _DEFAULT_ALOUD = 300
 _PLAIN = 1200
-_MOST_PIECES = 20  # more than the longest question that AAEP allows; beyond, View full has to do
+_MOST_PIECES = 20  # messages that repeat a question in its thread; beyond, View full has to do
 _REST = "The rest stands under View full."
 _OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL))
 

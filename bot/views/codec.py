@@ -67,11 +67,7 @@ class Press:
     arg: str = ""
 
     def pack(self) -> str:
-        """The press as text of at most 150 characters.
-
-        Raises:
-            BadPress: longer than that, or a field that could not be read back.
-        """
+        """The press as text of at most 150 characters; a `BadPress` where it could not be read back."""
         text = "|".join((VERSION, self.verb, self.clarification, str(self.round), self.arg))
         if len(text) > LIMIT or not text.isascii():
             raise BadPress(
@@ -82,11 +78,7 @@ class Press:
 
     @classmethod
     def unpack(cls, text: str) -> Press:
-        """Read what `pack` wrote.
-
-        Raises:
-            BadPress: anything else; the message never repeats the content.
-        """
+        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
         verb, clarification, number, arg = _fields(text, 5, get_args(Verb))
         if not ID.fullmatch(clarification) or not _ROUND.fullmatch(number):
             raise BadPress(
@@ -95,11 +87,7 @@ class Press:
         return cls(cast("Verb", verb), clarification, int(number), arg)
 
     def number(self) -> int:
-        """`arg` as a whole number.
-
-        Raises:
-            BadPress: it is none.
-        """
+        """`arg` as a whole number; a `BadPress` where it is none."""
         if not _ROUND.fullmatch(self.arg):
             raise BadPress(f"A control's payload for “{self.verb}” has no number; expected one.")
         return int(self.arg)
@@ -119,11 +107,7 @@ class PagePress:
 
     @classmethod
     def unpack(cls, text: str) -> PagePress:
-        """Read what `pack` wrote.
-
-        Raises:
-            BadPress: anything else; the message never repeats the content.
-        """
+        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
         verb, page, incident = _fields(text, 4, get_args(PageVerb))
         if not _NUMBER.fullmatch(page) or not _NUMBER.fullmatch(incident):
             raise BadPress("A page's control names no page and incident; expected two numbers.")
@@ -146,11 +130,7 @@ class ListPress:
 
     @classmethod
     def unpack(cls, text: str) -> ListPress:
-        """Read what `pack` wrote.
-
-        Raises:
-            BadPress: anything else; the message never repeats the content.
-        """
+        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
         verb, number, arg = _fields(text, 4, get_args(ListVerb))
         if not _ROUND.fullmatch(number):
             raise BadPress("A list's control has no number; expected one.")
@@ -169,22 +149,14 @@ class HomePress:
     number: int
 
     def pack(self) -> str:
-        """The press as text of at most 150 characters.
-
-        Raises:
-            BadPress: longer than that, or a field that could not be read back.
-        """
+        """The press as text of at most 150 characters; a `BadPress` where it could not be read back."""
         text = f"{VERSION}|{self.verb}|{self.subject}|{self.number}"
         HomePress.unpack(text)
         return text
 
     @classmethod
     def unpack(cls, text: str) -> HomePress:
-        """Read what `pack` wrote.
-
-        Raises:
-            BadPress: anything else; the message never repeats the content.
-        """
+        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
         verb, subject, number = _fields(text, 4, get_args(HomeVerb))
         named = subject in get_args(HomeSection) if verb == "page" else ID.fullmatch(subject) is not None
         if not named or not _ROUND.fullmatch(number):
@@ -192,11 +164,7 @@ class HomePress:
         return cls(cast("HomeVerb", verb), subject, int(number))
 
     def on_question(self) -> Press:
-        """The same as a control on a card would carry it.
-
-        Raises:
-            BadPress: it turns a page, and is about no question.
-        """
+        """The same as a control on a card would carry it; a `BadPress` where it turns a page."""
         if self.verb == "page":
             raise BadPress("A control that turns pages is about no question.")
         return Press(self.verb, self.subject, self.number, "1" if self.verb == "view" else "")

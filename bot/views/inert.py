@@ -193,36 +193,18 @@ def is_channel(text: str | None) -> TypeGuard[str]:
 
 
 def mention(user: str) -> str:
-    """`<@U…>`.
-
-    Raises:
-        ValueError: not a Slack user id.
-    """
-    if not is_user(user):
-        raise ValueError("expected a Slack user id, such as U0123ABC")
-    return f"<@{user}>"
+    """`<@U…>`; a ValueError where it is no such id."""
+    return f"<@{_id(user, is_user, 'user id, such as U0123ABC')}>"
 
 
 def group(usergroup: str) -> str:
-    """`<!subteam^S…>`.
-
-    Raises:
-        ValueError: not a Slack user group's id.
-    """
-    if not is_group(usergroup):
-        raise ValueError("expected a Slack user group id, such as S0123ABC")
-    return f"<!subteam^{usergroup}>"
+    """`<!subteam^S…>`; a ValueError where it is no such id."""
+    return f"<!subteam^{_id(usergroup, is_group, 'user group id, such as S0123ABC')}>"
 
 
 def channel(conversation: str) -> str:
-    """`<#C…>`.
-
-    Raises:
-        ValueError: not a Slack conversation id.
-    """
-    if not is_channel(conversation):
-        raise ValueError("expected a Slack channel id, such as C0123ABC")
-    return f"<#{conversation}>"
+    """`<#C…>`; a ValueError where it is no such id."""
+    return f"<#{_id(conversation, is_channel, 'channel id, such as C0123ABC')}>"
 
 
 def mentions(people: Sequence[str]) -> list[str]:
@@ -231,6 +213,12 @@ def mentions(people: Sequence[str]) -> list[str]:
         mention(each) if is_user(each) else group(each) for each in people if is_user(each) or is_group(each)
     )
     return list(named)[:20]
+
+
+def _id(text: str, fits: Callable[[str], bool], expected: str) -> str:
+    if not fits(text):
+        raise ValueError(f"expected a Slack {expected}")
+    return text
 
 
 def web_address(url: str | None) -> str:

@@ -13,6 +13,7 @@ from bot.views import inert
 from bot.views.blockkit import (
     OPTION,
     SHOW_ALL,
+    TAKE,
     VIEW_FULL,
     Actions,
     Button,
@@ -52,7 +53,6 @@ from core.clarification import Clarification
 PAGE_SIZE = 8  # of a command's list
 LINES = 10
 ROLLUP_PAGE = 20
-TAKE = "Take"
 WHICH = "Which question is this an answer to?"
 _HEADING, _READ_ALOUD, _PIECE = 150, 4000, 2900
 _QUESTION, _LABEL, _NAME = 200, 120, 100
@@ -70,11 +70,9 @@ _GRAVE = Dialog(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One clarification: its question as plain text, facts about it, what can be done; `aloud`: the same, escaped."""
+    """One clarification in a list; `aloud`: the same for the message's text, escaped."""
 
-    words: str
-    facts: tuple[Words, ...]
-    buttons: tuple[Button, ...]
+    parts: tuple[Part, ...]
     aloud: str
 
 
@@ -103,9 +101,7 @@ def listing(
     where = f"Page {page} of {pages}" if pages > 1 else ""
     above = "\n".join(note for note in (*notes, where) if note)
     aloud = [inert.fallback("\n".join(filter(None, (heading, above)))), *(row.aloud for row in rows)]
-    shown = [
-        part for row in rows for part in (Section(Words(row.words)), Context(row.facts), Actions(row.buttons))
-    ]
+    shown = [part for row in rows for part in row.parts]
     top = (Section(Words(above)),) if above else ()
     return _listing(
         "\n".join(aloud), inert.clip(heading, _HEADING), (*top, *shown, Actions(_turning(page, pages, query)))
@@ -149,7 +145,7 @@ def row(record: Clarification, offer: Offer, n: int) -> Row:
         buttons.insert(0, answer_button(record, shown.number, n))
     if shown.stage == "open" and offer.take:
         buttons.append(button(ListPress("take", record.id), TAKE, f"Take {record.id}", n=n))
-    return Row(words, facts, tuple(buttons), aloud)
+    return Row((Section(Words(words)), Context(facts), Actions(tuple(buttons))), aloud)
 
 
 def unread(clarification_id: str, topic: str) -> Row:
@@ -157,7 +153,7 @@ def unread(clarification_id: str, topic: str) -> Row:
     words = inert.line(topic, _QUESTION) or BLANK
     note = "its ledger cannot be read now"
     aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
-    return Row(words, plain_words(clarification_id, note), (), aloud)
+    return Row((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
 
 
 def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None, agent: str) -> Draft:
@@ -252,7 +248,7 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
     return Draft("which", inert.fallback(f"{WHICH}\n{lines}"), parts)
 
 
-def _listing(text: str, heading: str, parts: Iterable[Section | Context | Actions]) -> Draft:
+def _listing(text: str, heading: str, parts: Iterable[Part]) -> Draft:
     header = (Header(heading),) if heading else ()
     return Draft("listing", inert.clip_escaped(text, _READ_ALOUD), (*header, *parts))
 

@@ -16,6 +16,7 @@ from typing import Any
 from bot.views import inert
 from bot.views.blockkit import (
     LEARN_MORE,
+    TAKE,
     Actions,
     Budget,
     Button,
@@ -33,7 +34,7 @@ from bot.views.blockkit import (
 from bot.views.card import POINTER, in_pieces
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.page import HAND, TAKE, Matter, standing_words
+from bot.views.page import HAND, Matter, standing_words
 from bot.views.rounds import (
     ID_LIMIT,
     NAME_LIMIT,

@@ -16,6 +16,7 @@ from bot.views import inert
 from bot.views.blockkit import (
     MESSAGE_BUDGET,
     SECTION,
+    TAKE,
     Actions,
     Budget,
     Button,
@@ -49,7 +50,7 @@ from core import answers
 from core.clarification import Clarification
 
 State = Literal["live", "taken", "snoozed", "closed"]
-TAKE, HAND, SNOOZE, NOT_MINE, SHOW = "Take", "Hand to…", "Snooze", "Not mine", "Show"
+HAND, SNOOZE, NOT_MINE, SHOW = "Hand to…", "Snooze", "Not mine", "Show"
 OPEN = "Go to the question"
 OPEN_OTHER = "Go to the message"  # a handoff, an error: no question
 LISTED = 20

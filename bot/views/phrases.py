@@ -27,6 +27,8 @@ STALE_CARD = "This card is out of date: the question was asked again since. Plea
 UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
+NO_OPEN_QUESTION = "No question is open in this thread."
+STORAGE_FAILED = "Your answer could not be stored, so it was not taken. Please try again in a moment."
 FILE_ONLY = "A file alone is no answer. Please write the answer in words."
 NOT_KEPT = (
     "Your reply could not be stored just now, so it does not count yet. I'll read it again as soon as the storage works; "
@@ -116,22 +118,12 @@ def unreadable_reply(asked: Aaep, hint: str | None = None) -> str:
     return f"I couldn't read that as an answer. {said} {HOW_TO_COMMENT}"
 
 
-def no_open_question() -> str:
-    """A reply or mention where nothing is open."""
-    return "No question is open in this thread."
-
-
 def edit_ignored(record: Clarification) -> str:
     """A reply that was the answer was edited or deleted."""
     shown = round_of(record)
     if shown.stage != "answered":
         return EDITED
     return f"{EDITED} {_id(record)} stays answered with {_quoted(shown.answer_label)}."
-
-
-def storage_failed() -> str:
-    """The answer could not be made durable."""
-    return "Your answer could not be stored, so it was not taken. Please try again in a moment."
 
 
 def begin_with(bot_user: str, words: str) -> str:
