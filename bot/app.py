@@ -464,7 +464,7 @@ class Bot:
                 paged=self.incidents.paged,
                 shows=self.audiences.shows,
             ),
-            access=KeptAccess(self.access, self.audiences.route_of, self.clock),
+            access=KeptAccess(self.access, self.audiences, self.clock),
             renderer=self.renderer,
             send=partial(publish, self.web, self.telemetry),
             viewers=Viewers(self.store),

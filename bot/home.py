@@ -12,13 +12,12 @@ import asyncio
 import hashlib
 import json
 from asyncio import to_thread
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Collection,
-    Hashable,
     Iterable,
     Mapping,
     Sequence,
@@ -33,13 +32,14 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
 from bot.people import AccessControl, Person
-from bot.routing import Audience, audience_of
+from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
 from bot.storage.store import Row, Store
 from bot.storage.sweeping import Sweep
 from bot.telemetry import Telemetry
 from bot.views import home as views
+from bot.views.blockkit import nearest, pages_of
 from bot.views.codec import HomePress, HomeSection
 from bot.views.home import AgentLine, Answered, Chosen, DutyLine, Page
 from bot.views.render import Renderer
@@ -268,33 +268,27 @@ class KeptAccess:
     Good enough for a list, since a click is checked again.
     """
 
-    def __init__(
-        self, access: AccessControl, route_of: Callable[[Audience], RouteSettings], clock: Clock
-    ) -> None:
+    def __init__(self, access: AccessControl, audiences: Audiences, clock: Clock) -> None:
         self._access = access
-        self._route_of = route_of
+        self._audiences = audiences
         self._clock = clock
         # Until when a decision holds; None: Slack did not tell.
-        self._kept: dict[tuple[Person, Hashable], tuple[bool | None, float]] = {}
+        self._kept: dict[tuple[Person, RouteSettings], tuple[bool | None, float]] = {}
 
     async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
         """Of `audiences` those whose questions `person` may answer. Never raises."""
-        by_route: dict[Hashable, list[Audience]] = defaultdict(list)
-        for audience in audiences:
-            route = self._route_of(audience)
-            by_route[route.channel, route.answerers].append(audience)
-        decided = [(await self._may(person, route, each[0]), each) for route, each in by_route.items()]
-        allowed = frozenset(audience for may, of_route in decided for audience in of_route if may)
+        by_route = self._audiences.by_route(audiences)
+        decided = [(await self._may(person, route), named) for route, named in by_route.items()]
+        allowed = frozenset(audience for may, named in decided for audience in named if may)
         return Admitted(allowed, unsure=any(may is None for may, _ in decided))
 
-    async def _may(self, person: Person, route: Hashable, audience: Audience) -> bool | None:
+    async def _may(self, person: Person, route: RouteSettings) -> bool | None:
         may, until = self._kept.get((person, route), (None, -inf))
         if self._clock.steady() < until:
             return may
         keep = _ACCESS_KEPT
         try:
-            channel = self._route_of(audience).channel
-            may = await self._access.refusal(person, channel, audience) is None
+            may = await self._access.refusal_on(person, route) is None
         except SlackError as error:
             _log.warning("Slack does not tell what somebody may answer", user=person.user, reason=str(error))
             keep = _ACCESS_AGAIN
@@ -321,8 +315,8 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
 
     def page(section: HomeSection, items: Sequence[_T]) -> Page[_T]:
         size = views.PAGE_SIZES[section]
-        count = max(1, -(-len(items) // size))
-        number = min(max(1, pages.get(section, 1)), count)
+        count = pages_of(len(items), size)
+        number = nearest(pages.get(section, 1), count)
         return Page(tuple(items[(number - 1) * size : number * size]), number, count, len(items))
 
     def known(lines: Sequence[_Line]) -> list[_Line]:

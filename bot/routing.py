@@ -6,7 +6,7 @@ people see only what others do not settle, and every question of a producer's ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -91,6 +91,13 @@ class Audiences:
                 self._kept.clear()
             route = self._kept[audience] = self._settings.route_for(audience.agent, audience.to)
         return route
+
+    def by_route(self, audiences: Iterable[Audience]) -> dict[RouteSettings, list[Audience]]:
+        """Audiences, by the route that decides who answers them: Slack is asked once for each."""
+        found: dict[RouteSettings, list[Audience]] = {}
+        for audience in audiences:
+            found.setdefault(self.route_of(audience), []).append(audience)
+        return found
 
     def route(self, seen: Seen) -> RouteSettings:
         """Where a question goes, and who answers it there."""

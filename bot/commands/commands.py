@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 from bot.commands import grammar
@@ -73,22 +73,11 @@ class Commands:
         """Do what a text asks for, if the person may. Never raises for what can be expected."""
         command = grammar.parse(text)
         named = command.id if isinstance(command, One | Change) and command.id else "of that id"
-        try:
-            return self.says(await self._done(command, person, place, page))
-        except (ClarifyError, SlackError, StorageUnavailable) as error:
-            return self._explained(error, named)
+        return await self._answered(self._done(command, person, place, page), named)
 
     async def take(self, clarification_id: str, person: Person) -> Reaction:
         """Take was pressed in a list."""
-        try:
-            return self.says(await self._changes.take(clarification_id, person))
-        except (ClarifyError, SlackError, StorageUnavailable) as error:
-            return self._explained(error, clarification_id)
-
-    def says(self, answer: Draft, *, recorded: bool = True) -> Reaction:
-        """An answer, ready to be shown."""
-        message = self._renderer.message(answer)
-        return Reaction(message.text, blocks=message.blocks, recorded=recorded)
+        return await self._answered(self._changes.take(clarification_id, person), clarification_id)
 
     async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Draft:
         match command:
@@ -110,17 +99,22 @@ class Commands:
                 answer = said(command.text, live=False)
         return answer
 
-    def _explained(self, error: Exception, clarification_id: str) -> Reaction:
-        if isinstance(error, NotOpen):
-            self._refresh(error.record.id)
-        if isinstance(error, IllegalTransition):
+    async def _answered(self, work: Awaitable[Draft], clarification_id: str) -> Reaction:
+        """What came of it, or what the person is told in its place."""
+        recorded = True
+        try:
+            answer = await work
+        except IllegalTransition as error:
             _log.warning("a step that the protocol does not know: %s", error)
             name = _clean(clarification_id, 40)
-            return self.says(
-                said(f"{name} cannot be changed like that as it stands now. Nothing was changed.")
-            )
-        reaction = explained(error, clarification_id)
-        return self.says(said(reaction.text), recorded=reaction.recorded)
+            answer = said(f"{name} cannot be changed like that as it stands now. Nothing was changed.")
+        except (ClarifyError, SlackError, StorageUnavailable) as error:
+            if isinstance(error, NotOpen):
+                self._refresh(error.record.id)
+            reaction = explained(error, clarification_id)
+            answer, recorded = said(reaction.text), reaction.recorded
+        message = self._renderer.message(answer)
+        return Reaction(message.text, blocks=message.blocks, recorded=recorded)
 
 
 class Changes:

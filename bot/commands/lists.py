@@ -73,13 +73,10 @@ class Access:
 
     async def rights(self, person: Person, audiences: Iterable[Audience]) -> Rights:
         """What `person` may do with questions of `audiences`. Asks Slack once per route, not once per audience."""
-        by_route: dict[RouteSettings, list[Audience]] = {}
-        for audience in audiences:
-            by_route.setdefault(self.audiences.route_of(audience), []).append(audience)
         answers: set[Audience] = set()
         sees: set[Audience] = set()
-        for route, named in by_route.items():
-            if await self._refusal(person, route, named[0]) is None:
+        for route, named in self.audiences.by_route(audiences).items():
+            if await self._refusal(person, route) is None:
                 answers.update(named)
             elif await self.control.sees(person, named[0]):
                 sees.update(named)
@@ -89,8 +86,7 @@ class Access:
         """Why `person` may not change this clarification; None if they may."""
         if record.status == "escalated" and person.user in self._paged(record.id):
             return None
-        audience = audience_of(record)
-        return await self._refusal(person, self.audiences.route_of(audience), audience)
+        return await self._refusal(person, self.audiences.route(record))
 
     async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
         """Why `person` may not change who is on call by a policy; None if they may.
@@ -114,8 +110,8 @@ class Access:
             return True
         return summary.status == "escalated" and user in self._paged(summary.id)
 
-    async def _refusal(self, person: Person, route: RouteSettings, audience: Audience) -> Refusal | None:
-        refused = await self.control.refusal(person, route.channel, audience)
+    async def _refusal(self, person: Person, route: RouteSettings) -> Refusal | None:
+        refused = await self.control.refusal_on(person, route)
         if refused is None or route.on_call is None:
             return refused
         return None if await self._is_on_call(person, route.on_call) else refused

@@ -29,7 +29,7 @@ from bot.home import (
 )
 from bot.oncall.roster import OnDuty, Roster
 from bot.people import AccessControl, Person, Refusal
-from bot.routing import Audience
+from bot.routing import Audience, Audiences
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown
 from bot.storage.store import Store
@@ -880,22 +880,26 @@ class Gate(AccessControl):
         self.asked: Counter[str] = Counter()
         self.away = False
 
-    async def refusal(
-        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
-    ) -> Refusal | None:
-        self.asked[channel] += 1
+    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+        self.asked[route.channel] += 1
         if self.away:
             raise SlackUnreachableError("timeout")
-        return None if channel == "C1" else Refusal("you are not in the channel", ())
+        return None if route.channel == "C1" else Refusal("you are not in the channel", ())
+
+
+class TwoRoutes(Audiences):
+    def __init__(self) -> None:
+        pass
+
+    def route_of(self, audience: Audience) -> RouteSettings:
+        return PLANNERS if fnmatchcase(audience.agent, "plan-*") else OTHERS
 
 
 class Party:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.gate = Gate()
-        self.access = KeptAccess(
-            self.gate, lambda each: PLANNERS if fnmatchcase(each.agent, "plan-*") else OTHERS, self.clock
-        )
+        self.access = KeptAccess(self.gate, TwoRoutes(), self.clock)
 
     async def admitted(self) -> Admitted:
         return await self.access.admitted(PERSON, [Audience("plan-a"), Audience("plan-b"), Audience("ops")])

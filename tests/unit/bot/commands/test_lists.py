@@ -13,7 +13,7 @@ from bot.commands.lists import Access, Lists
 from bot.delivery.messages import Permalinks
 from bot.oncall.roster import Roster
 from bot.people import AccessControl, Person, Refusal
-from bot.routing import Audience
+from bot.settings.model import RouteSettings
 from bot.slackapi import Place
 from bot.views.blockkit import Draft
 from core.agents import SessionFact
@@ -40,9 +40,7 @@ class Gate(AccessControl):
     def __init__(self) -> None:
         self.asked = 0
 
-    async def refusal(
-        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
-    ) -> Refusal | None:
+    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
         self.asked += 1
         return None
 
