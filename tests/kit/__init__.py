@@ -5,7 +5,7 @@
 - `builders`: `ask()` and `record()`: questions and clarifications as the core has them, with defaults for what a test
   does not care about; `NOW`, `ADE`, `BEA`, `YES`; `closed()`, `news()`, `FOREIGN`.
 - `clocks`: `ManualClock` stands still until `advance`; `LeapClock` is the time of day and leaps, waking who sleeps;
-  `HurriedClock` runs at a multiple of it.
+  `LeapClock` runs at a multiple of it.
 - `processes`: `clarify(*words)` as a process of its own, forked from one that has imported the whole bot: it begins in
   hundredths of a second. Use it wherever `python -m bot.cli` would be started.
 - `until`: `until(predicate)` for what has no event to wait for.

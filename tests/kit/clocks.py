@@ -75,50 +75,45 @@ async def _let_run() -> None:
         await asyncio.sleep(0)
 
 
-class HurriedClock:
-    """The time of day at `speed` times its pace, for what takes seconds or minutes. Also the workspace's and the
-    producer's clock in such a scene, so that all of them agree.
+class LeapClock:
+    """The time of day at `speed` times its pace, which leaps: whoever sleeps wakes up when the time has come.
+
+    Also the workspace's and the producer's clock in a world of it, so that all of them agree. `ahead` sets it: nobody
+    wakes, and its steady time stays, as when the machine's clock is changed.
     """
 
-    def __init__(self, speed: float) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
+        self.ahead = timedelta(0)
         self._speed = speed
         self._began = time.time()
-        self.ahead = timedelta(0)
+        self._past = 0.0  # seconds that were leapt over
+        self._leapt = asyncio.Event()
 
     def now(self) -> datetime:
-        passed = time.time() - self._began
-        return datetime.fromtimestamp(self._began + passed * self._speed, UTC) + self.ahead
+        return datetime.fromtimestamp(self._began + self.steady(), UTC) + self.ahead
 
     def seconds(self) -> float:
         """`now` as seconds since 1970."""
         return self.now().timestamp()
 
     def steady(self) -> float:
-        return (time.time() - self._began) * self._speed
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / self._speed)
-
-
-class LeapClock(HurriedClock):
-    """The time of day, set forward by `leap`: who sleeps wakes up when the time has come."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self._leapt = asyncio.Event()
+        return (time.time() - self._began) * self._speed + self._past
 
     def leap(self, by: timedelta) -> None:
-        self.ahead += by
+        self._past += by.total_seconds()
         leapt, self._leapt = self._leapt, asyncio.Event()
         leapt.set()
 
-    def steady(self) -> float:
-        return super().steady() + max(0.0, self.ahead.total_seconds())  # a day in the past is no leap
+    async def pass_by(self, seconds: float, steps: int = 20) -> None:
+        """Leap by `seconds` in small leaps, between which others do what is due."""
+        for _ in range(steps):
+            self.leap(timedelta(seconds=seconds / steps))
+            await asyncio.sleep(0.01)
 
     async def sleep(self, seconds: float) -> None:
-        until = self.now() + timedelta(seconds=seconds)
+        until = self.steady() + seconds
         await asyncio.sleep(0)
-        while (left := (until - self.now()).total_seconds()) > 0:
+        while (left := until - self.steady()) > 0:
             with suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(left / self._speed):
                     await self._leapt.wait()

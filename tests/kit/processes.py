@@ -100,7 +100,7 @@ async def clarify(
         return await asyncio.create_subprocess_exec(*command, env=env, cwd=cwd, preexec_fn=first, **where)
     out, out_reader = await _end(stdout)
     err, err_reader = (out, None) if stderr == STDOUT else await _end(stderr)
-    begin = functools.partial(run_main, words, dict(env), cwd, first)
+    begin = functools.partial(run_main, words, dict(env), cwd, first, _umask())
     process = forks().Process(target=_live, args=(out, err, begin), daemon=True)
     process.start()
     for fd in {out.fd, err.fd}:
@@ -121,6 +121,12 @@ class _Passed:
 def _received(passed: Any) -> int:
     fd: int = passed.detach()
     return fd
+
+
+def _umask() -> int:
+    now = os.umask(0)
+    os.umask(now)
+    return now
 
 
 async def _end(where: Where) -> tuple[_Passed, asyncio.StreamReader | None]:
@@ -152,12 +158,14 @@ def run_main(
     env: Mapping[str, str],
     cwd: Path = ROOT,
     first: Callable[[], object] | None = None,
+    umask: int = 0o022,
 ) -> None:
     """In a forked process: be `clarify WORDS`."""
     assert "tests.kit.preloaded" in sys.modules, "the server could not import it, and says nothing"
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    os.umask(umask)
     sys.argv = ["clarify", *words]
     if first is not None:
         first()

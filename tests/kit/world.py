@@ -137,7 +137,7 @@ class Scene:
             await bot.stop()
             await asyncio.wait_for(watch, 60)
 
-    def slack_waits(self, seconds: float = 3.0) -> None:
+    def slack_waits(self, seconds: float = 1.0) -> None:
         """How long for an acknowledgement; where there will be none, a test needs not wait as long as otherwise."""
         context = self.workspace.context
         context.options = replace(context.options, ack_timeout=seconds)

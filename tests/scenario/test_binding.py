@@ -16,7 +16,7 @@ from bot.storage.beside import connections
 from bot.views.render import Renderer
 from bot.web.server import Limits
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import Scene, scene
 
@@ -109,7 +109,7 @@ async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_i
 
 
 async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path) -> None:
-    clock = HurriedClock(30)  # it is counted twice, half a minute apart
+    clock = LeapClock(30)  # it is counted twice, half a minute apart
     async with (
         scene(tmp_path, clock=clock) as stage,
         elsewhere(stage) as other,

@@ -12,7 +12,7 @@ import pytest
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, config, controls, said, scene
 from tests.scenario.other_parties import marker
 from tests.scenario.typist import (
@@ -120,7 +120,7 @@ async def test_abandoned_by_hand_is_closed_for_everybody_with_its_name(stage: Sc
 
 
 async def test_expired_one_takes_no_change_and_says_what_the_agent_assumes(tmp_path: Path) -> None:
-    clock = HurriedClock(1)
+    clock = LeapClock(1)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         await ask(stage, default_response="go on carefully")
         clock.ahead += timedelta(days=1)

@@ -17,7 +17,7 @@ from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, config, controls, of_a_click, scene
 
 SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
@@ -210,7 +210,7 @@ async def test_reply_that_slack_gave_up_is_found_after_the_outage(stage: Scene) 
 
 async def test_reply_lost_in_an_outage_that_nothing_tells_of_is_found_by_the_silence(tmp_path: Path) -> None:
     """Slack gave up for good before anything came through again: no retry shows that there was an outage."""
-    clock = HurriedClock(1.0)
+    clock = LeapClock(1.0)
     async with scene(tmp_path, SOON, clock) as stage, in_use(stage):
         card = await stage.ask(timeout_seconds=86400)
         await stage.heard("message")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import Scene, config, controls, question, said, scene
 from tests.scenario.minimal_producer import Replayer, replayer
@@ -124,7 +124,7 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
 async def test_replayed_old_question_is_old_also_after_a_clock_was_set(
     tmp_path: Path, producer: Replayer
 ) -> None:
-    clock = HurriedClock(1)
+    clock = LeapClock(1)
     clock.ahead = timedelta(hours=-2)
     async with scene(tmp_path, clock=clock) as stage:
         before = (clock.now() - timedelta(hours=1)).isoformat()

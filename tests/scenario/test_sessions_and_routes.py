@@ -11,7 +11,7 @@ import pytest
 from bot.demo.producer import DemoProducer
 from bot.errors import StorageError
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, EVA, FALLBACK, FOLAKE, RANDOM
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, config, controls, question, said, scene
 
 WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
@@ -131,7 +131,7 @@ async def test_answer_that_an_agent_cannot_take_is_refused_with_a_hint(stage: Sc
 
 
 async def test_click_after_the_time_ran_out_says_what_is_assumed(tmp_path: Path) -> None:
-    clock = HurriedClock(1)
+    clock = LeapClock(1)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         card = await stage.ask(default_response="Wait till Monday")
         stage.workspace.faults.add("chat.update", "delay:2")

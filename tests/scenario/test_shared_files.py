@@ -16,7 +16,7 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import TOKEN, Scene, config, controls, question, said, scene
 from tests.scenario.other_parties import (
@@ -461,7 +461,7 @@ async def test_p4_full_disk_takes_nothing_and_says_so(stage: Scene) -> None:
 
 
 async def test_clock_that_jumps_ahead_expires_what_ran_out_and_nothing_else(tmp_path: Path) -> None:
-    clock = HurriedClock(30)
+    clock = LeapClock(30)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         short = await stage.ask("rpl_1", question="Short?", timeout_seconds=3000)
         long = await stage.ask("rpl_2", question="Long?", timeout_seconds=80000)
@@ -472,7 +472,7 @@ async def test_clock_that_jumps_ahead_expires_what_ran_out_and_nothing_else(tmp_
 
 
 async def test_clock_that_jumps_back_loses_nothing(tmp_path: Path) -> None:
-    clock = HurriedClock(1)
+    clock = LeapClock(1)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         first = await stage.ask("rpl_1", question="First?")
         clock.ahead -= timedelta(minutes=30)
@@ -487,7 +487,7 @@ async def test_clock_that_jumps_back_loses_nothing(tmp_path: Path) -> None:
 async def test_p10_timer_that_ran_out_while_the_bot_was_down_closes_the_card_at_the_start(
     tmp_path: Path,
 ) -> None:
-    clock = HurriedClock(1)
+    clock = LeapClock(1)
     async with scene(tmp_path, clock=clock) as stage:
         async with stage.bot():
             card = await stage.ask()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bot.slack.socket import SlackSocket, Timing
+from bot.slack.app import SlackApp
+from bot.slack.socket import Timing
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, controls, question, said, scene
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
@@ -36,7 +38,7 @@ async def test_p2_post_that_was_accepted_with_its_response_lost_is_one_card(stag
 async def test_p1_post_that_never_arrived_is_posted_once_after_the_landing_margin(
     tmp_path: Path, fault: str
 ) -> None:
-    clock = HurriedClock(3)  # a third of a second may pass until the first call
+    clock = LeapClock(3)  # a third of a second may pass until the first call
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         stage.workspace.faults.add("chat.postMessage", fault)
         await stage.ask()
@@ -50,7 +52,7 @@ async def test_p1_post_that_never_arrived_is_posted_once_after_the_landing_margi
 async def test_p1_rate_limited_post_waits_as_told_and_is_made_once(
     tmp_path: Path, fault: str, wait: float
 ) -> None:
-    clock = HurriedClock(5)
+    clock = LeapClock(5)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         stage.workspace.faults.add("chat.postMessage", fault)
         await stage.ask()
@@ -127,8 +129,8 @@ async def test_p3_updates_do_not_overtake_each_other(stage: Scene) -> None:
 
 
 @pytest.mark.parametrize("fault", ["accept_then_drop", "drop", "5xx:500", "429:0.1", "refuse:internal_error"])
-async def test_p3_update_that_fails_is_made_again(stage: Scene, fault: str) -> None:
-    async with stage.bot():
+async def test_p3_update_that_fails_is_made_again(tmp_path: Path, fault: str) -> None:
+    async with scene(tmp_path, clock=LeapClock(10)) as stage, stage.bot():
         card = await stage.ask()
         stage.workspace.faults.add("chat.update", fault, times=2)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
@@ -169,7 +171,7 @@ async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_
 async def test_half_open_socket_is_found_out_and_replaced(
     stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.slack.app.SlackSocket", partial(SlackSocket, timing=Timing(ping=0.3)))
+    monkeypatch.setattr("bot.app.SlackApp", partial(SlackApp, timing=Timing(ping=0.3)))
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.link.half_open()
@@ -225,12 +227,12 @@ async def test_p10_replies_made_while_the_bot_was_down_come_before_newer_clicks(
 
 
 async def test_p10_reply_given_in_time_before_an_outage_wins_over_the_timer(tmp_path: Path) -> None:
-    clock = HurriedClock(60)
+    clock = LeapClock(60)
     async with scene(tmp_path, clock=clock) as stage:
         async with stage.bot():
             card = await stage.ask(timeout_seconds=240)
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
-        await clock.sleep(240)
+        clock.leap(timedelta(seconds=240))
         async with stage.bot():
             await stage.now_says(card, f"<@{ADE}>")
         assert stage.record()["aaep"]["response"] is True
@@ -262,13 +264,13 @@ async def test_p2_event_that_slack_delivers_again_after_a_restart_changes_nothin
 
 
 async def test_p10_slack_that_is_away_at_the_start_and_for_minutes(tmp_path: Path) -> None:
-    clock = HurriedClock(20)
+    clock = LeapClock(20)
     async with scene(tmp_path, clock=clock) as stage:
         await stage.workspace.refuse_connections()
         starting = asyncio.create_task(start_and_answer(stage))
         await stage.producer.wait_for_subscriber(10)
         await stage.producer.emit(question("rpl_1", **YES_NO))
-        await clock.sleep(50)  # Slack is away for a minute
+        await clock.pass_by(50)  # Slack is away for a minute
         await stage.workspace.accept_connections()
         await starting
         assert len(stage.cards()) == 1
@@ -276,12 +278,12 @@ async def test_p10_slack_that_is_away_at_the_start_and_for_minutes(tmp_path: Pat
 
 async def test_card_comes_after_the_connection_when_slack_was_away_at_the_start(tmp_path: Path) -> None:
     """A button that nobody hears looks like one that works."""
-    clock = HurriedClock(10)
+    clock = LeapClock(10)
     async with scene(tmp_path, clock=clock) as stage:
         await stage.workspace.refuse_connections()
         starting = asyncio.create_task(start_and_answer(stage))
         await stage.producer.wait_for_subscriber(10)
-        await clock.sleep(40)
+        await clock.pass_by(40)
         back = clock.seconds()
         await stage.workspace.accept_connections()
         await stage.producer.emit(question("rpl_1", **YES_NO))
@@ -297,7 +299,7 @@ async def test_card_comes_after_the_connection_when_slack_was_away_at_the_start(
 
 
 async def test_posts_do_not_wait_for_a_connection_that_cannot_be_had(tmp_path: Path) -> None:
-    clock = HurriedClock(20)
+    clock = LeapClock(20)
     async with scene(tmp_path, clock=clock) as stage:
         stage.workspace.link.reject(1000)
         began = clock.seconds()
@@ -318,7 +320,7 @@ async def start_and_answer(stage: Scene) -> None:
 
 
 async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> None:
-    clock = HurriedClock(20)
+    clock = LeapClock(20)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         stage.slack_waits()  # what nobody acknowledges is sent again after that
         first = await stage.ask("rpl_1", question="First?")
@@ -326,7 +328,7 @@ async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> Non
         await stage.producer.emit(question("rpl_2", session="sess_two", question="Second?", **YES_NO))
         await stage.until((stage.folder / "ledgers" / "issue-100002.json").exists)
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=first.ts)
-        await clock.sleep(50)  # nearly a minute without Slack
+        await clock.pass_by(50)  # nearly a minute without Slack
         await stage.workspace.accept_connections()
         second = await stage.card("Second?")
         assert (await stage.reply("rpl_1"))["response"] is True

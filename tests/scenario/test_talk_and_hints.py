@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, controls, scene
 
 
@@ -25,7 +25,7 @@ async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: Scen
 
 
 async def test_unreadable_reply_gets_a_hint_again_after_a_minute(tmp_path: Path) -> None:
-    clock = HurriedClock(1)
+    clock = LeapClock(1)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         card = await stage.ask(timeout_seconds=86400)
         for text in ("hm", "let me think", "hm again"):

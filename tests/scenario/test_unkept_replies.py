@@ -11,6 +11,7 @@ import pytest
 
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
+from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, scene
 from tests.scenario.test_http_mode import SOON, in_use
 
@@ -20,7 +21,7 @@ MODES = ["socket", "http"]
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr("bot.storage.store._BUSY_MS", 20)
-    async with scene(tmp_path, SOON) as made:
+    async with scene(tmp_path, SOON, LeapClock(5)) as made:
         yield made
 
 
@@ -49,7 +50,7 @@ async def refused_for_good(stage: Scene) -> None:
 async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_back(
     stage: Scene, mode: str
 ) -> None:
-    stage.slack_waits(1.0)
+    stage.slack_waits(0.5)
     async with running(stage, mode) as bot:
         card = await stage.ask()
         await bot.messages.in_flight.settled()
@@ -65,7 +66,7 @@ async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_bac
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: Scene, mode: str) -> None:
-    stage.slack_waits(1.0)
+    stage.slack_waits(0.5)
     async with running(stage, mode) as bot:
         first = await stage.ask("rpl_1")
         await bot.messages.in_flight.settled()
@@ -78,7 +79,7 @@ async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: Scene
 
 
 async def test_talk_that_could_not_be_kept_gets_no_word(stage: Scene) -> None:
-    stage.slack_waits(1.0)
+    stage.slack_waits(0.5)
     async with stage.bot() as bot:
         card = await stage.ask()
         await bot.messages.in_flight.settled()

@@ -17,7 +17,7 @@ from bot.app import Bot
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit import processes
-from tests.kit.clocks import HurriedClock
+from tests.kit.clocks import LeapClock
 from tests.kit.until import until
 from tests.kit.world import Scene, config, controls, environment, question, said, scene
 
@@ -35,7 +35,7 @@ with FileLedger(Path(sys.argv[1]))._locks.hold(int(sys.argv[2]), 5):
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path, clock=HurriedClock(SPEED)) as made:
+    async with scene(tmp_path, clock=LeapClock(SPEED)) as made:
         yield made
 
 
