@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from bot.slack.app import SlackApp
-from bot.slack.socket import Timing
+from bot.slack.socket import SlackSocket, Timing
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, controls, question, said, scene
@@ -171,7 +170,7 @@ async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_
 async def test_half_open_socket_is_found_out_and_replaced(
     stage: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.app.SlackApp", partial(SlackApp, timing=Timing(ping=0.3)))
+    monkeypatch.setattr("bot.slack.app.SlackSocket", partial(SlackSocket, timing=Timing(ping=0.3)))
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.link.half_open()
