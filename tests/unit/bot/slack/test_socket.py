@@ -16,6 +16,7 @@ from bot.slackapi import Pulse
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
+from tests.kit.until import until
 from tests.unit.bot.slack.kit import QUICK
 
 Handler = Callable[[Envelope], Awaitable[dict[str, Any] | None]]
@@ -72,13 +73,6 @@ async def connected(ws: Workspace, desk: Desk, timing: Timing = QUICK) -> AsyncI
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Returns when something on our side holds; the workspace's own `wait_for` looks when the workspace changes."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 - plain attributes change
-            await asyncio.sleep(0.005)
 
 
 def opened(ws: Workspace) -> int:
@@ -188,8 +182,7 @@ async def test_opening_that_hangs_is_given_up(ws: Workspace, desk: Desk) -> None
 async def test_slack_away_for_a_while_is_waited_for(ws: Workspace, desk: Desk) -> None:
     async with connected(ws, desk) as socket:
         await ws.refuse_connections()
-        await asyncio.sleep(0.2)
-        assert not socket.connected
+        await until(lambda: not socket.connected)
         await ws.accept_connections()
         await ws.wait_for(lambda: ws.link.connections)
         await heard(ws, desk, "one")
