@@ -318,6 +318,7 @@ class Bot:
         self.unread = Unread(clock, released=self.monitoring.release)
         self.pulse = Pulse(clock, back=lambda: self.delivery.lanes.slack_is_back())  # noqa: PLW0108 - built later
         self.web = SlackClient(settings, self.pulse)
+        self.gateway = Gateway(self.web, store.installation, self.telemetry)
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
         self.messages = Messages(store)
@@ -414,10 +415,9 @@ class Bot:
             raise_incident=self.incidents.raise_,
             on_foreign=lambda clarification: self.watch.adopt(clarification),  # noqa: PLW0108 - built later
         )
-        gateway = Gateway(self.web, self.store.installation, self.telemetry)
         self.messenger = Messenger(
             settings=settings,
-            gateway=gateway,
+            gateway=self.gateway,
             messages=self.messages,
             desired=DesiredState(
                 ledger=self.ledger,
@@ -440,7 +440,6 @@ class Bot:
             messages=self.messages,
             rollups=self.rollups,
             messenger=self.messenger,
-            gateway=gateway,
             clock=clock,
         )
         self.nudges = Nudges(
@@ -645,7 +644,7 @@ class Bot:
                     group_of=self._group_of,
                     foreign=lambda: self.slack.suspect(),  # noqa: PLW0108 - built later
                 ),
-                delivery=self.delivery,
+                gateway=self.gateway,
                 web=self.web,
                 later=self.later,
             ),
@@ -654,6 +653,7 @@ class Bot:
                 typed=typed,
                 memory=self.memory,
                 delivery=self.delivery,
+                gateway=self.gateway,
                 clock=self.clock,
                 later=self.later,
                 owed=lambda: self.slack.owe(),  # noqa: PLW0108 - built later
@@ -696,7 +696,7 @@ class Bot:
                 access=access,
                 clock=clock,
                 pictures=Pictures(self.web),
-                delivery=self.delivery,
+                gateway=self.gateway,
                 later=self.later.run,
                 name_of=people.known_name,
             ),

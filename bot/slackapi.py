@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import aiohttp
+import structlog
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
@@ -24,6 +25,7 @@ from bot.settings.model import Settings, is_loopback, url_host
 from bot.telemetry import Telemetry
 from core.clock import Clock
 
+_log = structlog.get_logger("clarify.delivery")
 Call = Callable[[], Awaitable[AsyncSlackResponse]]
 NETWORK_ERRORS = (SlackClientError, aiohttp.ClientError, TimeoutError, OSError)
 # Slack did not take it, and will later; Slack may have taken it.
@@ -365,24 +367,23 @@ class Gateway:
             if not cursor:
                 return
 
-    async def whisper(
-        self,
-        user: str,
-        channel: str,
-        thread_ts: str | None,
-        text: str,
-        blocks: list[dict[str, Any]] | None = None,
-    ) -> Outcome:
-        """chat.postEphemeral, once. `text` is ours, with what people or agents said already made inert."""
-        outcome: Outcome = Sent(channel, "")
+    async def tell(
+        self, user: str, place: Place, text: str, blocks: list[dict[str, Any]] | None = None
+    ) -> bool:
+        """Say something to one person only, there and then (ephemeral), once; whether Slack took it. Failures are logged.
+
+        `text` is ours, with what people or agents said already made inert.
+        """
+        outcome: Outcome = Sent(place.channel, "")
         try:
             await self._client.chat_postEphemeral(
-                channel=channel, user=user, text=text, thread_ts=thread_ts, blocks=blocks
+                channel=place.channel, user=user, text=text, thread_ts=place.thread_ts, blocks=blocks
             )
         except Exception as error:  # noqa: BLE001 - as above
             outcome = failure(error)
+            _log.warning("could not be told", user=user, channel=place.channel, outcome=repr(outcome))
         self._telemetry.tried_once("whisper", outcome.word)  # what fails is not tried again
-        return outcome
+        return isinstance(outcome, Sent)
 
     def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         payload = {**metadata["event_payload"], _INSTALLATION: self._installation}

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from bot import charts
 from bot.commands.grammar import Digest
 from bot.commands.lists import Access
-from bot.delivery.delivery import Delivery
 from bot.delivery.messenger import Picture, Pictures
 from bot.people import Person
 from bot.routing import Audience, audience_of
-from bot.slackapi import Place
+from bot.slackapi import Gateway, Place
 from bot.views import inert
 from bot.views.blockkit import Draft
 from bot.views.lists import said
@@ -64,7 +63,7 @@ class Digests:
         access: Access,
         clock: Clock,
         pictures: Pictures,
-        delivery: Delivery,
+        gateway: Gateway,
         later: Callable[[Coroutine[Any, Any, None], str], object],
         name_of: Callable[[str], str | None],
     ) -> None:
@@ -72,7 +71,7 @@ class Digests:
         self._access = access
         self._clock = clock
         self._pictures = pictures
-        self._delivery = delivery
+        self._gateway = gateway
         self._later = later
         self._name_of = name_of
         self._turn = asyncio.Lock()  # what is drawn with has settings that all threads share
@@ -137,8 +136,8 @@ class Digests:
             f"The picture could not be sent: {inert.escape(trouble)}. "
             "`clarify digest --png FILE` draws it in a shell."
         )
-        if not await self._delivery.tell(person.user, place, text):
-            await self._delivery.tell(person.user, Place(person.user), text)
+        if not await self._gateway.tell(person.user, place, text):
+            await self._gateway.tell(person.user, Place(person.user), text)
 
 
 def described(drawing: Drawing) -> tuple[str, str]:

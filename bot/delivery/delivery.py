@@ -14,7 +14,7 @@ from bot.delivery.messenger import Messenger, live_blocks
 from bot.delivery.rollups import Rollups, rolled_up
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
-from bot.slackapi import Gateway, Place, Sent
+from bot.slackapi import Place
 from core.clock import Clock
 from core.index import OWN_THREAD, Index, Summary
 
@@ -42,14 +42,12 @@ class Delivery:
         messages: Messages,
         rollups: Rollups,
         messenger: Messenger,
-        gateway: Gateway,
         clock: Clock,
     ) -> None:
         self._index = index
         self._audiences = audiences
         self._messages = messages
         self._rollups = rollups
-        self._gateway = gateway
         self._clock = clock
         self.lanes = messenger.lanes
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
@@ -195,16 +193,6 @@ class Delivery:
         row = await self._messages.get(fresh.key)
         if row is not None:
             self.send(row.channel or row.target, row.key, post=row.ts is None)
-
-    async def tell(
-        self, user: str, place: Place, text: str, blocks: list[dict[str, object]] | None = None
-    ) -> bool:
-        """Say something to one person only, there and then (ephemeral); whether Slack took it. Failures are logged."""
-        outcome = await self._gateway.whisper(user, place.channel, place.thread_ts, text, blocks)
-        if isinstance(outcome, Sent):
-            return True
-        _log.warning("could not be told", user=user, channel=place.channel, outcome=repr(outcome))
-        return False
 
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None

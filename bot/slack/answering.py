@@ -19,7 +19,6 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from bot.commands.commands import Commands
-from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SlackMemory
 from bot.delivery.messages import Messages
 from bot.errors import BadPress, SlackError, StorageUnavailable
@@ -30,7 +29,7 @@ from bot.slack.binding import AnyPress, Binding
 from bot.slack.payloads import Click, Request, Spot, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
-from bot.slackapi import NETWORK_ERRORS, Place, ask
+from bot.slackapi import NETWORK_ERRORS, Gateway, Place, ask
 from bot.views import phrases
 from bot.views.blockkit import nearest, pages_of
 from bot.views.codec import ListPress, Press
@@ -295,14 +294,14 @@ class Interactions:
         answering: Answering,
         commands: Commands,
         binding: Binding,
-        delivery: Delivery,
+        gateway: Gateway,
         web: AsyncWebClient,
         later: Background,
     ) -> None:
         self._answering = answering
         self._commands = commands
         self._binding = binding
-        self._delivery = delivery
+        self._gateway = gateway
         self._web = web
         self._later = later
 
@@ -368,7 +367,7 @@ class Interactions:
     def tell(self, person: Person, place: Place, text: str) -> None:
         """Say something to the person alone, after the acknowledgement; nothing where there are no words."""
         if text:
-            self._later.run(self._delivery.tell(person.user, place, text), "tell a person")
+            self._later.run(self._gateway.tell(person.user, place, text), "tell a person")
 
     def respond(self, act: Click | Request, reaction: Reaction, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
@@ -407,7 +406,7 @@ class Interactions:
             return True
         if not place.channel:
             return False
-        return await self._delivery.tell(click.person.user, place, reaction.text, reaction.blocks)
+        return await self._gateway.tell(click.person.user, place, reaction.text, reaction.blocks)
 
     async def _respond(
         self, act: Click | Request, reaction: Reaction, *, replace: bool = False, thread_ts: str | None = None

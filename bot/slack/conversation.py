@@ -13,6 +13,7 @@ from bot.errors import StorageUnavailable
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.socket import Background
 from bot.slack.typed import TypedMessages, Words
+from bot.slackapi import Gateway
 from bot.views import phrases
 from core.clock import Clock
 from core.errors import ClarifyError
@@ -35,6 +36,7 @@ class Conversation:
         typed: TypedMessages,
         memory: SlackMemory,
         delivery: Delivery,
+        gateway: Gateway,
         clock: Clock,
         later: Background,
         owed: Callable[[], None],
@@ -42,6 +44,7 @@ class Conversation:
         self._typed = typed
         self._memory = memory
         self._delivery = delivery
+        self._gateway = gateway
         self._clock = clock
         self._later = later
         self._owed = owed
@@ -147,7 +150,7 @@ class Conversation:
             # Once told that nothing was taken, nothing is taken after a restart either.
             await self._memory.keep_text(_given_up_key(heard), {"text": words.text})
         if words.text is not None:
-            await self._delivery.tell(heard.user, heard.place, words.text, words.blocks)
+            await self._gateway.tell(heard.user, heard.place, words.text, words.blocks)
         if words.aloud is not None:
             await self._delivery.say(heard.place, words.key, words.aloud, words.blocks)
         await self._memory.slack_event_done(heard.key)
@@ -158,9 +161,9 @@ class Conversation:
             return
         try:
             if heard.kind != "said":
-                await self._delivery.tell(heard.user, heard.place, phrases.NOT_KEPT_HERE)
+                await self._gateway.tell(heard.user, heard.place, phrases.NOT_KEPT_HERE)
             elif await self._typed.may_answer(heard):
-                await self._delivery.tell(heard.user, heard.place, phrases.NOT_KEPT)
+                await self._gateway.tell(heard.user, heard.place, phrases.NOT_KEPT)
         except (StorageUnavailable, ClarifyError) as error:
             _log.warning("whether somebody has to be told is not known: %s", error)
 

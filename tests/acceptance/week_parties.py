@@ -142,16 +142,6 @@ class SlackGateway:
     async def permalink(self, channel: str, ts: str) -> str | None:
         return None
 
-    async def whisper(
-        self,
-        user: str,
-        channel: str,
-        thread_ts: str | None,
-        text: str,
-        blocks: list[dict[str, object]] | None = None,
-    ) -> Outcome:
-        return Sent(channel, "")
-
 
 class Pagers:
     """`bot.oncall.outside.Outside` for one life."""

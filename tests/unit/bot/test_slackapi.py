@@ -23,6 +23,7 @@ from bot.slackapi import (
     Gateway,
     Later,
     Never,
+    Place,
     Pulse,
     SlackBusyError,
     SlackClient,
@@ -211,7 +212,7 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
     draft = Draft("text", [], metadata)
     await gateway.post("C1", draft)
     await gateway.update("C1", "1.1", draft)
-    await gateway.whisper("U1", "C1", None, "psst")
+    assert await gateway.tell("U1", Place("C1"), "psst") is (error is None)
     assert telemetry.deliveries == {(kind, word): 2, ("whisper", word): 1}
     assert set(telemetry.retries) == ({kind} if word in {"later", "unknown"} else set())
     assert telemetry.pages == ({("slack", paged): 1} if paged and kind == "page" else {})

@@ -141,7 +141,6 @@ class Room:
             messages=self.messages,
             rollups=self.rollups,
             messenger=self.messenger,
-            gateway=gateway,
             clock=self.clock,
         )
 

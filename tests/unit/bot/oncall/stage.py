@@ -295,7 +295,6 @@ class World:
             messages=self.messages,
             rollups=rollups,
             messenger=messenger,
-            gateway=gateway,
             clock=self.clock,
         )
         self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, self.clock)
