@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core import aaep
@@ -279,6 +279,7 @@ FIELDS = [*EVENT, "options", "multi_select", "free_form_allowed", "default_respo
           "extensions", "correlation_id", "summary_terse"]  # fmt: skip
 
 
+@settings(max_examples=50)
 @given(JSON)
 def test_any_json_is_an_event_or_not_one(obj: object) -> None:
     try:
@@ -287,6 +288,7 @@ def test_any_json_is_an_event_or_not_one(obj: object) -> None:
         return
 
 
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.sampled_from(sorted(aaep.CRITICAL_TYPES)))
 def test_event_with_any_fields_is_read(fields: dict[str, object], kind: str) -> None:
     event = parse_event(EVENT | fields | {"type": kind}, RECEIVED)

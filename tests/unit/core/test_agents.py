@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -97,14 +96,6 @@ def test_tree_statuses(
 
     collect(tree(summaries, sessions))
     assert found == expected
-
-
-def test_tree_of_what_was_passed_on_to_people() -> None:
-    """Whoever was asked is not at it any more; who asked still waits, and stands under it."""
-    (architect,) = tree([wait(1, "engineer", "architect", status="escalated")], [])
-    assert (architect.agent, architect.status, architect.asked) == ("architect", "idle", ())
-    assert shape(architect.waiters) == ["engineer"]
-    assert architect.waiters[0].status == "blocked"
 
 
 def test_tree_says_on_whom_since_when() -> None:
@@ -404,34 +395,6 @@ async def test_process_takes_back_what_another_of_ours_wrote(
     assert said(file) == {"engineer": FREE, "designer": waits, "architect": FREE}
 
 
-async def test_statuses_of_others_are_not_taken_back(keeper: StatusKeeper, file: Counted) -> None:
-    keeper.record_changed(summarize(A))
-    await keeper.settle()
-    entries = file.read()
-    file.path.write_text(json.dumps({"engineer": entries["engineer"] | {"status": "stuck"}}))
-    keeper.record_changed(summarize(answered(A)))
-    await keeper.settle()
-    assert file.read()["engineer"] == entries["engineer"] | {"status": "stuck"}
-
-
-async def test_run_writes_ten_thousand_notes_in_a_few_turns(
-    keeper: StatusKeeper, file: Counted, clock: ManualClock
-) -> None:
-    one, done = summarize(A), summarize(answered(A))
-    many = [replace(one, id=f"CLR-42-{seq:05d}", from_=f"agent {seq % 50}") for seq in range(5000)]
-    over = [replace(done, id=each.id, from_=each.from_) for each in many]
-    async with running(keeper):
-        for summaries, status in ((many, "blocked-clarification"), (over, "working")):
-            for position, summary in enumerate(summaries):
-                keeper.record_changed(summary)
-                if position % 500 == 0:
-                    await clock.advance(0.01)  # whoever is awake has a turn
-            while Counter(entry[0] for entry in said(file).values()) != {status: 50}:
-                await clock.advance(0.25)
-                await asyncio.sleep(0.002)
-    assert file.written <= file.asked <= 6
-
-
 async def test_run_writes_the_first_change_at_once_and_the_next_after_a_pause(
     keeper: StatusKeeper, file: Counted, clock: ManualClock
 ) -> None:
@@ -460,20 +423,6 @@ async def test_run_asks_for_nothing_when_nothing_changes(
     assert (file.asked, file.written) == (1, 1)
 
 
-async def test_questions_to_people_cost_no_look_at_the_file(
-    keeper: StatusKeeper, file: Counted, clock: ManualClock
-) -> None:
-    async with running(keeper):
-        await until(lambda: clock.sleeping)
-        looks = file.asked
-        for each in (asked(target="human"), answered(asked(target="Human"))):
-            keeper.record_changed(summarize(each))
-            await clock.advance(1)
-        await clock.advance(3600)
-        assert clock.sleeping == 0
-    assert file.asked == looks
-
-
 async def test_run_tries_again_later_when_the_lock_is_held(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -497,25 +446,6 @@ async def test_run_tries_again_later_when_the_lock_is_held(
             await until(lambda: len(clock.slept) == 5)
             assert said(file) == {"engineer": WAITS}
     assert caplog.text.count("agent-status.json") == 1
-    file.close()
-
-
-async def test_settle_under_a_held_lock_returns_and_owes_it(
-    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = Counted(tmp_path / "agent-status.json", clock, patience=0.01)
-    keeper = StatusKeeper(file, [], clock)
-    held, release = threading.Event(), threading.Event()
-    holder = threading.Thread(target=hold, args=(tmp_path, held, release))
-    holder.start()
-    await asyncio.to_thread(held.wait)
-    keeper.record_changed(summarize(A))
-    await keeper.settle()
-    assert "not written" in caplog.text
-    release.set()
-    holder.join()
-    await keeper.settle()
-    assert said(file) == {"engineer": WAITS}
     file.close()
 
 
@@ -667,23 +597,6 @@ elif command == "hold":
     print("held", flush=True)
     sys.stdin.readline()
 marker.unlink()
-for _ in range(int(sys.argv[4]) if command == "add" else 0):
-    take()
-    add(lambda: time.sleep(0.001))
-    marker.unlink()
-"""
-OURS = """
-import asyncio, sys
-from pathlib import Path
-from core.clock import SystemClock
-from core.locks import Locks
-from core.agents import AgentState, StatusFile
-async def work(path, name, times):
-    file = StatusFile(path, SystemClock(), patience=60)
-    for seq in range(1, times + 1):
-        await file.update({name: AgentState("blocked-clarification", 42, f"CLR-42-{seq:03d}", "architect")})
-    file.close()
-asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
 """
 
 
@@ -862,17 +775,6 @@ async def test_torn_file_is_read_again_under_the_lock(shared: StatusFile, path: 
     assert list(path.parent.glob("*.unreadable*")) == []
 
 
-async def test_torn_file_that_says_it_already_is_not_written_again(shared: StatusFile, path: Path) -> None:
-    put(path, json.dumps({"engineer": BLOCKED}).encode())
-    with rival(path, "tear") as writer:
-        write = asyncio.create_task(shared.update({"engineer": WAITING}))
-        await until((path.parent / ".clarify" / "agent-status.lock").exists)
-        inode, _ = state(path)
-        go_on(writer)
-        await write
-    assert state(path)[0] == inode
-
-
 @pytest.mark.parametrize(
     "content",
     [b"", b'{"engineer": {"sta', b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'"' + b"x" * 5000],
@@ -888,20 +790,6 @@ async def test_file_that_is_no_object_is_set_aside(
     assert aside.read_bytes() == content
     assert in_file(path) == {"engineer": BLOCKED}
     assert aside.name in caplog.text
-
-
-async def test_file_that_cannot_be_set_aside_stays(
-    shared: StatusFile, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(13, "Permission denied")
-
-    put(path, b"[]")
-    with monkeypatch.context() as broken:
-        broken.setattr(Path, "rename", refuse)
-        with pytest.raises(StatusUnavailable, match="no JSON object"):
-            await shared.update({"engineer": WAITING})
-    assert got(path) == b"[]"
 
 
 async def test_held_lock_is_not_waited_for_any_longer_than_asked(path: Path) -> None:
@@ -957,21 +845,3 @@ async def test_process_that_lost_the_lock_touches_nothing(
             await shared.update({"engineer": WAITING})
     assert got(path) == content
     assert got(marker) == b'{"agent": "rival"}'
-
-
-def test_processes_of_ours_and_of_others_lose_nothing(path: Path) -> None:
-    times = 25
-    workers = [
-        started(OURS, path, "engineer", times),
-        started(OURS, path, "designer", times),
-        started(RIVAL, path, "add", "reviewer", times),
-        started(RIVAL, path, "add", "tester", times),
-    ]
-    for worker in workers:
-        worker.communicate(timeout=60)
-        assert worker.returncode == 0
-    entries = in_file(path)
-    assert (entries["reviewer"]["count"], entries["tester"]["count"]) == (times, times)
-    last = {entries[name]["clarificationId"] for name in ("engineer", "designer")}
-    assert last == {f"CLR-42-{times:03d}"}
-    assert list(path.parent.glob("*.unreadable*")) == []

@@ -22,12 +22,9 @@ from core.clarification import (
     handed,
     has_expired,
     nudged,
-    opened,
     parse_id,
-    reply_settled,
     resolved,
     taken,
-    went_on,
 )
 from core.errors import BadInput, ClarifyError, IllegalTransition
 from core.matching import followed_up
@@ -124,16 +121,6 @@ def test_second_answer_is_told_what_became_of_it(
     assert caught.value.record is first
 
 
-def test_abandoned_says_why() -> None:
-    after = abandoned(record(), "requester moved on", LATER)
-    assert after.thread[-1].body == "Abandoned: requester moved on."
-    assert (after.thread[-1].type, after.asked.closed, after.resolved_at) == (
-        "resolution",
-        "requester moved on",
-        LATER,
-    )
-
-
 def test_follow_up_keeps_the_round_before() -> None:
     first = answered(record(), YES, ADE, LATER)
     second = followed_up(first, ask(reply_token="rpl_2", question="Really?"), LATER, SLA)
@@ -164,21 +151,6 @@ def test_rounds_run_out_and_the_question_goes_to_humans(blocking: bool, rounds: 
 
 
 @pytest.mark.parametrize(
-    ("left", "nudge"),
-    [
-        (None, timedelta(minutes=30)),
-        (timedelta(hours=2), timedelta(minutes=30)),
-        (timedelta(minutes=10), timedelta(minutes=5)),
-        (timedelta(0), timedelta(0)),
-        (timedelta(minutes=-10), timedelta(0)),
-    ],
-)
-def test_first_nudge_is_at_most_at_half_of_the_timeout(left: timedelta | None, nudge: timedelta) -> None:
-    expires = NOW + left if left is not None else None
-    assert opened(42, 1, ask(expires_at=expires), NOW, SLA).stale_after == NOW + nudge
-
-
-@pytest.mark.parametrize(
     ("status", "at", "expired"),
     [
         ("pending", NOW + timedelta(minutes=59, seconds=59), False),
@@ -205,12 +177,6 @@ def test_parse_id(text: str, parsed: tuple[int, int] | None) -> None:
         return
     with pytest.raises(BadInput):
         parse_id(text)
-
-
-def test_reply_state_does_not_move_the_status() -> None:
-    sent = went_on(answered(record(), YES, ADE, NOW), LATER)
-    assert (sent.status, sent.asked.went_on_at, sent.asked.reply) == ("answered", LATER, "sending")
-    assert reply_settled(sent, "refused", "no such token").asked.reply_note == "no such token"
 
 
 @pytest.mark.parametrize("name", ["Q-1", "CLR-42-1", "CLR-42-001\n", "", f"CLR-{'9' * 5000}-001"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core import answers
 from core.aaep import Confirmation, Decision, Event, confirmation_reply, parse_event
-from core.clarification import Answer, Ask, Clarification, Decider, answered, new_entry, reply_settled
+from core.clarification import Answer, Ask, Clarification, answered, new_entry, reply_settled
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.matching import adopted, is_duplicate, is_follow_up
@@ -179,11 +179,6 @@ def test_stakes_decide_what_is_asked_twice_and_which_default_breaks_the_rule(
     found = Confirmation("x", "y", risk, irreversible, reversibility, "accept")
     assert (found.asks_twice, found.breaks_default_rule) == (twice, breaks)
     assert not Confirmation("x", "y", risk, irreversible, reversibility, "reject").breaks_default_rule
-
-
-def test_event_whose_default_breaks_the_rule_is_asked_all_the_same() -> None:
-    assert read(default_decision="accept").problems == ("default_decision accepts an irreversible action",)
-    assert wanted(default_decision="accept").breaks_default_rule
 
 
 def test_record_keeps_what_is_asked_and_reads_it_back() -> None:
@@ -396,12 +391,6 @@ def test_deep_context_is_kept_as_text_where_it_is_deep(wrap: Any) -> None:
     for _ in range(900):
         deep = wrap(deep)
     assert wanted(extra_context={"deep": deep}).extra_context
-
-
-def test_decision_after_the_deadline_changes_nothing_of_what_is_asked() -> None:
-    late = NOW + timedelta(days=1)
-    done = answered(open_record(), Answer("accept", "Accept"), Decider("user:ade", "shell"), late)
-    assert done.asked.confirmation == WANTED
 
 
 def dropping(table: str, rows: int = 40_000) -> Confirmation:

@@ -16,12 +16,11 @@ import pytest
 
 from core.aaep import Choice
 from core.answers import from_text
-from core.clarification import Answer, Ask, Clarification, answered, opened, parse_id
+from core.clarification import Ask, Clarification, opened, parse_id
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
 from core.index import Summary, summarize
 from core.ledger import FileLedger
-from core.matching import followed_up
 from core.records import dump
 from core.router import Router
 from core.workflow import Scopes, role_name
@@ -486,15 +485,6 @@ async def test_dispatch_stopped_stops_all_and_begins_again_with_what_is_noted(tm
         await later.until("answered")
 
 
-async def test_dispatch_notes_of_others_cost_nothing(tmp_path: Path) -> None:
-    architect = Agent()
-    async with desk(tmp_path, {"architect": architect}) as at:
-        known = summarize(await at.ask(to="reviewer"))
-        for number in range(10_000):
-            at.dispatcher.record_changed(replace(known, id=f"CLR-42-{number:05d}"))
-        assert (at.dispatcher._noted, at.dispatcher._fresh, at.dispatcher._jobs) == ({}, {}, {})
-
-
 async def test_dispatch_nothing_is_kept_of_what_was_settled(tmp_path: Path) -> None:
     architect = Agent("JSON", FAILED, FAILED)
     async with desk(tmp_path, {"architect": architect}) as at:
@@ -507,27 +497,6 @@ async def test_dispatch_nothing_is_kept_of_what_was_settled(tmp_path: Path) -> N
         await until(lambda: at.working[-1] == ("CLR-2-001", False))
         kept = at.dispatcher
         assert (kept._noted, kept._ended, kept._fresh, kept._jobs) == ({}, {}, {}, {})
-
-
-async def test_dispatch_of_thousands_on_a_start_lets_others_have_their_turn(tmp_path: Path) -> None:
-    agent, turns = Agent(), 0
-    async with desk(tmp_path, {"architect": agent}, at_once=1) as found:
-        first = await found.ask()
-        await until(lambda: len(agent.asked) == 1)
-        for number in range(2, 2002):
-            found.dispatcher.record_changed(replace(summarize(first), id=f"CLR-42-{number:03d}"))
-        jobs = found.dispatcher._jobs
-        most, before = 0, len(jobs)
-        while len(jobs) < 2001:
-            await asyncio.sleep(0)
-            turns, most, before = turns + 1, max(most, len(jobs) - before), len(jobs)
-            if turns == 3:  # closed while it waits for its turn to begin: it never does
-                found.dispatcher.record_changed(
-                    replace(summarize(first), id="CLR-42-2000", status="answered")
-                )
-                found.dispatcher.record_changed(replace(summarize(first), id="CLR-42-2002"))
-        assert most <= 100
-        assert "CLR-42-2000" not in jobs
 
 
 def write_as_another(folder: Path) -> None:
@@ -588,16 +557,6 @@ def test_inquiry_tells_all_of_the_round() -> None:
         "attempt": 2,
         "lastError": "Reply with the number of a choice (1).",
     }
-
-
-def test_inquiry_of_a_later_round_has_the_thread_and_the_latest_question() -> None:
-    first = answered(record(to="architect", topic="format"), Answer("JSON", "JSON"), ADE, NOW)
-    again = followed_up(
-        first, ask(question="Which version?", expires_at=None), NOW + timedelta(minutes=1), SLA
-    )
-    told = Inquiry(again).as_json()
-    assert (told["round"], told["question"], told["answerBy"]) == (2, "Which version?", None)
-    assert [entry["body"] for entry in told["thread"]] == ["Deploy to production?", "JSON", "Which version?"]
 
 
 def test_inquiry_is_silent_about_its_words() -> None:

@@ -368,10 +368,6 @@ def test_quiet_until_is_never_beyond_half_of_what_is_left(ends: float | None, un
     assert quiet_until(at(0), None if ends is None else at(ends)) == at(until)
 
 
-def test_turn_can_be_had_here() -> None:
-    assert turn(("U1", "U2"), T, timedelta(hours=8), "UTC", at(8 * 60)) == "U2"
-
-
 STEPS = st.lists(
     st.tuples(st.integers(0, 20), st.none() | st.integers(3, 20)),
     min_size=0,
@@ -641,20 +637,6 @@ def test_words_of_the_same_asked_again_give_the_answer_that_did_not_help() -> No
         "planner asks human: “Which age?”",
         f"CLR-9-001, {ADE.decided_by} answered: “65 please”",
     ]
-
-
-def test_words_of_another_question_that_was_answered_give_both() -> None:
-    first = answered(asking(8, "planner", "human", "At what age?"), Answer("65", "At 65"), ADE, NOW)
-    words = escalation_words(asking(9, "planner", "human", "Which age?"), "stuck", [first])
-    assert words.splitlines()[-2:] == [
-        "CLR-8-001, planner asks human: “At what age?”",
-        f"CLR-8-001, {ADE.decided_by} answered: “At 65”",
-    ]
-
-
-def test_words_of_the_same_asked_in_the_other_direction_name_who_asks_whom() -> None:
-    words = escalation_words(asking(1, "a", "b", "Which?"), "stuck", [asking(2, "b", "a", "Which?")])
-    assert "CLR-2-001, b asks a: “Which?”" in words
 
 
 @pytest.mark.parametrize("why", WHYS)

@@ -78,13 +78,6 @@ def test_due_follows_what_was_noted_last(monitor: Monitor) -> None:
     assert monitor.next_due() is None
 
 
-def test_due_noted_later_is_not_told_at_its_old_time(monitor: Monitor) -> None:
-    monitor.record_changed(asked())
-    monitor.record_changed(replace(asked(), stale_after=NOW + 2 * SLA))
-    assert monitor.next_due() == NOW + 2 * SLA
-    assert monitor.due(NOW + SLA) == []
-
-
 def test_due_closed_one_is_forgotten(monitor: Monitor) -> None:
     question = record(expires_at=None)
     monitor.record_changed(summarize(question))
@@ -106,21 +99,6 @@ def test_again_tells_once_more_and_leaves_what_is_due_otherwise(monitor: Monitor
     assert told(monitor.due(NOW + SLA + MINUTE)) == [("due", "CLR-42-001")]
 
 
-def test_again_counts_as_it_was_said_last(monitor: Monitor) -> None:
-    monitor.again("CLR-42-001", 42, NOW + MINUTE)
-    monitor.again("CLR-42-001", 42, NOW + 2 * MINUTE)
-    assert monitor.due(NOW + MINUTE) == []
-    assert told(monitor.due(NOW + 2 * MINUTE)) == [("due", "CLR-42-001")]
-    assert monitor.next_due() is None
-
-
-def test_due_again_and_by_itself_at_one_time_is_told_once(monitor: Monitor) -> None:
-    monitor.record_changed(asked())
-    monitor.again("CLR-42-001", 42, NOW + SLA)
-    assert told(monitor.due(NOW + SLA)) == [("due", "CLR-42-001")]
-    assert monitor.next_due() is None
-
-
 def test_due_clock_put_back_tells_at_its_time_again(monitor: Monitor) -> None:
     """Told by a clock that was wrong: the router found nothing due, and did not change what would be noted."""
     monitor.record_changed(asked())
@@ -128,13 +106,6 @@ def test_due_clock_put_back_tells_at_its_time_again(monitor: Monitor) -> None:
     assert monitor.due(NOW) == []
     assert monitor.next_due() == NOW + SLA
     assert told(monitor.due(NOW + SLA)) == [("due", "CLR-42-001")]
-
-
-def test_note_often_keeps_the_heap_small(monitor: Monitor) -> None:
-    for minutes in range(1000):
-        monitor.record_changed(replace(asked(), stale_after=NOW + timedelta(days=400) - minutes * MINUTE))
-    assert len(monitor._heap) < 100
-    assert monitor.next_due() == NOW + timedelta(days=400) - 999 * MINUTE
 
 
 def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> None:
@@ -151,11 +122,6 @@ def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> N
         )
     ]
     assert monitor.suspects() == []
-
-
-def test_suspects_waits_for_itself(monitor: Monitor) -> None:
-    monitor.record_changed(between(1, "engineer", "engineer"))
-    assert [f.words for f in monitor.suspects()] == ["engineer waits for itself."]
 
 
 def test_suspects_words_name_a_few_agents(monitor: Monitor) -> None:
@@ -182,13 +148,6 @@ def test_suspects_words_name_a_few_agents(monitor: Monitor) -> None:
 def test_suspects_what_blocks_nobody_is_no_deadlock(monitor: Monitor, change: dict[str, Any]) -> None:
     monitor.record_changed(between(1, "engineer", "architect"))
     monitor.record_changed(replace(between(2, "architect", "engineer"), **change))
-    assert monitor.suspects() == []
-
-
-def test_suspects_people_are_no_agent(monitor: Monitor) -> None:
-    """Also if an agent calls itself so: who waits for people waits for nobody's turn."""
-    monitor.record_changed(between(1, "human", "engineer"))
-    monitor.record_changed(between(2, "engineer", "human"))
     assert monitor.suspects() == []
 
 
@@ -375,11 +334,6 @@ def test_repetitions_session_asks_again_what_was_answered() -> None:
 )
 def test_repetitions_session_that_may_ask(earlier: Clarification, asked_again: Clarification) -> None:
     assert repetitions([earlier, asked_again]) == []
-
-
-def test_repetitions_without_sessions_are_not_compared() -> None:
-    foreign = [one.model_copy(update={"aaep": None}) for one in (finished(), later())]
-    assert repetitions(foreign) == []
 
 
 MS = timedelta(milliseconds=1)

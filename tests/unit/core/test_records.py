@@ -125,11 +125,6 @@ def test_forgotten_is_not_known_by_its_words_any_more() -> None:
     assert not is_duplicate(after, ask(**SECRETS))
 
 
-def test_forgotten_what_is_over_stays_over() -> None:
-    after = forgotten(dump(course()["abandoned"]))
-    assert is_over([after], NOW, SLA - SLA)
-
-
 @pytest.mark.parametrize(
     "item",
     [

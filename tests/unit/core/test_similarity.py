@@ -173,15 +173,6 @@ def test_sayings_compare_the_latest_few_hundred() -> None:
     assert found_by(sayings, texts[0]) == set()
 
 
-def test_sayings_forget_what_was_read() -> None:
-    sayings = Sayings()
-    text = "large orange boats float well near sandy beaches"
-    sayings.put("1", text)
-    assert found_by(sayings, text) == {"1"}
-    sayings.drop("1")
-    assert found_by(sayings, text) == set()
-
-
 def test_says_again_very_long_texts_only_if_equal() -> None:
     long = "very long " * 1000
     assert says_again(long, long.upper())

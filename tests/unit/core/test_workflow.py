@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -189,16 +188,6 @@ def test_broken_file_that_was_never_read_is_left_out_and_named(tmp_path: Path) -
         scopes.check("engineer", "architect", blocking=True)
 
 
-def test_problem_stays_told_and_the_good_version_survives_several_looks(tmp_path: Path) -> None:
-    write(tmp_path, step("engineer", "architect"), at=LONG_AGO)
-    scopes = Scopes(tmp_path)
-    scopes.allowed("engineer")
-    write(tmp_path, "[", at=LONG_AGO + 1)
-    for _ in range(3):
-        assert scopes.allowed("engineer") == ("architect",)
-        assert len(scopes.problems) == 1
-
-
 BAD = [
     ("agent", '""'),
     ("agent", "7"),
@@ -249,11 +238,6 @@ def test_steps_that_are_no_tables(tmp_path: Path, text: str) -> None:
     assert "[[steps]]" in problem
 
 
-def test_sla_may_be_a_fraction(tmp_path: Path) -> None:
-    write(tmp_path, step("engineer", "architect", clarify_sla_minutes="0.5"))
-    assert Scopes(tmp_path).check("engineer", "architect", blocking=True).sla == timedelta(seconds=30)
-
-
 def test_what_is_no_workflow_is_not_read(tmp_path: Path) -> None:
     write(tmp_path, step("engineer", "a"), ".draft.toml")
     write(tmp_path, step("engineer", "b"), "notes.txt")
@@ -277,24 +261,6 @@ def test_folder_that_cannot_be_read_keeps_what_was_known(tmp_path: Path) -> None
         scopes.check("engineer", "ux", blocking=True)
     folder.unlink()
     assert scopes.allowed("engineer") == (), "it was removed"
-
-
-def test_threads_share_it_while_files_change(tmp_path: Path) -> None:
-    scopes = Scopes(tmp_path)
-    names = [f"{number}.toml" for number in range(10)]
-    for name in names:
-        write(tmp_path, step("engineer", f"role-{name}"), name)
-
-    def look(_: int) -> int:
-        return len(scopes.allowed("engineer"))
-
-    with ThreadPoolExecutor(4) as pool:
-        changing = [pool.submit(write, tmp_path, step("engineer", f"r-{name}"), f"n{name}") for name in names]
-        found = list(pool.map(look, range(40)))
-        for each in changing:
-            each.result()
-    assert min(found) >= 10
-    assert len(scopes.allowed("engineer")) == 20
 
 
 @pytest.mark.parametrize(
