@@ -1,4 +1,4 @@
-"""A copy of everything, taken while the bot runs, from which it goes on: no question lost, no answer sent twice. Blocking.
+"""Copies everything while the bot runs, and puts a copy back: no question lost, no answer sent twice. Blocking.
 
 The storage is copied first, as it is at one moment, then each ledger under its lock. So a ledger may know a question
 that the copy of the storage does not: it is noted there as taken in, or its producer's next telling would ask it again.
@@ -118,7 +118,7 @@ def verified(folder: Path) -> Manifest:
     return manifest
 
 
-def backup(upkeep: FileLedger, database: Path, folder: Path, *, now: datetime, release: str) -> Manifest:
+def backup(ledger: FileLedger, database: Path, folder: Path, *, now: datetime, release: str) -> Manifest:
     """Copy the ledgers and the storage into `folder`, which is not there yet, or empty.
 
     Raises:
@@ -130,7 +130,7 @@ def backup(upkeep: FileLedger, database: Path, folder: Path, *, now: datetime, r
     draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
         make_folder(draft)
-        manifest = _copy(upkeep, database, draft, now, release)
+        manifest = _copy(ledger, database, draft, now, release)
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)
@@ -142,14 +142,14 @@ def backup(upkeep: FileLedger, database: Path, folder: Path, *, now: datetime, r
     return manifest
 
 
-def _copy(upkeep: FileLedger, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
+def _copy(ledger: FileLedger, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
     version = None
     if database.exists():
         version = beside.copy(database, draft / DATABASE)
         with beside.looking(draft / DATABASE) as tx:
-            upkeep.claim(inbox.last_issue(tx))
-    numbers = dict(_copy_ledgers(upkeep, draft / LEDGERS))
-    _copy_key(upkeep, draft / KEY)
+            ledger.claim(inbox.last_issue(tx))
+    numbers = dict(_copy_ledgers(ledger, draft / LEDGERS))
+    _copy_key(ledger, draft / KEY)
     if version is not None:
         told = (each for record in _records(draft / LEDGERS) for each in _told(record))
         with beside.changing(draft / DATABASE, current=False) as tx:
@@ -172,26 +172,26 @@ def _copy(upkeep: FileLedger, database: Path, draft: Path, now: datetime, releas
     return manifest
 
 
-def _copy_key(upkeep: FileLedger, to: Path) -> None:
+def _copy_key(ledger: FileLedger, to: Path) -> None:
     """What our own answers are known by: without it, those on their way would be another writer's."""
-    with suppress(FileNotFoundError), replacing(to, read_regular(upkeep.private / KEY), to.parent):
+    with suppress(FileNotFoundError), replacing(to, read_regular(ledger.private / KEY), to.parent):
         pass
 
 
-def _copy_ledgers(upkeep: FileLedger, to: Path) -> Iterator[tuple[int, int]]:
+def _copy_ledgers(ledger: FileLedger, to: Path) -> Iterator[tuple[int, int]]:
     """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
     number given out in each.
     """
     make_folder(to / ARCHIVE)
-    issues, done = set(upkeep.files()), set()
+    issues, done = set(ledger.files()), set()
     while issues:
         for issue in sorted(issues):
-            with upkeep.held(issue):
-                for path in (*upkeep.files().get(issue, ()), *_asides(upkeep.directory, issue)):
-                    shutil.copyfile(path, to / path.relative_to(upkeep.directory))
-                yield issue, upkeep.numbers.highest(issue)
+            with ledger.held(issue):
+                for path in (*ledger.files().get(issue, ()), *_asides(ledger.directory, issue)):
+                    shutil.copyfile(path, to / path.relative_to(ledger.directory))
+                yield issue, ledger.numbers.highest(issue)
         done |= issues
-        issues = set(upkeep.files()) - done  # new ones
+        issues = set(ledger.files()) - done  # new ones
 
 
 def _asides(directory: Path, issue: int) -> list[Path]:
@@ -241,7 +241,7 @@ def _sync(path: Path) -> None:
 
 
 def restore(
-    folder: Path, upkeep: FileLedger, database: Path, *, now: datetime, replace: bool, copy: bool = False
+    folder: Path, ledger: FileLedger, database: Path, *, now: datetime, replace: bool, copy: bool = False
 ) -> Manifest:
     """Verify the backup in `folder`, then have the ledgers and the storage be as they were.
 
@@ -258,16 +258,16 @@ def restore(
     if (manifest.storage_version or 0) > newest_version():
         raise BackupError(f"{folder} was made by a newer clarify-bot ({manifest.release}).")
     with beside.alone(database):
-        there = [*(path for paths in upkeep.files().values() for path in paths), *beside.parts(database)]
+        there = [*(path for paths in ledger.files().values() for path in paths), *beside.parts(database)]
         if there and not replace:
             raise BackupError(
                 f"{there[0]} is there already: with --replace it is moved aside, with all others."
             )
         try:
-            _move_aside(upkeep, f"before-restore-{now:%Y%m%dT%H%M%S}")
+            _move_aside(ledger, f"before-restore-{now:%Y%m%dT%H%M%S}")
             beside.move_aside(database, f"before-restore-{now:%Y%m%dT%H%M%S}")
-            _put_ledgers(folder, upkeep, manifest)
-            _put_key(folder / KEY, upkeep.private / KEY)
+            _put_ledgers(folder, ledger, manifest)
+            _put_key(folder / KEY, ledger.private / KEY)
             if manifest.storage_version is not None:
                 with beside.putting_back(folder / DATABASE, database, another=copy) as tx:
                     inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
@@ -279,21 +279,21 @@ def restore(
     return manifest
 
 
-def _move_aside(upkeep: FileLedger, name: str) -> None:
-    for issue, paths in upkeep.files().items():
+def _move_aside(ledger: FileLedger, name: str) -> None:
+    for issue, paths in ledger.files().items():
         for path in paths:
-            upkeep.move(issue, path, upkeep.directory / name / path.relative_to(upkeep.directory))
+            ledger.move(issue, path, ledger.directory / name / path.relative_to(ledger.directory))
 
 
-def _put_ledgers(folder: Path, upkeep: FileLedger, manifest: Manifest) -> None:
+def _put_ledgers(folder: Path, ledger: FileLedger, manifest: Manifest) -> None:
     for file in manifest.ledgers:
         source = folder / file.path
-        target = upkeep.directory / Path(file.path).relative_to(LEDGERS)
-        upkeep.put(file.issue or 0, target, source.read_bytes())
+        target = ledger.directory / Path(file.path).relative_to(LEDGERS)
+        ledger.put(file.issue or 0, target, source.read_bytes())
     for issue, number in manifest.numbers.items():
-        with upkeep.held(issue):
-            given_out = max(number, upkeep.numbers.highest(issue))
-            upkeep.numbers.note(issue, given_out + _NUMBERS_LEFT_OUT)
+        with ledger.held(issue):
+            given_out = max(number, ledger.numbers.highest(issue))
+            ledger.numbers.note(issue, given_out + _NUMBERS_LEFT_OUT)
 
 
 def _put_key(source: Path, key: Path) -> None:

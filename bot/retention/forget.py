@@ -1,4 +1,4 @@
-"""Everything of a session, or of one clarification, is forgotten: in the ledgers, the archive, the storage, Slack.
+"""Forgets what was said in a session, or about one clarification: in the ledgers, the archive, the storage, Slack.
 
 Beside a running bot, through the same locks; killed anywhere, the same call does the rest. Nothing that somebody
 still waits for is touched: that has to be abandoned first. Blocking.
@@ -76,7 +76,7 @@ class Traces:
     comments: tuple[str, ...] = ()
 
 
-def look(upkeep: FileLedger, database: Path, name: str, producer: str | None = None) -> Found:
+def look(ledger: FileLedger, database: Path, name: str, producer: str | None = None) -> Found:
     """What `name` means: the id of a clarification, else of a session.
 
     Raises:
@@ -84,9 +84,9 @@ def look(upkeep: FileLedger, database: Path, name: str, producer: str | None = N
         LedgerUnreadable: the ledger of a clarification cannot be read; StorageUnavailable: nor the storage.
     """
     if match := ID.fullmatch(name):
-        return _one(upkeep, name, int(match[1]))
+        return _one(ledger, name, int(match[1]))
     items, unknown = [], []
-    for issue, paths in upkeep.files().items():
+    for issue, paths in ledger.files().items():
         for path in paths:
             try:
                 items += [
@@ -104,11 +104,11 @@ def look(upkeep: FileLedger, database: Path, name: str, producer: str | None = N
     return _found(items, {(known.pop(), name)}, unknown)
 
 
-def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> Traces:
+def forget(ledger: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> Traces:
     """Forget it. Call it again where the traces tell of messages in flight, or of events that wait.
 
     Args:
-        upkeep: of the ledgers.
+        ledger: where the records are.
         database: the storage; it need not be there.
         found: what `look` found, and is settled.
         abandoned: also what is on its way.
@@ -117,7 +117,7 @@ def forget(upkeep: FileLedger, database: Path, found: Found, *, abandoned: bool 
         LockTimeout, LedgerUnwritable, StorageUnavailable: as they say; the same call does the rest.
     """
     for issue in sorted(found.issues):
-        upkeep.rewrite(issue, partial(_rewritten, found, abandoned))
+        ledger.rewrite(issue, partial(_rewritten, found, abandoned))
     if not database.exists():
         return Traces()
     with beside.changing(database) as tx:
@@ -170,18 +170,18 @@ def erasures(database: Path) -> Mapping[str, list[Pair]]:
         return erasing.by_state(tx)
 
 
-def asides(upkeep: FileLedger, found: Found) -> list[Path]:
+def asides(ledger: FileLedger, found: Found) -> list[Path]:
     """Files that were set aside since they could not be read, and may hold some of it."""
     return [
         path
         for issue in sorted(found.issues)
-        for path in upkeep.directory.glob(f"issue-{issue}.json.unreadable-*")
+        for path in ledger.directory.glob(f"issue-{issue}.json.unreadable-*")
     ]
 
 
-def _one(upkeep: FileLedger, name: str, issue: int) -> Found:
+def _one(ledger: FileLedger, name: str, issue: int) -> Found:
     items = []
-    for path in upkeep.files().get(issue, []):
+    for path in ledger.files().get(issue, []):
         try:
             items += [(issue, item) for item in _items(path, issue) if identity(item) == name]
         except ValueError as error:

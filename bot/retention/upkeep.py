@@ -1,4 +1,4 @@
-"""Once a day: ledgers that are over go to the archive, rows of the storage that nobody needs any more go."""
+"""Archives ledgers that are over, and deletes rows of the storage that nobody needs any more, once a day."""
 
 from __future__ import annotations
 

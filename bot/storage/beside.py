@@ -1,4 +1,4 @@
-"""The storage beside a running bot, or without one: looked into, changed, copied, put back. Blocking.
+"""Reads, changes, copies and restores the storage from another process, whether a bot runs or not. Blocking.
 
 What SQLite does differently from other databases stands here and in `store`, nowhere else.
 """
