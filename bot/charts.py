@@ -127,7 +127,7 @@ def _names(axes: Axes, title: str, counts: Sequence[Count]) -> None:
         axes.barh(place + 0.12, most, height=0.26, color=_FAINT)
         axes.barh(place + 0.12, count.times, height=0.26, color=_BAR)
         axes.text(most * 1.03, place + 0.12, f"{count.times:,}", va="center", size=9.5, weight="bold")
-        _fit(axes.text(0, place - 0.14, "", size=9.5), axes, inert.line(count.name) or "(blank)")
+        _fit(axes.text(0, place - 0.14, "", size=9.5), axes, inert.named(count.name))
 
 
 def _fit(text: Text, axes: Axes, name: str) -> None:

@@ -346,4 +346,4 @@ def _several(names: Sequence[str]) -> Cell:
 
 
 def _short(name: str) -> str:
-    return inert.clip(inert.line(name), _NAME) or "(blank)"
+    return inert.named(name, _NAME)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
 from bot.views.rounds import (
-    BLANK,
     Round,
     closed_words,
     extra_words,
@@ -118,7 +117,7 @@ def refusal(error: Exception, now: datetime) -> str:
 
 
 def _row(record: Clarification, now: datetime) -> list[str | Cell]:
-    question = inert.line(record.question) or BLANK
+    question = inert.named(record.question)
     return [
         record.id,
         Cell(record.status, style=_STYLES[record.status]),
@@ -144,7 +143,7 @@ def _times(record: Clarification, now: datetime) -> Iterator[Part]:
 
 
 def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]:
-    who = inert.line(_decided(record, entry)) or BLANK
+    who = inert.named(_decided(record, entry))
     way = f" · through {how}" if (how := through(record, entry)) else ""
     moment = f"{relative(entry.timestamp, now)} ({exact(entry.timestamp)})"
     head = f"Round {entry.round} · {who} {_DID[entry.type]} · "
@@ -155,7 +154,7 @@ def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]
 
 def _indented(text: str) -> str:
     """Somebody's words: no line of them looks like one of ours."""
-    return "\n".join(f"  {line}" for line in inert.plain(text).splitlines() or [BLANK])
+    return "\n".join(f"  {line}" for line in inert.plain(text).splitlines() or [inert.BLANK])
 
 
 def _decided(record: Clarification, entry: Entry) -> str:
@@ -184,7 +183,7 @@ def _ways(record: Clarification) -> Iterator[Part]:
     if asked.context:
         yield f"Context:\n{_indented(asked.context)}"
     for number, option in enumerate(asked.choices, 1):
-        yield f"  {number}. {inert.line(option.label) or BLANK}"
+        yield f"  {number}. {inert.named(option.label)}"
     if asked.default_response:
         yield f"If nobody answers, the agent assumes: {_indented(answers.default_label(asked)).strip()}"
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
@@ -192,13 +191,13 @@ def _ways(record: Clarification) -> Iterator[Part]:
 
 
 def _name(agent: str) -> str:
-    return inert.line(agent) or BLANK
+    return inert.named(agent)
 
 
 def _over(shown: Round, now: datetime) -> str:
     record = shown.record
     if shown.stage == "answered":
         since = f" ({relative(shown.answered_at, now)})" if shown.answered_at else ""
-        said = inert.clip(inert.line(shown.answer_label), _QUESTION)
+        said = inert.line(shown.answer_label, _QUESTION)
         return f"{record.id} was already answered by {shown.answered_by}: “{said}”{since}."
     return sentence(f"{record.id} takes no answer any more. {closed_words(shown, _QUESTION)}")

@@ -296,4 +296,4 @@ class OnCallTurns:
 
 
 def _clean(text: str, limit: int) -> str:
-    return inert.escape(inert.clip(inert.line(text), limit)) or "(blank)"
+    return inert.escaped_line(text, limit)

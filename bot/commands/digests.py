@@ -159,15 +159,13 @@ def _counted(counts: Sequence[Count]) -> str:
     parts = []
     for count in counts:
         user = _user(count.name)
-        name = inert.clip_escaped(inert.escape(inert.line(count.name)), _NAME) or "(blank)"
+        name = inert.escaped_line(count.name, _NAME)
         parts.append(f"{inert.mention(user) if inert.is_user(user) else name} ({count.times})")
     return ", ".join(parts)
 
 
 def _drawn(counts: Sequence[Count]) -> str:
-    return ", ".join(
-        f"{inert.clip(inert.line(count.name), _DRAWN_NAME) or '(blank)'} {count.times}" for count in counts
-    )
+    return ", ".join(f"{inert.named(count.name, _DRAWN_NAME)} {count.times}" for count in counts)
 
 
 def _named(figures: Figures, name_of: Callable[[str], str | None]) -> Figures:

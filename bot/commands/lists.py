@@ -311,4 +311,4 @@ def _several(names: Sequence[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    return inert.clip_escaped(inert.escape(inert.line(text)), _NAME) or "(blank)"
+    return inert.escaped_line(text, _NAME)

@@ -29,7 +29,7 @@ from bot.views.blockkit import (
     turning,
 )
 from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
-from bot.views.rounds import BLANK, ID_LIMIT, NAME_LIMIT, name_of, until_words
+from bot.views.rounds import ID_LIMIT, NAME_LIMIT, name_of, until_words
 from core.agents import AgentStatus, ReadyItem
 from core.clarification import HUMAN
 from core.index import Summary
@@ -199,7 +199,7 @@ def _question(question: Summary, n: int, user: str, asked: str) -> tuple[Part, P
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    return Section(Words(inert.line(asked, _QUESTION) or BLANK), fields=facts), Actions(buttons)
+    return Section(Words(inert.named(asked, _QUESTION)), fields=facts), Actions(buttons)
 
 
 def _press(verb: HomeVerb, question: Summary, label: str, n: int) -> Button:
@@ -247,7 +247,7 @@ def _duty(line: DutyLine) -> Iterator[Words]:
 
 
 def _answered(line: Answered) -> tuple[Words, Words]:
-    question, answer = inert.line(line.question, _SAID) or BLANK, inert.line(line.answer, _SAID) or BLANK
+    question, answer = inert.named(line.question, _SAID), inert.named(line.answer, _SAID)
     who = (
         inert.mention(line.user)
         if inert.is_user(line.user)

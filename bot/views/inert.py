@@ -24,6 +24,7 @@ import regex
 
 TEXT_LIMIT = 4000
 NO_LIMIT = 10**9
+BLANK = "(blank)"
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -78,11 +79,21 @@ def line(text: str, limit: int = NO_LIMIT) -> str:
     return clip(isolate(cleaned_line(text)), limit)
 
 
+def named(text: str, limit: int = NO_LIMIT) -> str:
+    """`line`, or a word for it where nothing that can be seen is left of it."""
+    return line(text, limit) or BLANK
+
+
 def escape(text: str) -> str:
     """For mrkdwn: nothing in it mentions, links, or formats. `verbatim`, or `parse: none`, is still wanted."""
     for pattern, stand_in in _FORMATTING:
         text = pattern.sub(stand_in, text)
     return _escaped(plain(text))
+
+
+def escaped_line(text: str, limit: int) -> str:
+    """`named`, escaped, in at most `limit` as it is sent."""
+    return clip_escaped(escape(named(text)), limit)
 
 
 def fallback(text: str, limit: int = TEXT_LIMIT) -> str:

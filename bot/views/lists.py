@@ -38,7 +38,6 @@ from bot.views.card import CANCEL, MEANT, MEANT_THIS, MENU_OPTIONS, reply_dialog
 from bot.views.codec import LIST_CALLBACK, WHICH_ACTION, ListPress, Press
 from bot.views.locale import directed
 from bot.views.rounds import (
-    BLANK,
     ID_LIMIT,
     Round,
     closed_words,
@@ -150,7 +149,7 @@ def row(record: Clarification, offer: Offer, n: int) -> Row:
 
 def unread(clarification_id: str, topic: str) -> Row:
     """One whose ledger cannot be read now."""
-    words = inert.line(topic, _QUESTION) or BLANK
+    words = inert.named(topic, _QUESTION)
     note = "its ledger cannot be read now"
     aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
     return Row((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
@@ -261,10 +260,14 @@ def _state(shown: Round) -> str:
     """How it stands, as our own mrkdwn."""
     record, asked = shown.record, shown.asked
     if shown.stage == "answered":
-        by = inert.mention(shown.slack_user) if shown.slack_user else _clean(shown.answered_by, _NAME)
-        return f"answered by {by}: “{_clean(shown.answer_label, _LABEL)}”"
+        by = (
+            inert.mention(shown.slack_user)
+            if shown.slack_user
+            else inert.escaped_line(shown.answered_by, _NAME)
+        )
+        return f"answered by {by}: “{inert.escaped_line(shown.answer_label, _LABEL)}”"
     if shown.stage == "closed":
-        return _clean(closed_words(shown, _LABEL), 2 * _LABEL)
+        return inert.escaped_line(closed_words(shown, _LABEL), 2 * _LABEL)
     parts = [f"escalated ({asked.escalated_for})" if asked.escalated_for else "escalated"]
     if record.status != "escalated":
         parts = ["reminded" if asked.nudges else "open"]
@@ -284,7 +287,7 @@ def _answerable(shown: Sequence[Round]) -> Iterable[Section]:
 
 
 def _asked(shown: Round, limit: int) -> str:
-    return inert.line(shown.question, limit) or BLANK
+    return inert.named(shown.question, limit)
 
 
 def _said_gravely(shown: Round, limit: int) -> str:
@@ -293,7 +296,3 @@ def _said_gravely(shown: Round, limit: int) -> str:
     if wanted is None:
         return _asked(shown, limit)
     return inert.clip(f"{risk_words(wanted)} {inert.line(shown.question)}", limit)
-
-
-def _clean(text: str, limit: int) -> str:
-    return inert.clip_escaped(inert.escape(inert.line(text)), limit)

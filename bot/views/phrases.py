@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bot.views import inert
-from bot.views.rounds import BLANK, HOW_TO_COMMENT, Round, closed_by, default_of, round_of
+from bot.views.rounds import HOW_TO_COMMENT, Round, closed_by, default_of, round_of
 from core import answers
 from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
 
@@ -98,12 +98,12 @@ def not_allowed(why: str, answerers: Sequence[str]) -> str:
     """Refused: why, and who may. `answerers` as configured: `members`, U…, S…."""
     named = [_answerer(each) for each in answerers]
     may = f" Those who may: {_listed(named)}." if named else " Nobody is configured to answer here."
-    return f"You cannot answer this: {_clean(why, _WHY)}.{may}"
+    return f"You cannot answer this: {inert.escaped_line(why, _WHY)}.{may}"
 
 
 def unknown_clarification(clarification: str) -> str:
     """There is no such clarification."""
-    return f"There is no clarification {_clean(clarification, 40)}."
+    return f"There is no clarification {inert.escaped_line(clarification, 40)}."
 
 
 def accepted(record: Clarification) -> str:
@@ -158,7 +158,9 @@ def _closed_by(shown: Round) -> str:
 
 
 def _who(shown: Round) -> str:
-    return inert.mention(shown.slack_user) if shown.slack_user else _clean(shown.answered_by, _NAME)
+    return (
+        inert.mention(shown.slack_user) if shown.slack_user else inert.escaped_line(shown.answered_by, _NAME)
+    )
 
 
 def _when(moment: datetime | None) -> str:
@@ -170,7 +172,7 @@ def _answerer(entry: str) -> str:
         return "full members of this workspace who are in the channel"
     if inert.is_user(entry):
         return inert.mention(entry)
-    return inert.group(entry) if inert.is_group(entry) else _clean(entry, 40)
+    return inert.group(entry) if inert.is_group(entry) else inert.escaped_line(entry, 40)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -178,12 +180,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f"“{_clean(text, _QUOTED)}”"
+    return f"“{inert.escaped_line(text, _QUOTED)}”"
 
 
 def _id(record: Clarification) -> str:
-    return _clean(record.id, 40)
-
-
-def _clean(text: str, limit: int) -> str:
-    return inert.escape(inert.line(text, limit)) or BLANK
+    return inert.escaped_line(record.id, 40)

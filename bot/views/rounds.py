@@ -27,7 +27,6 @@ NAME_LIMIT = 80
 ID_LIMIT = 40
 _WORD = 60
 HOW_TO_COMMENT = "Start with note: to comment without answering."
-BLANK = "(blank)"
 ASK_AGAIN = "Accept this?"
 _REPLY_WORDS = {
     "sending": "Sending to the agent…",
@@ -120,7 +119,7 @@ class Round:
         """The choices' labels on one line each, as plain text; never empty ones."""
         if "multiple_choice" not in self.asked.kinds:
             return ()
-        return tuple(inert.line(option.label) or BLANK for option in self.asked.choices)
+        return tuple(inert.named(option.label) for option in self.asked.choices)
 
     @property
     def numbered(self) -> str:
@@ -222,7 +221,7 @@ def name_of(agent: str) -> str:
 def words(text: str) -> str:
     """`text` inert, or a word for it where nothing that can be seen is left of it."""
     shown = inert.plain(text)
-    return shown if shown.strip() else BLANK
+    return shown if shown.strip() else inert.BLANK
 
 
 def sentence(text: str) -> str:
@@ -374,7 +373,7 @@ def holder_words(shown: Round) -> str:
 
 
 def _named(user: str) -> str:
-    return inert.mention(user) if inert.is_user(user) else inert.escape(inert.line(user, 100))
+    return inert.mention(user) if inert.is_user(user) else inert.escaped_line(user, 100)
 
 
 def _escalation(shown: Round) -> str:
