@@ -804,7 +804,7 @@ class Bot:
             health.Check("slack history", lambda: self.backfill.trouble),
             health.Check("answerers", lambda: "; ".join(self.access.troubles()) or None),
             health.Check("log", log_trouble),
-            health.Check("events to be recorded", self.ledger_outage.of_some),
+            health.Check("events to be recorded", self.ledger_outage.overdue),
             *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),
         ]
         routers = [
@@ -821,7 +821,7 @@ class Bot:
 
     async def _storage_trouble(self) -> str | None:
         """What is wrong with where events are kept, or with where decisions are."""
-        return await self.store.trouble() or await self.ledger_outage.of_all()
+        return await self.store.trouble() or await self.ledger_outage.trouble()
 
     def _held(self, clarification: str) -> datetime | None:
         """How long the end of a question waits at the latest, since it may have been answered unheard; None: it does

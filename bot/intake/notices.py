@@ -315,11 +315,11 @@ class LedgerOutage:
         for item in items:
             self._waiting.pop(item.id, None)
 
-    async def of_all(self) -> str | None:
+    async def trouble(self) -> str | None:
         """Why no ledger can be written now, None if they can."""
         return await asyncio.to_thread(self._ledger.trouble, thorough=True)
 
-    def of_some(self) -> str | None:
+    def overdue(self) -> str | None:
         """Why some ledger could not be written for so long that it counts; None: all could."""
         late = self._late()
         if not late:

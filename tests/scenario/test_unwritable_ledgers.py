@@ -261,7 +261,7 @@ async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(stage: Scene
             await stage.producer.emit(in_42("rpl_2", session="sess_two", question="Sell the boat?"))
             head, _ = await thread_in_fallback(stage, "Sell the boat?")
         async with stage.bot() as bot:
-            await until(lambda: bot.ledger_outage.of_some() is not None)
+            await until(lambda: bot.ledger_outage.overdue() is not None)
             await stage.producer.emit(in_42("rpl_3", session="sess_two", question="Buy a car?"))
             later = await stage.message("Buy a car?", FALLBACK)
             assert later.thread_ts == head.ts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -54,7 +54,7 @@ class Notices:
 class World:
     """`written`: what we wrote; `seen`: what others wrote, as the watch tells it; `held`: what does not expire yet."""
 
-    def __init__(self, folder: Path, *, alarm: bool = True, patience: float = LOCK_TIMEOUT) -> None:
+    def __init__(self, folder: Path, *, alarm: bool = True) -> None:
         self.ledger, self.clock, self.index, self.notices = (
             FileLedger(folder),
             ManualClock(),
@@ -69,7 +69,6 @@ class World:
             self.clock,
             SLA,
             self._changed,
-            patience=patience,
             may_be_answered=lambda each: self._held(each) is not None,
         )
         self.monitoring = Monitoring(
@@ -132,11 +131,15 @@ class World:
         await self.clock.advance(minutes * 60)
         await until(condition)
 
-    def lock(self, name: str) -> Path:
-        """Another program takes a ledger's lock."""
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Another program has a ledger's lock; we do not wait for it as long as in life."""
         marker = self.ledger.directory / f"{name}.lock"
         marker.write_text('{"agent": "rival"}')
-        return marker
+        self.router._patience = 0.8
+        yield
+        self.router._patience = LOCK_TIMEOUT
+        marker.unlink()
 
     def change(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Another program changes the first record, in place."""
@@ -149,14 +152,6 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(tmp_path)
-    yield made
-    made.ledger.close()
-
-
-@pytest.fixture
-async def impatient(tmp_path: Path) -> AsyncIterator[World]:
-    """One that soon comes back to a ledger whose lock it does not get."""
-    made = World(tmp_path, patience=0.4)
     yield made
     made.ledger.close()
 
@@ -232,28 +227,24 @@ async def test_without_alarm_only_a_trigger_acts(tmp_path: Path) -> None:
         await until(lambda: world.written[-1].asked.nudges == 1)
 
 
-async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(impatient: World) -> None:
-    world = impatient
+async def test_locked_ledger_is_come_back_to_and_does_not_hold_up_others(world: World) -> None:
     await world.open(42, expires_at=START + timedelta(minutes=1))
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=2))
     world.clock.jump(START + timedelta(minutes=3))
-    marker = world.lock("issue-42.json")
-    await world.monitoring.catch_up()
-    assert [await world.status(f"CLR-{n}-001") for n in (42, 43)] == ["pending", "abandoned"]
-    marker.unlink()
+    with world.locked("issue-42.json"):
+        await world.monitoring.catch_up()
+        assert [await world.status(f"CLR-{n}-001") for n in (42, 43)] == ["pending", "abandoned"]
     await world.clock.advance(2)
     await world.monitoring.catch_up()
     assert await world.status() == "abandoned"
 
 
-async def test_circle_whose_ledger_is_locked_is_still_broken_later(impatient: World) -> None:
-    world = impatient
+async def test_circle_whose_ledger_is_locked_is_still_broken_later(world: World) -> None:
     await world.open(43, agent_id="reviewer", to="engineer", topic="port", expires_at=None)
-    marker = world.lock("issue-43.json")
     await world.open(42, "rpl_2", agent_id="engineer", to="reviewer", topic="names", expires_at=None)
-    await world.monitoring.catch_up()
-    assert await world.status("CLR-43-001") == "pending"
-    marker.unlink()
+    with world.locked("issue-43.json"):
+        await world.monitoring.catch_up()
+        assert await world.status("CLR-43-001") == "pending"
     await world.clock.advance(2)
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "escalated"
@@ -411,15 +402,13 @@ async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
     assert watching.seen == [("CLR-42-001", "pending")]
 
 
-async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(impatient: World) -> None:
-    async with impatient.running(watch=True) as watching:
-        await watching.open(42)
-        marker = watching.lock("issue-42.json")
+async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(watching: World) -> None:
+    await watching.open(42)
+    with watching.locked("issue-42.json"):
         watching.change(answer)
         await until(lambda: watching.clock.sleeping)  # its lock was not had
-        marker.unlink()
-        await watching.clock.advance(2)
-        await until(lambda: any(s.reply == "sending" for s in watching.index))
+    await watching.clock.advance(2)
+    await until(lambda: any(s.reply == "sending" for s in watching.index))
 
 
 async def test_watch_pages_once_for_each_ledger_set_aside_by_whomever(watching: World) -> None:
