@@ -439,7 +439,7 @@ class Bot:
             audiences=self.audiences,
             messages=self.messages,
             rollups=self.rollups,
-            messenger=self.messenger,
+            lanes=self.messenger.lanes,
             clock=clock,
         )
         self.nudges = Nudges(

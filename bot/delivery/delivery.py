@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from bot.delivery.lanes import CARD, DEAD_CONTROLS, NOTICE, Priority, card_priority
+from bot.delivery.lanes import CARD, DEAD_CONTROLS, NOTICE, Lanes, Priority, card_priority
 from bot.delivery.messages import Fresh, Messages, Row
-from bot.delivery.messenger import Messenger, live_blocks
+from bot.delivery.messenger import live_blocks
 from bot.delivery.rollups import Rollups, rolled_up
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
@@ -24,15 +24,14 @@ _STORAGE_RETRY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """A card that may be in Slack, in `channel`, since `asked_at` (seconds since 1970)."""
+    """A card that may be where it belongs, since `asked_at` (seconds since 1970)."""
 
     card: Fresh
-    channel: str
     asked_at: float
 
 
 class Delivery:
-    """Built by main; `restore` after the index was filled, then `run`."""
+    """`restore` after the index was filled, then `run`; `record_changed` after every change of a record."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class Delivery:
         audiences: Audiences,
         messages: Messages,
         rollups: Rollups,
-        messenger: Messenger,
+        lanes: Lanes,
         clock: Clock,
     ) -> None:
         self._index = index
@@ -49,7 +48,7 @@ class Delivery:
         self._messages = messages
         self._rollups = rollups
         self._clock = clock
-        self.lanes = messenger.lanes
+        self.lanes = lanes
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: dict[str, int] = {}  # of what has cards: the round of the latest
 
@@ -69,8 +68,7 @@ class Delivery:
         for summary in sorted(summaries, key=lambda each: (each.created, each.id)):
             self._rollups.update(summary)
             if self._audiences.shows(summary) and self._rollups.may_have_card(summary.id):
-                card = self._card(summary)
-                found.append(InDoubt(card, card.target, summary.asked_last.timestamp()))
+                found.append(InDoubt(self._card(summary), summary.asked_last.timestamp()))
         return found
 
     async def restore(self) -> None:

@@ -107,12 +107,14 @@ class Erasing:
 
     async def _erase(self, channel: str, ts: str) -> float | None:
         """One message; None: settled, else in how many seconds to try again."""
-        outcome = await self._delete(channel, ts)
+        outcome = await _tried(self._client.chat_delete(channel=channel, ts=ts), channel, ts)
         if isinstance(outcome, Sent) or (isinstance(outcome, Never) and outcome.code in _GONE):
             await self._settled(channel, ts, "erased")
             return None
         if isinstance(outcome, Never) and outcome.what != "app":
-            empty = await self._blank(channel, ts)
+            words = [{"type": "section", "text": {"type": "plain_text", "text": FORGOTTEN}}]
+            change = self._client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=words)
+            empty = await _tried(change, channel, ts)
             if isinstance(empty, (Sent, Never)):
                 state = "blanked" if isinstance(empty, Sent) else "failed"
                 await self._settled(channel, ts, state, outcome.code)
@@ -129,20 +131,13 @@ class Erasing:
         )
         _log.info("a forgotten message was settled", channel=channel, state=state, reason=note)
 
-    async def _delete(self, channel: str, ts: str) -> Sent | Later | Unknown | Never:
-        try:
-            await self._client.chat_delete(channel=channel, ts=ts)
-        except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
-            return failure(error)
-        return Sent(channel, ts)
 
-    async def _blank(self, channel: str, ts: str) -> Sent | Later | Unknown | Never:
-        blocks = [{"type": "section", "text": {"type": "plain_text", "text": FORGOTTEN}}]
-        try:
-            await self._client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=blocks)
-        except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
-        return Sent(channel, ts)
+async def _tried(call: Awaitable[object], channel: str, ts: str) -> Sent | Later | Unknown | Never:
+    try:
+        await call
+    except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+        return failure(error)
+    return Sent(channel, ts)
 
 
 SWEEP = Sweep(

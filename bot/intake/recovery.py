@@ -93,13 +93,13 @@ async def _fill(
     """
     marks: dict[str, float] = {}
     for each in cards:
-        marks[each.channel] = min(each.asked_at, marks.get(each.channel, each.asked_at))
+        marks[each.card.target] = min(each.asked_at, marks.get(each.card.target, each.asked_at))
 
     def work(tx: Tx) -> None:
         know_sessions(tx, sessions)
         put(tx, [each.card for each in cards])
         for each in cards:
-            doubt(tx, each.card.key, each.channel, each.asked_at, f"{TAKEN_UP}{former}")
+            doubt(tx, each.card.key, each.card.target, each.asked_at, f"{TAKEN_UP}{former}")
         for channel, at in marks.items():
             mark(tx, channel, f"{at:.6f}")
         put(tx, notices)

@@ -140,7 +140,7 @@ class Room:
             audiences=self.audiences,
             messages=self.messages,
             rollups=self.rollups,
-            messenger=self.messenger,
+            lanes=self.messenger.lanes,
             clock=self.clock,
         )
 

@@ -294,7 +294,7 @@ class World:
             audiences=audiences,
             messages=self.messages,
             rollups=rollups,
-            messenger=messenger,
+            lanes=messenger.lanes,
             clock=self.clock,
         )
         self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, self.clock)
