@@ -5,6 +5,8 @@ Bolt, its HTTP adapter and its verification of signatures are the judges.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import aiohttp
 import pytest
 from aiohttp import web
@@ -12,6 +14,7 @@ from aiohttp import web
 from bot.workspace import ControlError, Options, Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, PLATFORM, RANDOM, USE_AS_ANSWER
 from tests.unit.bot.workspace.kit import (
+    FAST,
     App,
     Json,
     actions,
@@ -84,11 +87,12 @@ async def test_response_to_a_modal_is_carried_out(
 
 @either_way
 async def test_event_is_tried_again_until_acknowledged(ws: Workspace, app: App) -> None:
-    app.deaf["message"] = 2
-    impatient(ws)
+    ws.context.options = replace(FAST, ack_timeout=0.05, retry_delays=(0.0,) * 1000)
+    app.deaf["message"] = 1000
     await ws.post(ADE, AGENTS, "hello?")
-    await ws.wait_for(lambda: len(app.bodies) == 2 and len(ws.acks) == 2)
-    ws.context.options = Options(ack_timeout=20.0)
+    await ws.wait_for(lambda: len(ws.acks) >= 3)
+    app.deaf.clear()
+    ws.context.options = FAST
     await ws.wait_for(lambda: ws.acks[-1].ok)
     assert len({body["event_id"] for body in app.bodies}) == 1
     assert [ack.ok for ack in ws.acks] == [False] * (len(ws.acks) - 1) + [True]
