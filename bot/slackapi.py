@@ -477,7 +477,9 @@ class SlackClient(AsyncWebClient):
 
     async def api_call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
         if self.session is None:
-            self.session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT))
+            self.session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=_TIMEOUT), cookie_jar=aiohttp.DummyCookieJar()
+            )
         try:
             response = await super().api_call(api_method, **arguments)
         except SlackApiError as error:
