@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,10 +14,6 @@ from tests.acceptance.week_oracle import judge
 from tests.acceptance.week_world import World
 from tests.kit.simulated import run_simulated
 
-QUESTIONS = int(os.environ.get("CLARIFY_QUESTIONS", "60"))
-RESTARTS = int(os.environ.get("CLARIFY_RESTARTS", "20"))
-SEED = int(os.environ.get("CLARIFY_SEED", "2"))
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
@@ -30,8 +25,15 @@ def folder() -> Iterator[Path]:
     structlog.reset_defaults()
 
 
-def test_week_nobody_waits_unseen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = week_plan.make(SEED, QUESTIONS, RESTARTS)
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("seed", "questions", "restarts"),
+    [(2, 60, 20), *(pytest.param(seed, 60, 20, marks=pytest.mark.long) for seed in range(3, 9))],
+)
+def test_week_nobody_waits_unseen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int, questions: int, restarts: int
+) -> None:
+    plan = week_plan.make(seed, questions, restarts)
 
     async def week() -> World:
         world = World(plan, folder, monkeypatch)
@@ -44,4 +46,4 @@ def test_week_nobody_waits_unseen(folder: Path, monkeypatch: pytest.MonkeyPatch)
     print(verdict)  # noqa: T201 - the figures
     assert not world.current.faults
     assert not verdict.problems, "\n".join([f"{len(verdict.problems)} problems", *verdict.problems[:20]])
-    assert verdict.figures["escalations"] > QUESTIONS / 5
+    assert verdict.figures["escalations"] > questions / 5

@@ -11,9 +11,11 @@ from tests.soak.figures import Sample, lines, table
 MIB = 2**20
 
 
-def test_soak_runs_and_every_question_is_answered() -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("minutes", [0.05, pytest.param(10, marks=pytest.mark.long)])
+def test_soak_runs_and_every_question_is_answered(minutes: float) -> None:
     """Its figures are nothing to assert: they belong to runs of ten minutes."""
-    command = [sys.executable, "-m", "tests.soak", "--minutes", "0.2", "--rate", "3"]
+    command = [sys.executable, "-m", "tests.soak", "--minutes", str(minutes), "--rate", "3"]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert "all answered" in done.stdout, done.stderr
     assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[4:]] == [
