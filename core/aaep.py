@@ -344,9 +344,7 @@ def _kinds(obj: Mapping[str, Any], choices: tuple[Choice, ...], problems: list[s
 def _default(value: object) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return str(value)
-    return text_in(value)
+    return _word(value)
 
 
 def _word(value: object) -> str | None:
@@ -390,7 +388,7 @@ def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation |
         reversibility=_known_word(obj, "reversibility", _REVERSIBILITY, problems),
         default_decision=default,
         allowed=allowed,
-        extra_context=_kept_object(extra) if isinstance(extra, Mapping) else {},
+        extra_context=_kept(extra, 0) if isinstance(extra, Mapping) else {},
     )
     if found.breaks_default_rule:
         problems.append("default_decision accepts an irreversible action")
@@ -430,10 +428,6 @@ def _truth(value: object) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     return str(value).strip().casefold() not in {"false", "no", "0"}
-
-
-def _kept_object(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {whole_characters(str(key)): _kept(each, 1) for key, each in value.items()}
 
 
 def _kept(value: object, depth: int) -> Any:

@@ -156,22 +156,16 @@ def ready_queue(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -
 
 
 def _item(waits: list[Summary], fact: SessionFact | None) -> ReadyItem:
-    since = waits[0].asked_last if waits else None
-    ids = tuple(wait.id for wait in waits)
-    if fact is None:
-        first = waits[0]
-        return ReadyItem(
-            first.from_, None, first.producer, first.session_id, first.issue, ids, since, last_event_at=None
-        )
+    asker = fact or waits[0]
     return ReadyItem(
-        fact.agent_id,
-        fact.agent_name,
-        fact.producer,
-        fact.session_id,
-        fact.issue,
-        ids,
-        since,
-        fact.last_event_at,
+        agent=fact.agent_id if fact else waits[0].from_,
+        name=fact.agent_name if fact else None,
+        producer=asker.producer,
+        session_id=asker.session_id,
+        issue=asker.issue,
+        blocked_by=tuple(wait.id for wait in waits),
+        since=waits[0].asked_last if waits else None,
+        last_event_at=fact.last_event_at if fact else None,
     )
 
 

@@ -36,7 +36,6 @@ from core.workflow import Scopes, role_name
 _log = logging.getLogger("clarify.responders")
 RETRY_AFTER = 30.0  # seconds
 _ATTEMPTS = 2
-_AT_A_TIME = 50  # begun before others have their turn on the event loop: on a start there may be thousands
 _PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds, between tries at a ledger that cannot be had
 _WAITS = frozenset({"pending", "stale"})
 _Working = Callable[[Summary, bool], None]
@@ -189,11 +188,9 @@ class Dispatcher:
             while True:
                 self._wake.clear()
                 fresh, self._fresh = self._fresh, {}
-                for number, clarification in enumerate(fresh, 1):
+                for clarification in fresh:
                     if self._is_due(self._noted.get(clarification)):
                         self._start(clarification, group)
-                    if number % _AT_A_TIME == 0:
-                        await asyncio.sleep(0)
                 await self._wake.wait()
 
     def _is_due(self, noted: Summary | None) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from math import inf
 
 from core.aaep import whole_characters
@@ -20,15 +20,14 @@ from core.records import digest, dump, is_unsettled, parse
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
 Session = tuple[str, str]  # producer, session id
-_WHEN_CREATED = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What has to be known of a clarification without reading its ledger. Times on our clock.
 
-    `topic` has at most 200 characters. `nudges` are those about the latest question, which was asked at `asked_last`
-    (not given: when it was created). `taken_by` and `handed_to` are Slack user ids. `via`, `held_back`: see `Aaep`.
+    `topic` has at most 200 characters. `nudges` are those about the latest question, which was asked at `asked_last`.
+    `taken_by` and `handed_to` are Slack user ids. `via`, `held_back`: see `Aaep`.
     """
 
     id: str
@@ -37,6 +36,7 @@ class Summary:
     round: int
     digest: str
     created: datetime
+    asked_last: datetime
     expires_at: datetime | None
     producer: str | None
     agent_id: str | None
@@ -47,7 +47,6 @@ class Summary:
     to: str = ""
     topic: str = ""
     blocking: bool = True
-    asked_last: datetime = _WHEN_CREATED
     stale_after: datetime | None = None
     nudges: int = 0
     escalated_at: datetime | None = None
@@ -57,10 +56,6 @@ class Summary:
     max_rounds: int = 5
     via: str | None = None
     held_back: bool = False
-
-    def __post_init__(self) -> None:
-        if self.asked_last is _WHEN_CREATED:
-            object.__setattr__(self, "asked_last", self.created)
 
     @property
     def is_open(self) -> bool:

@@ -100,7 +100,7 @@ class FileLedger:
             make_folder(directory, folder_mode(mode))
             make_folder(self._locks.private)
         self.numbers = Numbers(self._locks.private)
-        self._seals = Seals(self._locks.private, shell=shell_consents) if signs else None
+        self._seals = Seals(self._locks.private, shell=shell_consents, signs=signs)
         self.listing = Folder(directory, self.numbers)
         self.archive = Archive(directory, self.numbers, folder_mode(mode))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
@@ -175,9 +175,7 @@ class FileLedger:
 
     async def vouches(self, record: Clarification) -> bool:
         """Whether a record's answer is by who it says; not: another writer put a person's name there."""
-        if not speaks_for_a_person(record):
-            return True
-        return self._seals is not None and await asyncio.to_thread(self._seals.vouch, record)
+        return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
         """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be told."""
@@ -185,7 +183,7 @@ class FileLedger:
 
     def is_as_asked_now(self, record: Clarification) -> bool | None:
         """`is_as_asked`, blocking."""
-        return self._seals.is_as_asked(record) if self._seals is not None else True
+        return self._seals.is_as_asked(record)
 
     def issues(self) -> Iterator[int]:
         """The numbers of all live ledgers.

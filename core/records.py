@@ -120,35 +120,18 @@ _AAEP = (
 class Book:
     """The records of one issue inside a transaction: read, decide, `put`; written when the decision returns."""
 
-    def __init__(
-        self, issue: int, raw: Raw, highest: Callable[[], int] = int, seals: Seals | None = None
-    ) -> None:
-        """`highest()`: the highest number ever given out, as far as it is known beside the file. `seals`: None where
-        what is written speaks for nobody.
-        """
+    def __init__(self, issue: int, raw: Raw, highest: Callable[[], int], seals: Seals) -> None:
+        """`highest()`: the highest number ever given out, as far as it is known beside the file."""
         self.issue = issue
         self.raw = raw
+        self.seals = seals
         self.changed: list[Clarification] = []
         self.numbered = 0  # the number given out, if any
         self._highest = highest
-        self._seals = seals
-
-    def sealed(self, record: Clarification) -> Clarification:
-        """An answer that was given here, marked as ours."""
-        return record if self._seals is None else self._seals.sealed(record)
-
-    def vouches(self, record: Clarification) -> bool:
-        """Whether its answer is by who it says: ours, or another writer's that speaks for no person."""
-        return self._seals.vouch(record) if self._seals else not speaks_for_a_person(record)
-
-    def is_as_asked(self, record: Clarification) -> bool | None:
-        """Whether what it asks is what we wrote; None: that cannot be told."""
-        return self._seals.is_as_asked(record) if self._seals else True
 
     def trust(self, record: Clarification) -> None:
         """Take what it asks for ours: earlier releases sealed no question."""
-        if self._seals is not None:
-            self._store(self._seals.asked(record))
+        self._store(self.seals.asked(record))
 
     @property
     def records(self) -> list[Clarification]:
@@ -168,10 +151,10 @@ class Book:
 
     def put(self, record: Clarification) -> Clarification:
         """Add a record, or replace the one with its id. Its question is sealed, unless somebody had changed it."""
-        if self._seals is not None and record.asked.reply_token is not None:
+        if record.asked.reply_token is not None:
             before = next((parse(item) for item in self._items if identity(item) == record.id), None)
-            if before is None or self._seals.is_as_asked(before):
-                record = self._seals.asked(record)
+            if before is None or self.seals.is_as_asked(before):
+                record = self.seals.asked(record)
         return self._store(record)
 
     def _store(self, record: Clarification) -> Clarification:
@@ -374,33 +357,31 @@ def speaks_for_a_person(record: Clarification) -> bool:
 
 
 class Seals:
-    """`folder` is private to us. `shell`: whether consent given in the shell counts."""
+    """`folder` is private to us. `shell`: whether consent given in the shell counts; `signs`: whether what is written
+    here may speak for a person at all.
+    """
 
-    def __init__(self, folder: Path, *, shell: bool = True) -> None:
+    def __init__(self, folder: Path, *, shell: bool = True, signs: bool = True) -> None:
         self._path = folder / SEAL_KEY
         self._shell = shell
+        self._signs = signs
         self._key: bytes | None = None
 
     def sealed(self, record: Clarification) -> Clarification:
         """The record with the seal of its answer; as it is, where the key cannot be had: then it is nobody's."""
-        key = self._key or self._made()
-        if key is None:
-            return record
-        return record.model_copy(
-            update={"aaep": record.asked.model_copy(update={"seal": _seal(key, record)})}
-        )
+        return self._with(record, "seal", _seal)
 
     def asked(self, record: Clarification) -> Clarification:
         """The record with the seal of its question, if a reply to it is owed; as it is, where the key cannot be had."""
-        key = self._key or self._made() if record.asked.reply_token is not None else None
-        if key is None:
-            return record
-        news = {"question_seal": _question_seal(key, record)}
-        return record.model_copy(update={"aaep": record.asked.model_copy(update=news)})
+        return (
+            record
+            if record.asked.reply_token is None
+            else self._with(record, "question_seal", _question_seal)
+        )
 
     def is_as_asked(self, record: Clarification) -> bool | None:
         """Whether what it asks was sealed by us; None: the key cannot be had. True where no reply is owed to anybody."""
-        if record.asked.reply_token is None:
+        if record.asked.reply_token is None or not self._signs:
             return True
         key = self._key or self._read()
         if key is None:
@@ -408,14 +389,23 @@ class Seals:
         return hmac.compare_digest(record.asked.question_seal or "", _question_seal(key, record))
 
     def vouch(self, record: Clarification) -> bool:
-        """Whether an answer that speaks for a person was sealed by us. True of all others."""
+        """Whether its answer is by who it says: ours, or another writer's that speaks for no person."""
         if not speaks_for_a_person(record):
             return True
-        asked, key = record.asked, self._key or self._read()
-        by = asked.answered_by
+        asked, by = record.asked, record.asked.answered_by
         if asked.is_consent and not self._shell and (by is None or by.surface != "slack"):
             return False
+        key = (self._key or self._read()) if self._signs else None
         return key is not None and hmac.compare_digest(asked.seal or "", _seal(key, record))
+
+    def _with(
+        self, record: Clarification, name: str, seal: Callable[[bytes, Clarification], str]
+    ) -> Clarification:
+        key = (self._key or self._made()) if self._signs else None
+        if key is None:
+            return record
+        asked = record.asked.model_copy(update={name: seal(key, record)})
+        return record.model_copy(update={"aaep": asked})
 
     def _read(self) -> bytes | None:
         """The key, if it is there and nobody else can have put it there."""

@@ -121,7 +121,7 @@ class Router:
                 return Opened(record, "duplicate")
         now = self._clock.now()
         for record in records:
-            if is_follow_up(record, ask) and book.is_as_asked(record):
+            if is_follow_up(record, ask) and book.seals.is_as_asked(record):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
@@ -312,11 +312,11 @@ class Router:
         """
 
         def decide(book: Book, record: Clarification) -> None:
-            if is_unsettled(record) and not (as_asked := book.is_as_asked(record)):
+            if is_unsettled(record) and not (as_asked := book.seals.is_as_asked(record)):
                 if as_asked is not None:
                     book.put(disowned(record, self._clock.now()))
                 return
-            vouched = book.vouches(record)
+            vouched = book.seals.vouch(record)
             if (claim := claim_of(record, vouched=vouched)) is not None:
                 book.put(settled_claim(claim, self._clock.now(), self._sla))
             elif is_misnamed(record, vouched=vouched):
@@ -329,7 +329,7 @@ class Router:
 
         def decide(book: Book, record: Clarification) -> None:
             if record.asked.response is not None and record.asked.seal is None:
-                book.put(book.sealed(record))
+                book.put(book.seals.sealed(record))
 
         await self._decide(clarification_id, decide)
 
@@ -409,7 +409,7 @@ class Router:
             if after is record:
                 return record
             has_new_answer = after.asked.answered_by is not record.asked.answered_by
-            return book.put(book.sealed(after) if has_new_answer else after)
+            return book.put(book.seals.sealed(after) if has_new_answer else after)
 
         outcome = await self._decide(clarification_id, decide)
         if isinstance(outcome, Closed):
@@ -427,7 +427,7 @@ class Router:
         Raises:
             Closed: another program changed it. LedgerUnwritable: that cannot be told.
         """
-        as_asked = book.is_as_asked(record)
+        as_asked = book.seals.is_as_asked(record)
         if as_asked or not is_unsettled(record):
             return
         if as_asked is None:

@@ -32,6 +32,7 @@ def summary(seq: int = 1, **more: Any) -> Summary:
         "to": "human",
         "topic": f"Topic {seq}",
     }
+    fields = {"asked_last": more.get("created", fields["created"])} | fields
     return Summary(**(fields | more))
 
 

@@ -9,11 +9,10 @@ from core.clarification import (
     taken,
 )
 from core.errors import LedgerUnreadable
-from core.index import Summary, scan, summarize
+from core.index import scan, summarize
 from core.ledger import FileLedger
-from core.monitor import Call, next_call
 from core.records import dump, parse
-from tests.kit.builders import MINUTE, NOW, SLA, record
+from tests.kit.builders import MINUTE, NOW, record
 
 
 def test_summary_tells_what_the_monitor_and_the_lists_need() -> None:
@@ -34,12 +33,6 @@ def test_summary_tells_what_the_monitor_and_the_lists_need() -> None:
     )
     assert (seen.asked_last, seen.stale_after, seen.max_rounds) == (NOW, found.stale_after, 6)
     assert summarize(taken(found, Holder(user="U1", at=NOW))).taken_by == "U1"
-
-
-def test_summary_without_the_time_of_its_question_takes_the_records() -> None:
-    bare = Summary("CLR-1-001", 1, "pending", 1, "d", NOW, None, None, None, None, None, adoptable=False)
-    assert bare.asked_last == NOW
-    assert next_call(bare, SLA) == Call("nudge", NOW + SLA)
 
 
 def test_summary_holds_whole_characters_only() -> None:
