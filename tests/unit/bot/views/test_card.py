@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from bot.views import inert, phrases
 from bot.views.codec import Press
 from bot.views.forms import full_view
-from bot.views.page import Matter, Sheet, page_card
-from bot.views.render import Message, Renderer
+from bot.views.page import page_card
+from bot.views.render import Message
 from bot.views.rounds import Verbosity, round_of
 from core.clarification import (
     Answer,
@@ -46,8 +46,8 @@ from tests.unit.bot.strategies import (
     record_of,
     settled_records,
 )
+from tests.unit.bot.views.kit import RENDERER, about, sheet
 
-RENDERER = Renderer()
 LATER = NOW + timedelta(minutes=1)
 TOO = "architect (an agent) was asked too; the first answer counts."
 HELD = "Shown to people because: engineer may not ask architect: its workflow allows nobody."
@@ -119,10 +119,6 @@ def passed_on(why: Why, words: str | None = None, **fields: Any) -> Clarificatio
 def menu(message: Message) -> list[str]:
     selects = [item for item in walk(message.blocks) if item.get("type") == "static_select"]
     return [option["text"]["text"] for each in selects for option in each["options"]]
-
-
-def page(record: Clarification) -> Sheet:
-    return Sheet(7, NOW, (Matter(1, "escalated", "x", "why", clarification=record.id, record=record),), 1, 1)
 
 
 def choices(count: int, length: int) -> list[dict[str, str]]:
@@ -505,8 +501,8 @@ def test_slack_takes_whatever_is_asked(
             judge_message(message)
             assert record.id in message.text
             assert record.id in shown(message.blocks)
-        judge_message(RENDERER.message(page_card(page(record))))
-        judge_message(RENDERER.message(page_card(page(record).bare())))
+        judge_message(RENDERER.message(page_card(sheet(about(record)))))
+        judge_message(RENDERER.message(page_card(sheet(about(record)).bare())))
         judge_view(RENDERER.answer_modal(record))
         first = RENDERER.view(full_view(record))
         judge_view(first)

@@ -14,8 +14,8 @@ from bot.views import rounds as consent
 from bot.views.codec import Press
 from bot.views.lists import rollup, which_question
 from bot.views.notices import nudge
-from bot.views.page import Matter, Sheet, outside_words, page_card
-from bot.views.render import Message, Renderer
+from bot.views.page import outside_words, page_card
+from bot.views.render import Message
 from bot.views.rounds import Verbosity
 from core import answers
 from core.aaep import Confirmation
@@ -24,8 +24,8 @@ from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
+from tests.unit.bot.views.kit import RENDERER, about, sheet
 
-RENDERER = Renderer()
 TEXT = 16_384
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
 many = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -102,17 +102,6 @@ def judged(record: Clarification, message: Message) -> None:
             assert "confirm" not in item
 
 
-def page(record: Clarification, **more: Any) -> Sheet:
-    fields: dict[str, Any] = {
-        "incident": 1,
-        "kind": "escalated",
-        "title": "x",
-        "reason": "y",
-        "clarification": record.id,
-    }
-    return Sheet(7, NOW, (Matter(**(fields | {"record": record} | more)),), 1, 1, mentions=("U0GOOD",))
-
-
 def squeezed(text: str) -> str:
     return "".join(text.split())
 
@@ -126,13 +115,13 @@ def test_card_says_the_stakes_whole_whatever_is_cut(record: Clarification, verbo
 @many
 @given(consents())
 def test_page_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
-    judged(record, RENDERER.message(page_card(page(record))))
+    judged(record, RENDERER.message(page_card(sheet(about(record)))))
 
 
 @many
 @given(consents())
 def test_pager_outside_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
-    title, text = outside_words(page(record))
+    title, text = outside_words(sheet(about(record)))
     assert inert.size(title) <= 120
     assert inert.size(text) <= 3100
     for part in unmistakable(record):
@@ -216,7 +205,7 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
         assert words_.count("ℭ") > 300
     assert "View full" in labels(message.blocks)
     assert full_text(record).count("𝔈") >= TEXT
-    judged(record, RENDERER.message(page_card(page(record))))
+    judged(record, RENDERER.message(page_card(sheet(about(record)))))
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ import pytest
 
 from bot.views.codec import Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
-from bot.views.render import Renderer
 from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated
 from core.matching import followed_up
 from tests.unit.bot.judges import judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
+from tests.unit.bot.views.kit import RENDERER
 
-RENDERER = Renderer()
 CONSENT: dict[str, Any] = {
     "type": "aaep:agent.awaiting.confirmation", "action": "Pay.", "consequence": "Paid.",
 }  # fmt: skip

@@ -5,6 +5,7 @@ The agents' words here have no Latin letter, ours no Hebrew one: what is whose s
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -29,15 +30,18 @@ from bot.views.notices import (
     session_notice,
     tools_notice,
 )
-from bot.views.page import Matter, Sheet, outside_words, page_card
-from bot.views.render import Message, Renderer
-from core.aaep import Event, parse_event
-from core.clarification import Answer, Clarification, Decider, Entry, abandoned, answered
+from bot.views.page import Matter, outside_words, page_card
+from bot.views.render import Message
+from core.aaep import parse_event
+from core.clarification import Answer, Clarification, Decider, abandoned, answered
 from core.matching import followed_up
 from tests.unit.bot.judges import walk
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
+from tests.unit.bot.views.kit import RENDERER, about, told_why
+from tests.unit.bot.views.kit import event as any_event
+from tests.unit.bot.views.kit import matter as any_matter
+from tests.unit.bot.views.kit import sheet as any_sheet
 
-RENDERER = Renderer()
 # With what would turn round the words behind it: an override, an embedding, isolates that nobody ends or began.
 NAME = "\u202eסוכן\u2067"
 SAID = "\u202bהאם להמשיך (42)?\u2069 כן!"
@@ -47,19 +51,9 @@ STEERING = re.compile("[\u202a-\u202e]")
 PICTURES = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]|:[a-z_]+:")
 CLOCK = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d(?: UTC)?")
 ISOLATED = re.compile("[\u2066-\u2068][^\u2066-\u2069\n]*\u2069")
-
-
-def event(kind: str, **fields: Any) -> Event:
-    raw = {
-        "type": f"aaep:agent.{kind}",
-        "event_id": "evt_1",
-        "session_id": "1",
-        "timestamp": "2026-05-24T14:22:00Z",
-        "producer": {"agent_id": "7", "agent_name": NAME},
-        "urgency": "critical",
-        **fields,
-    }
-    return parse_event(raw, NOW)
+event = functools.partial(any_event, session_id="1", producer={"agent_id": "7", "agent_name": NAME})
+matter = functools.partial(any_matter, title=inert.line(SAID), reason=SAID, body=SAID)
+sheet = functools.partial(any_sheet, mentions=("U0GOOD",))
 
 
 def asks(*kinds: str, **fields: Any) -> Clarification:
@@ -93,26 +87,10 @@ def done(record: Clarification) -> Clarification:
     return answered(record, Answer(SAID, SAID), Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD"), NOW)
 
 
-def escalated(record: Clarification) -> Clarification:
-    entry = Entry.model_validate(
-        {"round": 1, "from": "clarify-bot", "type": "escalation", "body": SAID, "timestamp": NOW}
-    )
-    return record.model_copy(update={"status": "escalated", "thread": (*record.thread, entry)})
-
-
-def sheet(*matters: Matter) -> Sheet:
-    left = sum(each.state != "closed" for each in matters)
-    return Sheet(7, NOW, matters, len(matters), left, mentions=("U0GOOD",))
-
-
-def matter(**more: Any) -> Matter:
-    fields: dict[str, Any] = {"incident": 1, "kind": "errored", "title": inert.line(SAID)}
-    return Matter(**(fields | {"reason": SAID, "body": SAID} | more))
-
-
 def asking(**fields: Any) -> Matter:
-    record = escalated(asks("multiple_choice"))
-    return matter(kind="escalated", clarification=record.id, record=record, **fields)
+    return about(
+        told_why(asks("multiple_choice"), SAID), title=inert.line(SAID), reason=SAID, body=SAID, **fields
+    )
 
 
 HANDOFF = handoff_of(
@@ -131,11 +109,11 @@ MESSAGES: dict[str, Callable[[], Message]] = {
     "card, several choices": lambda: RENDERER.card(asks("multiple_choice", multi_select=True)),
     "card, answered": lambda: RENDERER.card(done(asks())),
     "card, expired": lambda: RENDERER.card(abandoned(asks(), "expired", NOW + timedelta(hours=1))),
-    "card, escalated": lambda: RENDERER.card(escalated(asks())),
+    "card, escalated": lambda: RENDERER.card(told_why(asks(), SAID)),
     "card, confirmation": lambda: RENDERER.card(consent()),
     "card, confirmed": lambda: RENDERER.card(done(consent())),
     "page of a confirmation": lambda: RENDERER.message(page_card(
-        sheet(matter(kind="escalated", clarification="CLR-42-001", record=escalated(consent())))
+        sheet(matter(kind="escalated", clarification="CLR-42-001", record=told_why(consent(), SAID)))
     )),
     "nudge, confirmation": lambda: RENDERER.message(nudge(consent(), [])),
     "error": lambda: RENDERER.message(error_notice(
@@ -167,7 +145,7 @@ VIEWS: dict[str, Callable[[], dict[str, Any]]] = {
     "answer modal": lambda: RENDERER.answer_modal(asks("multiple_choice", "freetext", "yes_no")),
     "answer modal, confirmation": lambda: RENDERER.answer_modal(consent()),
     "full view, confirmation": lambda: RENDERER.view(full_view(consent())),
-    "full view": lambda: RENDERER.view(full_view(escalated(done(asks())))),
+    "full view": lambda: RENDERER.view(full_view(told_why(done(asks()), SAID))),
     "text modal": lambda: RENDERER.view(message_modal(SAID, SAID)),
     "hand modal": lambda: RENDERER.view(hand_modal(PagePress("hand", 1), inert.line(SAID))),
     "roll-up modal": lambda: RENDERER.view(rollup_modal([asks(), asks("yes_no")], 1, 2)),

@@ -21,23 +21,17 @@ from bot.views.lists import (
     unread,
     which_question,
 )
-from bot.views.render import Message, Renderer
 from core.clarification import Clarification, Holder, escalated, taken
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
+from tests.unit.bot.views.kit import RENDERER, judged
 
-RENDERER = Renderer()
 LINK = "https://local.slack.example/archives/C0GOOD/p1"
-
-
-def judged(message: Message) -> Message:
-    judge_message(message)
-    return message
 
 
 def test_rollup_counts_and_offers_the_first_five() -> None:
     records = [record_of(issue=n, question=f"Question {n}?") for n in range(1, 8)]
-    message = judged(RENDERER.message(rollup(records, 27, NOW, "planner")))
+    message = judged(rollup(records, 27, NOW, "planner"))
     assert labels(message.blocks) == ["Answer…"] * 5 + ["Show all"]
     assert "planner: 27 open questions" in message.text
     assert "24 May 2026, 14:22 UTC" in message.text
@@ -48,7 +42,7 @@ def test_rollup_counts_and_offers_the_first_five() -> None:
 
 
 def test_rollup_of_nothing_has_no_controls() -> None:
-    message = judged(RENDERER.message(rollup([], 0, None, "planner")))
+    message = judged(rollup([], 0, None, "planner"))
     assert labels(message.blocks) == []
     assert "no open questions" in message.text
 
@@ -82,7 +76,7 @@ def test_which_question_asks_with_buttons_or_a_menu(count: int, buttons: int) ->
     records = [
         record_of(issue=n, question="Deploy to production now? " + "x" * 200) for n in range(1, count + 1)
     ]
-    message = judged(RENDERER.message(which_question(records, "1716561732.123456")))
+    message = judged(which_question(records, "1716561732.123456"))
     assert message.text.startswith("Which question is this an answer to?\n1. CLR-1-001: Deploy")
     assert len(labels(message.blocks)) == buttons
     values = [Press.unpack(item["value"]) for item in walk(message.blocks) if "value" in item]
@@ -119,18 +113,16 @@ def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
     assert "escalated (stale)" in message.text
 
     held = taken(record, Holder(user="U0GOOD", at=NOW))
-    message = RENDERER.message(_one(held, Offer(answer=True)))
+    message = judged(_one(held, Offer(answer=True)))
     assert labels(message.blocks) == ["Answer…", "View full"]
     assert "Taken by <@U0GOOD>" in message.text
-    judge_message(message)
 
 
 @pytest.mark.parametrize(
     "link", ["javascript:alert(1)", "https://x.example/|<!channel>", "https://x.example/a b"]
 )
 def test_what_is_no_address_is_no_link(link: str) -> None:
-    message = RENDERER.message(_one(record_of(), Offer(link=link)))
-    judge_message(message)
+    message = judged(_one(record_of(), Offer(link=link)))
     assert link not in shown(message.blocks)
 
 

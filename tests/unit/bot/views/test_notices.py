@@ -25,13 +25,13 @@ from bot.views.notices import (
     tools_notice,
 )
 from bot.views.page import Matter, State
-from bot.views.render import Message, Renderer
-from core.aaep import Event, parse_event
+from bot.views.render import Message
+from core.aaep import Event
 from core.clarification import Clarification
-from tests.unit.bot.judges import judge_message, labels, shown, walk
+from tests.unit.bot.judges import labels, shown, walk
 from tests.unit.bot.strategies import NOW, open_records, record_of, words
+from tests.unit.bot.views.kit import RENDERER, event, judged
 
-RENDERER = Renderer()
 LATER = NOW + timedelta(minutes=2)
 many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -41,25 +41,7 @@ def handoff(**fields: Any) -> Handoff:
 
 
 def card(found: Handoff, state: State = "live", **fields: Any) -> Message:
-    return judged(RENDERER.message(handoff_card(found, Matter(7, "handoff", "", "", state=state, **fields))))
-
-
-def event(kind: str, **fields: Any) -> Event:
-    raw = {
-        "type": f"aaep:agent.{kind}",
-        "event_id": "evt_1",
-        "session_id": "sess_1",
-        "timestamp": "2026-05-24T14:22:00Z",
-        "producer": {"agent_id": "planner"},
-        "urgency": "critical",
-        **fields,
-    }
-    return parse_event(raw, NOW)
-
-
-def judged(message: Message) -> Message:
-    judge_message(message)
-    return message
+    return judged(handoff_card(found, Matter(7, "handoff", "", "", state=state, **fields)))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +67,7 @@ def judged(message: Message) -> Message:
     ],
 )
 def test_error_notice_shows(fields: dict[str, Any], seen: list[str]) -> None:
-    message = judged(RENDERER.message(error_notice(event("session.errored", **fields))))
+    message = judged(error_notice(event("session.errored", **fields)))
     for part in seen:
         assert part in shown(message.blocks)
         assert part in message.text
@@ -113,9 +95,7 @@ def test_error_notice_shows(fields: dict[str, Any], seen: list[str]) -> None:
     ],
 )
 def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) -> None:
-    message = judged(
-        RENDERER.message(error_notice(event("session.errored", error_uri=uri, summary_normal="x")))
-    )
+    message = judged(error_notice(event("session.errored", error_uri=uri, summary_normal="x")))
     urls = [item["url"] for item in walk(message.blocks) if "url" in item]
     assert urls == ([uri] if linked else [])
     assert labels(message.blocks) == (["Learn more"] if linked else [])
@@ -147,7 +127,7 @@ def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) 
     ],
 )  # fmt: skip
 def test_generic_notice_shows_what_no_card_can(found: Event, seen: list[str]) -> None:
-    message = judged(RENDERER.message(generic_notice(found)))
+    message = judged(generic_notice(found))
     for part in seen:
         assert part in shown(message.blocks)
         assert part in message.text
@@ -157,7 +137,7 @@ def test_generic_notice_shows_what_no_card_can(found: Event, seen: list[str]) ->
 
 def test_notice_too_long_goes_whole_into_the_thread() -> None:
     summary = " ".join(f"word{n}" for n in range(2000))
-    message = judged(RENDERER.message(error_notice(event("session.errored", summary_normal=summary))))
+    message = judged(error_notice(event("session.errored", summary_normal=summary)))
     assert message.text.endswith("the whole follows in the thread.")
     assert summary in "".join(message.more)
 
@@ -174,7 +154,7 @@ def test_notice_too_long_goes_whole_into_the_thread() -> None:
     ],
 )
 def test_session_notice_shows_how_it_ended(found: Event, seen: list[str]) -> None:
-    message = judged(RENDERER.message(session_notice(found)))
+    message = judged(session_notice(found))
     for part in seen:
         assert part in shown(message.blocks)
 
@@ -202,12 +182,12 @@ def test_session_notice_shows_how_it_ended(found: Event, seen: list[str]) -> Non
     ],
 )
 def test_tools_notice_folds_what_went_well(lines: list[ToolLine], text: str) -> None:
-    assert judged(RENDERER.message(tools_notice(lines))).text == text
+    assert judged(tools_notice(lines)).text == text
 
 
 def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
     lines = [ToolLine(f"tool{n}", "error", "x" * 300) for n in range(40)]
-    message = judged(RENDERER.message(tools_notice(lines)))
+    message = judged(tools_notice(lines))
     listed = message.text.count("failed")
     assert f"{40 - listed} earlier failures are not listed." in message.text
     assert "tool39" in message.text
@@ -229,9 +209,9 @@ def test_tools_notice_counts_the_failures_that_do_not_fit() -> None:
 )  # fmt: skip
 def test_notices_of_any_event_are_taken_by_slack_and_inert(kind: str, fields: dict[str, Any]) -> None:
     found = event(kind, **json.loads(json.dumps(fields)))
-    judged(RENDERER.message(generic_notice(found)))
-    judged(RENDERER.message(error_notice(found)))
-    judged(RENDERER.message(session_notice(found)))
+    judged(generic_notice(found))
+    judged(error_notice(found))
+    judged(session_notice(found))
 
 
 def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
@@ -315,9 +295,7 @@ def test_any_handoff_makes_a_message_that_slack_takes(fields: dict[str, str], pa
 
 
 def said(record: Clarification, *answerers: str) -> Message:
-    message = RENDERER.message(nudge(record, answerers))
-    judge_message(message)
-    return message
+    return judged(nudge(record, answerers))
 
 
 def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
@@ -384,8 +362,7 @@ def test_nudge_is_inert(record: Clarification) -> None:
     ("count", "words"), [(1, "answers to 1 question."), (12, "answers to 12 questions.")]
 )
 def test_nudge_of_a_rollup_counts(count: int, words: str) -> None:
-    message = RENDERER.message(rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD")))
-    judge_message(message)
+    message = judged(rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD")))
     assert words in message.text
     assert "The first must be answered by 24 May 2026, 14:24 UTC." in message.text
     assert "common card" in shown(message.blocks)

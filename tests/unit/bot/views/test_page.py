@@ -11,14 +11,11 @@ from hypothesis import strategies as st
 from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import hand_modal
-from bot.views.page import Matter, Sheet, State, left_words, outside_words, page_card
-from bot.views.render import Message, Renderer
-from core.clarification import Clarification, Entry
-from tests.unit.bot.judges import judge_message, judge_view, labels, shown
+from bot.views.page import Matter, State, left_words, outside_words, page_card
+from core.clarification import Clarification
+from tests.unit.bot.judges import judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of, words
-
-RENDERER = Renderer()
-
+from tests.unit.bot.views.kit import RENDERER, about, judged, matter, sheet, told_why
 
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
 
@@ -26,42 +23,12 @@ CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
 POSITIONS = "Stuck: the agents go round in circles.\nplanner: 65\nreviewer: 67\nOptions: 65, 67"
 
 
-def escalated(record: Clarification, words: str = POSITIONS) -> Clarification:
-    entry = Entry.model_validate(
-        {"round": 1, "from": "clarify-bot", "type": "escalation", "body": words, "timestamp": NOW}
-    )
-    return record.model_copy(update={"status": "escalated", "thread": (*record.thread, entry)})
-
-
-def matter(number: int = 1, **more: Any) -> Matter:
-    fields: dict[str, Any] = {
-        "incident": number,
-        "kind": "errored",
-        "title": f"planner stopped {number}",
-        "reason": "permanent",
-    }
-    return Matter(**(fields | more))
-
-
 def asking(**more: Any) -> Matter:
-    record = escalated(record_of())
-    return matter(kind="escalated", title="x", clarification=record.id, record=record, **more)
-
-
-def sheet(*matters: Matter, count: int | None = None, **more: Any) -> Sheet:
-    left = sum(each.state != "closed" for each in matters)
-    count = len(matters) if count is None else count
-    return Sheet(7, NOW, matters, count, left if count == len(matters) else count, **more)
-
-
-def judged(of: Sheet) -> Message:
-    message = RENDERER.message(page_card(of))
-    judge_message(message)
-    return message
+    return about(told_why(record_of(), POSITIONS), **more)
 
 
 def test_page_of_a_question_carries_everything_to_decide() -> None:
-    message = judged(sheet(asking(link="https://x.slack.com/p1"), mentions=("U0GOOD",)))
+    message = judged(page_card(sheet(asking(link="https://x.slack.com/p1"), mentions=("U0GOOD",))))
     seen = shown(message.blocks)
     for part in ("CLR-42-001", "Which retirement age", "planner: 65", "reviewer: 67", "Options: 65, 67"):
         assert part in seen
@@ -74,8 +41,8 @@ def test_page_of_a_question_carries_everything_to_decide() -> None:
 def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     record = record_of()
     stale = record.model_copy(update={"aaep": record.asked.model_copy(update={"escalated_for": "stale"})})
-    found = escalated(stale, f"Nobody answered in time.\nplanner asks human: “{record.question}”")
-    seen = shown(judged(sheet(matter(kind="escalated", clarification=found.id, record=found))).blocks)
+    found = told_why(stale, f"Nobody answered in time.\nplanner asks human: “{record.question}”")
+    seen = shown(judged(page_card(sheet(about(found)))).blocks)
     assert "Why: Nobody answered in time." in seen
     assert seen.count(record.question) == 1
 
@@ -97,7 +64,7 @@ def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     ],
 )
 def test_state_table(more: dict[str, Any], covered: bool, said: str, controls: list[str]) -> None:
-    message = judged(sheet(matter(**more), covered=covered))
+    message = judged(page_card(sheet(matter(**more), covered=covered)))
     assert said in message.text
     assert labels(message.blocks) == controls
 
@@ -105,13 +72,15 @@ def test_state_table(more: dict[str, Any], covered: bool, said: str, controls: l
 def test_settled_question_has_no_controls_and_says_how_it_ended() -> None:
     record = record_of().model_copy(update={"status": "abandoned"})
     closed = record.model_copy(update={"aaep": record.asked.model_copy(update={"closed": "session ended"})})
-    message = judged(sheet(matter(kind="escalated", clarification=record.id, record=closed, state="closed")))
+    message = judged(
+        page_card(sheet(matter(kind="escalated", clarification=record.id, record=closed, state="closed")))
+    )
     assert labels(message.blocks) == []
     assert "the agent's session ended" in message.text
 
 
 def test_page_about_many_names_ten_and_counts_the_rest() -> None:
-    message = judged(sheet(*(matter(n) for n in range(1, 11)), count=199))
+    message = judged(page_card(sheet(*(matter(n) for n in range(1, 11)), count=199)))
     seen = shown(message.blocks)
     assert "199 need a human" in seen
     assert "And 189 more" in seen
@@ -132,8 +101,8 @@ def test_outside_words_stand_alone_and_are_plain() -> None:
 
 
 def test_outside_words_of_a_question_hold_its_context() -> None:
-    record = escalated(record_of(context="He is 63 & <b>tired</b>.", default_response="at 67"))
-    _, body = outside_words(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    record = told_why(record_of(context="He is 63 & <b>tired</b>.", default_response="at 67"), POSITIONS)
+    _, body = outside_words(sheet(about(record)))
     assert "\nContext: He is 63 & <b>tired</b>.\nWhy: Stuck" in body
     assert "This is only the beginning" not in body
 
@@ -143,8 +112,8 @@ def test_outside_words_too_long_push_nothing_out(long: str) -> None:
     said = {"question": "Which age?", "context": "He is 63.", "why": POSITIONS}
     said[long] = f"{said[long]} " + "𝔚" * 9000
     record = record_of(question=said["question"], context=said["context"], default_response="at 67")
-    record = escalated(record, said["why"])
-    _, body = outside_words(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    record = told_why(record, said["why"])
+    _, body = outside_words(sheet(about(record)))
     for part in ("Which age?", "He is 63.", "Stuck: the agents", "at 67", "the whole is in Slack"):
         assert part in body
     assert inert.size(body) <= 3000
@@ -166,12 +135,12 @@ def test_left_words(left: timedelta | None, said: str) -> None:
 
 
 def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> None:
-    record = escalated(largest, "𝔚" * 1500)
-    message = judged(sheet(matter(kind="escalated", clarification=record.id, record=record)))
+    record = told_why(largest, "𝔚" * 1500)
+    message = judged(page_card(sheet(about(record))))
     assert "the whole follows in the thread" in message.text
     assert message.more
     assert labels(message.blocks)[-4:] == CONTROLS
-    judged(sheet(matter(kind="escalated", record=record), covered=True))
+    judged(page_card(sheet(matter(kind="escalated", record=record), covered=True)))
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -184,9 +153,9 @@ def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> 
 )
 def test_others_words_are_inert(title: str, reason: str, body: str, state: State, count: int) -> None:
     one = matter(title=title, reason=reason, body=body, state=state, who="U0GOOD", until=NOW)
-    judged(sheet(one))
-    judged(sheet(*(replace(one, incident=n) for n in range(min(count, 10))), count=count))
-    judged(sheet(one).bare())
+    judged(page_card(sheet(one)))
+    judged(page_card(sheet(*(replace(one, incident=n) for n in range(min(count, 10))), count=count)))
+    judged(page_card(sheet(one).bare()))
     outside_words(sheet(one))
 
 
@@ -201,8 +170,8 @@ def test_hand_modal() -> None:
 def test_page_about_a_question_names_it(title: str, says: str) -> None:
     """Also one that cannot be laid out as it is (`bare`)."""
     record = record_of(question="Which one?", accepted_response_kinds=["yes_no"])
-    about = sheet(matter(kind="unplaceable", title=title, clarification=record.id, record=record))
-    message = judged(about if title else about.bare())
+    made = sheet(about(record, kind="unplaceable", title=title))
+    message = judged(page_card(made if title else made.bare()))
     for said in (message.text, shown(message.blocks)):
         assert record.id in said
         assert says in said

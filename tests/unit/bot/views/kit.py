@@ -1,0 +1,66 @@
+"""What the tests of the views share: events, incidents of pages, and messages that Slack takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bot.views.blockkit import Draft
+from bot.views.page import Matter, Sheet
+from bot.views.render import Message, Renderer
+from core.aaep import Event, parse_event
+from core.clarification import Clarification, Entry
+from tests.unit.bot.judges import judge_message
+from tests.unit.bot.strategies import NOW
+
+RENDERER = Renderer()
+
+
+def judged(draft: Draft) -> Message:
+    message = RENDERER.message(draft)
+    judge_message(message)
+    return message
+
+
+def event(kind: str, **fields: Any) -> Event:
+    """An event `agent.{kind}` of the planner; `fields` are added, or replace others."""
+    raw = {
+        "type": f"aaep:agent.{kind}",
+        "event_id": "evt_1",
+        "session_id": "sess_1",
+        "timestamp": "2026-05-24T14:22:00Z",
+        "producer": {"agent_id": "planner"},
+        "urgency": "critical",
+        **fields,
+    }
+    return parse_event(raw, NOW)
+
+
+def told_why(record: Clarification, words: str) -> Clarification:
+    """The record escalated, in any words."""
+    entry = Entry.model_validate(
+        {"round": 1, "from": "clarify-bot", "type": "escalation", "body": words, "timestamp": NOW}
+    )
+    return record.model_copy(update={"status": "escalated", "thread": (*record.thread, entry)})
+
+
+def matter(number: int = 1, **more: Any) -> Matter:
+    """An incident: the planner stopped."""
+    fields: dict[str, Any] = {
+        "incident": number,
+        "kind": "errored",
+        "title": f"planner stopped {number}",
+        "reason": "permanent",
+    }
+    return Matter(**(fields | more))
+
+
+def about(record: Clarification, **more: Any) -> Matter:
+    """An incident: a question needs a human."""
+    fields: dict[str, Any] = {"kind": "escalated", "title": "x", "clarification": record.id, "record": record}
+    return matter(**(fields | more))
+
+
+def sheet(*matters: Matter, count: int | None = None, **more: Any) -> Sheet:
+    left = sum(each.state != "closed" for each in matters)
+    count = len(matters) if count is None else count
+    return Sheet(7, NOW, matters, count, left if count == len(matters) else count, **more)
