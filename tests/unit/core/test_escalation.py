@@ -60,6 +60,26 @@ LATE = policy(step(2), step(10, every=10))
 NOBODY = policy()
 
 
+def course(text: str) -> list[Happening]:
+    """`0 began, 0.5 sent 0, 1 snoozed U1 11`: what happened, each with its minute first."""
+    return [_happening(*each.split()) for each in text.split(", ") if each]
+
+
+def _happening(minute: str, what: str, who: str = "", until: str = "0") -> Happening:
+    then, step = at(float(minute)), LAST if who == "last" else int(who) if who.isdecimal() else 0
+    made: dict[str, Happening] = {
+        "began": Began(then),
+        "sent": Sent(then, step),
+        "failed": Failed(then, step),
+        "taken": Taken(then, who),
+        "handed": Handed(then, who, "U1"),
+        "snoozed": Snoozed(then, at(float(until)), who),
+        "notmine": NotMine(then, who),
+        "closed": Closed(then),
+    }
+    return made[what]
+
+
 def minutes(found: Wanted) -> float | None:
     return None if found.next_at is None else (found.next_at - T) / timedelta(minutes=1)
 
@@ -67,67 +87,37 @@ def minutes(found: Wanted) -> float | None:
 @pytest.mark.parametrize(
     ("of", "history", "now", "send", "next_at"),
     [
-        pytest.param(USUAL, [], 0, (), None, id="nothing began"),
-        pytest.param(USUAL, [Began(at(0))], 0, (0,), 15, id="at once"),
-        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 0, (), 5, id="told"),
-        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 4.9, (), 5, id="not yet again"),
-        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0)], 5, (0,), 15, id="again"),
-        pytest.param(
-            USUAL, [Began(at(0)), Sent(at(1), 0)], 5, (), 6, id="repeats count from when it was sent"
-        ),
-        pytest.param(
-            USUAL, [Began(at(0)), Sent(at(12), 0)], 12, (), 15, id="missed repeats are not caught up"
-        ),
-        pytest.param(USUAL, [Began(at(0)), Sent(at(10), 0)], 15, (0, 1), None, id="two at once"),
-        pytest.param(USUAL, [Began(at(0))], 60, (0, 1), None, id="after a long downtime each once"),
-        pytest.param(
-            USUAL, [Began(at(0)), Sent(at(60), 0), Sent(at(60), 1)], 60, (), 65, id="then on as planned"
-        ),
-        pytest.param(LATE, [Began(at(0))], 0, (), 2, id="waits for its first step"),
-        pytest.param(
-            ONCE, [Began(at(0)), Sent(at(0), 0), Sent(at(10), 1)], 10, (), 25, id="last resort later"
-        ),
-        pytest.param(
-            ONCE, [Began(at(0)), Sent(at(0), 0), Sent(at(10), 1)], 25, (LAST,), None, id="nothing else left"
-        ),
-        pytest.param(
-            ONCE,
-            [Began(at(0)), Sent(at(0), 0), Sent(at(10), 1), Sent(at(25), LAST)],
-            25,
-            (),
-            40,
-            id="last resort again",
-        ),
-        pytest.param(NOBODY, [Began(at(0))], 0, (LAST,), None, id="no policy: last resort at once"),
-        pytest.param(NOBODY, [Began(at(0)), Sent(at(0), LAST)], 999, (), None, id="no policy: once"),
+        pytest.param(USUAL, "", 0, (), None, id="nothing began"),
+        pytest.param(USUAL, "0 began", 0, (0,), 15, id="at once"),
+        pytest.param(USUAL, "0 began, 0 sent 0", 0, (), 5, id="told"),
+        pytest.param(USUAL, "0 began, 0 sent 0", 4.9, (), 5, id="not yet again"),
+        pytest.param(USUAL, "0 began, 0 sent 0", 5, (0,), 15, id="again"),
+        pytest.param(USUAL, "0 began, 1 sent 0", 5, (), 6, id="repeats count from when it was sent"),
+        pytest.param(USUAL, "0 began, 12 sent 0", 12, (), 15, id="missed repeats are not caught up"),
+        pytest.param(USUAL, "0 began, 10 sent 0", 15, (0, 1), None, id="two at once"),
+        pytest.param(USUAL, "0 began", 60, (0, 1), None, id="after a long downtime each once"),
+        pytest.param(USUAL, "0 began, 60 sent 0, 60 sent 1", 60, (), 65, id="then on as planned"),
+        pytest.param(LATE, "0 began", 0, (), 2, id="waits for its first step"),
+        pytest.param(ONCE, "0 began, 0 sent 0, 10 sent 1", 10, (), 25, id="last resort later"),
+        pytest.param(ONCE, "0 began, 0 sent 0, 10 sent 1", 25, (LAST,), None, id="nothing else left"),
+        pytest.param(ONCE, "0 began, 0 sent 0, 10 sent 1, 25 sent last", 25, (), 40, id="last resort again"),
+        pytest.param(NOBODY, "0 began", 0, (LAST,), None, id="no policy: last resort at once"),
+        pytest.param(NOBODY, "0 began, 0 sent last", 999, (), None, id="no policy: once"),
         pytest.param(
             NOBODY,
-            [Began(at(0)), Sent(at(0), LAST), Failed(at(0.3), LAST)],
+            "0 began, 0 sent last, 0.3 failed last",
             15.3,
             (LAST,),
             None,
             id="no policy: again when it failed",
         ),
-        # failing
+        pytest.param(USUAL, "0 began, 0 sent 0, 0.3 failed 0", 0.3, (1,), 5, id="failed: next step at once"),
         pytest.param(
-            USUAL,
-            [Began(at(0)), Sent(at(0), 0), Failed(at(0.3), 0)],
-            0.3,
-            (1,),
-            5,
-            id="failed: next step at once",
+            USUAL, "0 began, 0 sent 0, 0.3 failed 0, 0.3 sent 1", 0.4, (), 5, id="failed: and goes on"
         ),
         pytest.param(
             USUAL,
-            [Began(at(0)), Sent(at(0), 0), Failed(at(0.3), 0), Sent(at(0.3), 1)],
-            0.4,
-            (),
-            5,
-            id="failed: and goes on",
-        ),
-        pytest.param(
-            USUAL,
-            [Began(at(0)), Sent(at(0), 0), Failed(at(0.2), 0), Sent(at(0.2), 1), Failed(at(0.3), 0)],
+            "0 began, 0 sent 0, 0.2 failed 0, 0.2 sent 1, 0.3 failed 0",
             0.3,
             (),
             5,
@@ -135,7 +125,7 @@ def minutes(found: Wanted) -> float | None:
         ),
         pytest.param(
             USUAL,
-            [Began(at(0)), Sent(at(0), 0), Failed(at(0.2), 0), Sent(at(0.2), 1), Failed(at(0.3), 1)],
+            "0 began, 0 sent 0, 0.2 failed 0, 0.2 sent 1, 0.3 failed 1",
             0.3,
             (LAST,),
             5,
@@ -143,30 +133,19 @@ def minutes(found: Wanted) -> float | None:
         ),
         pytest.param(
             USUAL,
-            [
-                *(Began(at(0)), Sent(at(0), 0), Failed(at(0.2), 0), Sent(at(0.2), 1)),
-                *(Sent(at(5), 0), Failed(at(5.2), 0)),
-            ],
+            "0 began, 0 sent 0, 0.2 failed 0, 0.2 sent 1, 5 sent 0, 5.2 failed 0",
             5.2,
             (LAST,),
             10,
             id="a repeat failed with nothing after it",
         ),
-        pytest.param(USUAL, [Began(at(0)), Failed(at(0), 0)], 0, (1,), 5, id="nobody there, alone"),
+        pytest.param(USUAL, "0 began, 0 failed 0", 0, (1,), 5, id="nobody there, alone"),
         pytest.param(
-            USUAL,
-            [Began(at(0)), Failed(at(0), 0), Sent(at(0), 1), Failed(at(5), 0)],
-            5,
-            (LAST,),
-            10,
-            id="nobody there again",
+            USUAL, "0 began, 0 failed 0, 0 sent 1, 5 failed 0", 5, (LAST,), 10, id="nobody there again"
         ),
         pytest.param(
             ONCE,
-            [
-                *(Began(at(0)), Sent(at(0), 0), Failed(at(0.1), 0), Sent(at(0.1), 1), Failed(at(0.2), 1)),
-                *(Sent(at(0.2), LAST), Failed(at(0.3), LAST)),
-            ],
+            "0 began, 0 sent 0, 0.1 failed 0, 0.1 sent 1, 0.2 failed 1, 0.2 sent last, 0.3 failed last",
             0.3,
             (),
             15.2,
@@ -174,65 +153,30 @@ def minutes(found: Wanted) -> float | None:
         ),
         pytest.param(
             USUAL,
-            [
-                *(Began(at(0)), Sent(at(0), 0), Failed(at(0.1), 0), Sent(at(0.1), 1), Failed(at(0.2), 1)),
-                *(
-                    Sent(at(0.2), LAST),
-                    Failed(at(0.3), LAST),
-                    Sent(at(5), 0),
-                    Sent(at(10), 0),
-                    Sent(at(15), 0),
-                ),
-            ],
+            "0 began, 0 sent 0, 0.1 failed 0, 0.1 sent 1, 0.2 failed 1, 0.2 sent last, 0.3 failed last, 5 sent 0, 10 sent 0, 15 sent 0",
             15.3,
             (0,),
             30.3,
             id="all failed: from the beginning after the time of trust",
         ),
-        # acknowledging
-        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1")], 15.9, (), 16, id="taken"),
-        pytest.param(
-            USUAL, [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1")], 16, (0,), 31, id="taken, not answered"
-        ),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 taken U1", 15.9, (), 16, id="taken"),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 taken U1", 16, (0,), 31, id="taken, not answered"),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 taken U1, 10 taken U2", 16, (), 25, id="taken by another"),
         pytest.param(
             USUAL,
-            [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1"), Taken(at(10), "U2")],
-            16,
-            (),
-            25,
-            id="taken by another",
-        ),
-        pytest.param(
-            USUAL,
-            [Began(at(0)), Sent(at(0), 0), Taken(at(0.1), "U1"), Failed(at(0.3), 0)],
+            "0 began, 0 sent 0, 0.1 taken U1, 0.3 failed 0",
             0.3,
             (),
             15.1,
             id="taken, though another was not reached",
         ),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 snoozed U1 11", 10.9, (), 11, id="snoozed"),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 snoozed U1 11", 11, (0,), 26, id="the snooze is over"),
+        pytest.param(USUAL, "0 began, 1 snoozed U1 1", 1, (0,), 16, id="no time to snooze"),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 notmine U1", 1, (1,), 5, id="not mine: next step"),
         pytest.param(
             USUAL,
-            [Began(at(0)), Sent(at(0), 0), Snoozed(at(1), at(11), "U1")],
-            10.9,
-            (),
-            11,
-            id="snoozed",
-        ),
-        pytest.param(
-            USUAL,
-            [Began(at(0)), Sent(at(0), 0), Snoozed(at(1), at(11), "U1")],
-            11,
-            (0,),
-            26,
-            id="the snooze is over",
-        ),
-        pytest.param(USUAL, [Began(at(0)), Snoozed(at(1), at(1), "U1")], 1, (0,), 16, id="no time to snooze"),
-        pytest.param(
-            USUAL, [Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1")], 1, (1,), 5, id="not mine: next step"
-        ),
-        pytest.param(
-            USUAL,
-            [Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1"), NotMine(at(1), "U2")],
+            "0 began, 0 sent 0, 1 notmine U1, 1 notmine U2",
             1,
             (1,),
             5,
@@ -240,7 +184,7 @@ def minutes(found: Wanted) -> float | None:
         ),
         pytest.param(
             USUAL,
-            [Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1"), Sent(at(1), 1), NotMine(at(2), "U2")],
+            "0 began, 0 sent 0, 1 notmine U1, 1 sent 1, 2 notmine U2",
             2,
             (LAST,),
             5,
@@ -248,49 +192,27 @@ def minutes(found: Wanted) -> float | None:
         ),
         pytest.param(
             USUAL,
-            [
-                *(Began(at(0)), Sent(at(0), 0), NotMine(at(1), "U1"), Sent(at(1), 1), NotMine(at(2), "U2")),
-                *(Sent(at(2), LAST), NotMine(at(3), "U3")),
-            ],
+            "0 began, 0 sent 0, 1 notmine U1, 1 sent 1, 2 notmine U2, 2 sent last, 3 notmine U3",
             3,
             (),
             5,
             id="not mine after the last resort",
         ),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 taken U1, 3 notmine U1", 3, (1,), 8, id="given back"),
         pytest.param(
             USUAL,
-            [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1"), NotMine(at(3), "U1")],
-            3,
-            (1,),
-            8,
-            id="given back",
-        ),
-        pytest.param(
-            USUAL,
-            [Began(at(0)), Sent(at(0), 0), Taken(at(1), "U1"), NotMine(at(3), "U2")],
+            "0 began, 0 sent 0, 1 taken U1, 3 notmine U2",
             3,
             (),
             16,
             id="not mine, but taken by another",
         ),
-        # handing over
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 handed U2", 1, (0,), 16, id="handed: at once"),
+        pytest.param(LATE, "0 began, 1 handed U2", 1, (0,), 11, id="handed: without delay"),
+        pytest.param(NOBODY, "0 began, 1 handed U2", 1, (LAST,), 16, id="handed: no policy"),
         pytest.param(
             USUAL,
-            [Began(at(0)), Sent(at(0), 0), Handed(at(1), "U2", "U1")],
-            1,
-            (0,),
-            16,
-            id="handed: at once",
-        ),
-        pytest.param(
-            LATE, [Began(at(0)), Handed(at(1), "U2", "U1")], 1, (0,), 11, id="handed: without delay"
-        ),
-        pytest.param(
-            NOBODY, [Began(at(0)), Handed(at(1), "U2", "U1")], 1, (LAST,), 16, id="handed: no policy"
-        ),
-        pytest.param(
-            USUAL,
-            [Began(at(0)), Handed(at(1), "U2", "U1"), Sent(at(1), 0), Sent(at(6), 0), Sent(at(11), 0)],
+            "0 began, 1 handed U2, 1 sent 0, 6 sent 0, 11 sent 0",
             16,
             (0,),
             31,
@@ -298,7 +220,7 @@ def minutes(found: Wanted) -> float | None:
         ),
         pytest.param(
             USUAL,
-            [Began(at(0)), Handed(at(1), "U2", "U1"), Sent(at(1), 0), NotMine(at(2), "U2")],
+            "0 began, 1 handed U2, 1 sent 0, 2 notmine U2",
             2,
             (0,),
             17,
@@ -306,56 +228,51 @@ def minutes(found: Wanted) -> float | None:
         ),
         pytest.param(
             USUAL,
-            [Began(at(0)), Handed(at(1), "U2", "U1"), Sent(at(1), 0), Snoozed(at(2), at(12), "U2")],
+            "0 began, 1 handed U2, 1 sent 0, 2 snoozed U2 12",
             12,
             (0,),
             16,
             id="handed, snoozed: theirs for the rest",
         ),
-        pytest.param(USUAL, [Began(at(0)), Sent(at(0), 0), Closed(at(1))], 99, (), None, id="closed"),
-        pytest.param(
-            USUAL, [Began(at(0)), Closed(at(1)), Taken(at(2), "U1")], 99, (), None, id="closed for ever"
-        ),
-        pytest.param(LATE, [Began(at(0)), Taken(at(1), "U1")], 16, (0,), 26, id="resumes without delay"),
-        # a configuration that changed
-        pytest.param(
-            ONCE, [Began(at(0)), Sent(at(0), 0), Sent(at(9), 5)], 9, (), 10, id="a step that is no more"
-        ),
-        pytest.param(ONCE, [Began(at(0)), Sent(at(0), 0), Failed(at(0), 5)], 1, (), 10, id="its failure"),
+        pytest.param(USUAL, "0 began, 0 sent 0, 1 closed", 99, (), None, id="closed"),
+        pytest.param(USUAL, "0 began, 1 closed, 2 taken U1", 99, (), None, id="closed for ever"),
+        pytest.param(LATE, "0 began, 1 taken U1", 16, (0,), 26, id="resumes without delay"),
+        pytest.param(ONCE, "0 began, 0 sent 0, 9 sent 5", 9, (), 10, id="a step that is no more"),
+        pytest.param(ONCE, "0 began, 0 sent 0, 0 failed 5", 1, (), 10, id="its failure"),
     ],
 )
 def test_wanted_table(
-    of: Policy, history: list[Happening], now: float, send: tuple[int, ...], next_at: float | None
+    of: Policy, history: str, now: float, send: tuple[int, ...], next_at: float | None
 ) -> None:
-    found = wanted(of, history, at(now))
+    found = wanted(of, course(history), at(now))
 
     assert (found.send, minutes(found)) == (send, pytest.approx(next_at) if next_at is not None else None)
-    assert wanted(of, history, at(now)) == found
+    assert wanted(of, course(history), at(now)) == found
 
 
 @pytest.mark.parametrize(
     ("history", "now", "state", "holder"),
     [
-        ([], 0, "closed", None),
-        ([Began(at(0))], 0, "paging", None),
-        ([Began(at(0)), Taken(at(1), "U1")], 2, "taken", "U1"),
-        ([Began(at(0)), Taken(at(1), "U1")], 16, "paging", None),
-        ([Began(at(0)), Handed(at(1), "U2", "U1")], 2, "paging", "U2"),
-        ([Began(at(0)), Handed(at(1), "U2", "U1")], 16, "paging", None),
-        ([Began(at(0)), Handed(at(1), "U2", "U1"), Taken(at(2), "U2")], 16, "taken", "U2"),
-        ([Began(at(0)), Taken(at(1), "U1"), Handed(at(2), "U2", "U1")], 3, "paging", "U2"),
-        ([Began(at(0)), Handed(at(1), "U2", "U1"), NotMine(at(2), "U2")], 2, "paging", None),
-        ([Began(at(0)), Handed(at(1), "U2", "U1"), NotMine(at(2), "U3")], 2, "paging", "U2"),
-        ([Began(at(0)), Handed(at(1), "U2", "U1"), Snoozed(at(2), at(12), "U2")], 5, "snoozed", "U2"),
-        ([Began(at(0)), Handed(at(1), "U2", "U1"), Snoozed(at(2), at(12), "U2")], 12, "paging", "U2"),
-        ([Began(at(0)), Handed(at(1), "U2", "U1"), Snoozed(at(2), at(12), "U2")], 16, "paging", None),
-        ([Began(at(0)), Snoozed(at(1), at(11), "U1"), NotMine(at(2), "U1")], 2, "paging", None),
-        ([Began(at(0)), Snoozed(at(1), at(11), "U1"), NotMine(at(2), "U2")], 2, "snoozed", None),
-        ([Began(at(0)), Taken(at(1), "U1"), Closed(at(2))], 3, "closed", None),
+        ("", 0, "closed", None),
+        ("0 began", 0, "paging", None),
+        ("0 began, 1 taken U1", 2, "taken", "U1"),
+        ("0 began, 1 taken U1", 16, "paging", None),
+        ("0 began, 1 handed U2", 2, "paging", "U2"),
+        ("0 began, 1 handed U2", 16, "paging", None),
+        ("0 began, 1 handed U2, 2 taken U2", 16, "taken", "U2"),
+        ("0 began, 1 taken U1, 2 handed U2", 3, "paging", "U2"),
+        ("0 began, 1 handed U2, 2 notmine U2", 2, "paging", None),
+        ("0 began, 1 handed U2, 2 notmine U3", 2, "paging", "U2"),
+        ("0 began, 1 handed U2, 2 snoozed U2 12", 5, "snoozed", "U2"),
+        ("0 began, 1 handed U2, 2 snoozed U2 12", 12, "paging", "U2"),
+        ("0 began, 1 handed U2, 2 snoozed U2 12", 16, "paging", None),
+        ("0 began, 1 snoozed U1 11, 2 notmine U1", 2, "paging", None),
+        ("0 began, 1 snoozed U1 11, 2 notmine U2", 2, "snoozed", None),
+        ("0 began, 1 taken U1, 2 closed", 3, "closed", None),
     ],
 )
-def test_wanted_says_who_has_it(history: list[Happening], now: float, state: str, holder: str | None) -> None:
-    found = wanted(USUAL, history, at(now))
+def test_wanted_says_who_has_it(history: str, now: float, state: str, holder: str | None) -> None:
+    found = wanted(USUAL, course(history), at(now))
 
     assert (found.state, found.holder) == (state, holder)
 
