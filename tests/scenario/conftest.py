@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from bot.producers import subscriber
+from tests.kit.clocks import LeapClock
 from tests.kit.world import Scene, scene
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
-    async with scene(tmp_path) as made:
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """Its clock runs as fast as `@pytest.mark.speed` says, for what takes seconds by the bot's clock."""
+    speed = request.node.get_closest_marker("speed")
+    async with scene(tmp_path, clock=LeapClock(*speed.args) if speed else None) as made:
         yield made
 
 

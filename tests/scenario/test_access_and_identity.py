@@ -199,8 +199,9 @@ async def test_start_asks_about_few_of_a_thousand_guests(stage: Scene) -> None:
 @pytest.mark.parametrize("method", ["users.info", "conversations.members", "usergroups.users.list"])
 @pytest.mark.parametrize("fault", ["429:60", "delay:60", "refuse:internal_error"])
 async def test_start_does_not_wait_until_slack_tells_who_may_answer(
-    stage: Scene, method: str, fault: str
+    stage: Scene, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("bot.people._LONGEST_CHECK", 1.0)
     stage.workspace.faults.add(method, fault, times=1000)
     begun = time.monotonic()
     async with stage.bot(config(stage.producer.url, answerers=("members", PLATFORM))):

@@ -74,6 +74,7 @@ async def test_reply_to_a_card_that_is_not_ours_is_not_lost_in_silence(stage: Sc
             assert (await stage.reply("rpl_1"))["response"] is True
 
 
+@pytest.mark.speed(10)
 async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_same_number(
     stage: Scene,
 ) -> None:
@@ -89,6 +90,7 @@ async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_
             assert row.ts == new.ts != old.ts
 
 
+@pytest.mark.speed(10)
 async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(stage: Scene) -> None:
     """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
     async with stage.bot() as running:

@@ -87,6 +87,7 @@ async def test_routes_choose_channel_answerers_and_detail_by_agent(stage: Scene)
         await stage.reply()
 
 
+@pytest.mark.speed(10)
 async def test_p1_question_that_no_channel_takes_reaches_on_call_with_its_words(stage: Scene) -> None:
     async with stage.bot(config(stage.producer.url, channel=AGENTS, fallback=ARCHIVED)):
         stage.workspace.archive(AGENTS)

@@ -101,6 +101,7 @@ async def test_p10_reply_written_meanwhile_in_a_threads_second_question_is_taken
     assert tokens(stage) == ["rpl_1", "rpl_2"]
 
 
+@pytest.mark.speed(10)
 async def test_p2_card_that_cannot_be_found_is_posted_anew(stage: Scene) -> None:
     async with stage.bot():
         card = await stage.ask("rpl_1")
