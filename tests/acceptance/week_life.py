@@ -22,6 +22,7 @@ import bot.storage.store
 from bot.app import Bot
 from bot.settings.model import Settings
 from bot.storage.store import Store
+from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
 from core.clock import Clock
 from core.index import Summary, scan
@@ -42,8 +43,8 @@ create trigger if not exists week_log after insert on incident_log
 class WordsOnly(Renderer):
     """Without the templates, which take most of a week's time."""
 
-    def _message(self, text: str, more: tuple[str, ...], stem: str, template: str, **model: Any) -> Message:
-        return Message(text, [], more)
+    def message(self, draft: Draft) -> Message:
+        return Message(draft.text, [], draft.more)
 
 
 @dataclass
