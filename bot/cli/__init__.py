@@ -27,6 +27,13 @@ _SPAN = "A span back from now, such as 24h, 7d, 2w."
 _FILE = {"dir_okay": False, "show_default": False}
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _role(about: str, *names: str, **more: Any) -> Any:
+    """An option that names a role, or an agent."""
+    return typer.Option(*names, help=about, autocompletion=complete_role, **more)
+
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="Configuration file; without it, clarify.toml in this folder."),
@@ -58,18 +65,12 @@ ReasonArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[REASON]", help="Why; `-` reads it from standard input.")
 ]
 RoleOption = Annotated[
-    str | None,
-    typer.Option(
-        "--as",
-        metavar="ROLE",
-        help="Decide as this role, not as the person at the prompt.",
-        autocompletion=complete_role,
-    ),
+    str | None, _role("Decide as this role, not as the person at the prompt.", "--as", metavar="ROLE")
 ]
 
 
 class StatusName(StrEnum):
-    """`core.clarification.Status` as typer lists and completes it."""
+    """`core.clarification.Status` as typer lists and completes it: it knows no list of literals."""
 
     PENDING = "pending"
     ANSWERED = "answered"
@@ -269,13 +270,8 @@ def list_(
     *,
     issue: Annotated[int | None, typer.Option(help="The same.", min=1)] = None,
     status: Annotated[list[StatusName] | None, typer.Option(help="Only these; may be repeated.")] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", help="Only asked by this role or agent.", autocompletion=complete_role),
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option(help="Only put to this role.", autocompletion=complete_role)
-    ] = None,
+    from_: Annotated[str | None, _role("Only asked by this role or agent.", "--from")] = None,
+    to: Annotated[str | None, _role("Only put to this role.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Also those that are answered or closed.")] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
@@ -322,12 +318,7 @@ def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
 @app.command(rich_help_panel=_QUESTIONS)
 def mine(
     *,
-    role: Annotated[
-        str | None,
-        typer.Option(
-            "--as", metavar="ROLE", help="What is put to this role instead.", autocompletion=complete_role
-        ),
-    ] = None,
+    role: Annotated[str | None, _role("What is put to this role instead.", "--as", metavar="ROLE")] = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -343,13 +334,8 @@ def request(
         str | None, typer.Argument(metavar="QUESTION", help="`-` reads it from standard input.")
     ] = None,
     *,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="The role that asks.", autocompletion=complete_role)
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(help="The role that is asked; `human` asks people.", autocompletion=complete_role),
-    ] = None,
+    from_: Annotated[str | None, _role("The role that asks.", "--from")] = None,
+    to: Annotated[str | None, _role("The role that is asked; `human` asks people.")] = None,
     issue: Annotated[int | None, typer.Option(help="The number of the issue that it is about.")] = None,
     topic: Annotated[
         str | None,
@@ -420,8 +406,7 @@ def answer(
     """
     from bot.cli import changes, running
 
-    with running.trouble_told(json=json):
-        said = changes.text_of(text, "answer", "yes")
+    said = changes.text_of(text, "answer CLR-42-001 yes", json=json)
     running.run(lambda shell: changes.answer(shell, name, said, role, round_, yes=yes), config, json=json)
 
 
@@ -437,8 +422,7 @@ def resolve(
     """Close it with what was decided. If it is open, the text is its answer too."""
     from bot.cli import changes, running
 
-    with running.trouble_told(json=json):
-        said = changes.text_of(text, "resolve", '"done by hand"')
+    said = changes.text_of(text, 'resolve CLR-42-001 "done by hand"', json=json)
     running.run(lambda shell: changes.resolve(shell, name, said, role), config, json=json)
 
 
@@ -453,8 +437,7 @@ def escalate(
     """Pass it on to the person on call."""
     from bot.cli import changes, running
 
-    with running.trouble_told(json=json):
-        said = changes.text_of(reason, "escalate") if reason else ""
+    said = changes.reason_of(reason, json=json)
     running.run(lambda shell: changes.escalate(shell, name, said), config, json=json)
 
 
@@ -469,8 +452,7 @@ def abandon(
     """Close it without an answer."""
     from bot.cli import changes, running
 
-    with running.trouble_told(json=json):
-        said = changes.text_of(reason, "abandon") if reason else ""
+    said = changes.reason_of(reason, json=json)
     running.run(lambda shell: changes.abandon(shell, name, said), config, json=json)
 
 
@@ -589,22 +571,6 @@ def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
     import asyncio
     import signal
 
-    async def supervise() -> None:
-        task = asyncio.ensure_future(work)
-        loop = asyncio.get_running_loop()
-        stopped = False
+    from bot.cli.running import supervised
 
-        def stop() -> None:
-            nonlocal stopped
-            stopped = True
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        try:
-            await task
-        except asyncio.CancelledError:
-            if not stopped:
-                raise
-
-    asyncio.run(supervise())
+    asyncio.run(supervised(work, (signal.SIGINT, signal.SIGTERM)))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bot.cli.finding import ledgers
+from bot.cli.finding import each_record
 from bot.cli.output import Cell, Column, Table
 from bot.cli.records import when
 from bot.cli.running import STATUS_FILE, Shell
@@ -20,7 +20,7 @@ from bot.errors import StorageUnavailable
 from bot.producers.inbox import heard_by_others
 from bot.views import inert
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
-from core.clarification import HUMAN, agent_key
+from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso
 from core.index import Summary, summarize
 
@@ -139,10 +139,12 @@ def agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
 async def _fleet_of(shell: Shell) -> _Fleet:
     """Read it all. What is only there with a running bot may be missing, which is told on stderr."""
     summaries: list[Summary] = []
-    problems: list[str] = []
-    async for each in ledgers(shell.ledger, archived=False):
-        problems += each.problems
-        summaries += [summarize(record) for record in each.records if record.is_open]
+
+    def take(record: Clarification) -> None:
+        if record.is_open:
+            summaries.append(summarize(record))
+
+    problems = await each_record(shell.ledger, take, archived=False)
     return _Fleet(summaries, await _sessions(shell), await _statuses(shell), problems)
 
 

@@ -6,17 +6,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import typer
-
 from bot.cli.finding import by_id, one
-from bot.cli.running import Shell
-from bot.cli.waiting import answer_words, answered, is_served_here, seconds_of
+from bot.cli.running import Shell, trouble_told
+from bot.cli.waiting import answered, is_served_here, seconds_of
 from bot.views import inert
 from bot.views.records import record_json
 from bot.views.rounds import ASK_AGAIN, whole_words
 from core import answers
 from core.aaep import whole_characters
-from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key
+from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key, answer_of
 from core.errors import AnswerRejected, BadInput, ConsentRefused
 from core.hub import Request
 
@@ -37,15 +35,21 @@ class FollowUp:
 Question = Request | FollowUp
 
 
-def text_of(words: list[str] | None, command: str, example: str = "") -> str:
+def text_of(words: list[str] | None, usage: str, *, json: bool) -> str:
     """What was said. To be read before anything else is opened, so that Ctrl-C ends it at once.
 
     Raises:
-        BadInput: nothing, or standard input is no text.
+        typer.Exit: nothing was said, or standard input is no text.
     """
-    if not words:
-        raise BadInput(f"What is the text? For example: clarify {command} CLR-42-001 {example}")
-    return _given(" ".join(words))
+    with trouble_told(json=json):
+        if not words:
+            raise BadInput(f"What is the text? For example: clarify {usage}")
+        return _given(" ".join(words))
+
+
+def reason_of(words: list[str] | None, *, json: bool) -> str:
+    """The same of what need not be said."""
+    return text_of(words, "", json=json) if words else ""
 
 
 def question_of(
@@ -130,7 +134,8 @@ async def request(shell: Shell, question: Question, timeout: str | None, *, wait
         shell.out.show(record_json(record), record.id)
         return
     after = await answered(shell, record, seconds)
-    shell.out.show(record_json(after), answer_words(after, record.round))
+    entry = answer_of(after, record.round)
+    shell.out.show(record_json(after), entry.body if entry else "")
 
 
 def _given(text: str) -> str:
@@ -203,18 +208,13 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
 
     Raises:
         ConsentRefused: it is not accepted in the shell, or not by an agent.
-        BadInput: nobody is there to ask; typer.Abort: they said no.
+        BadInput, typer.Abort: see `Shell.ask_back`.
     """
     wanted = record.asked.confirmation
     if wanted is None or not decider.may_accept:
         raise ConsentRefused(record.id)
-    if yes:
-        return
-    if not shell.out.terminal:
-        raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
-    for line in whole_words(wanted):
-        shell.out.note(line)
-    typer.confirm(ASK_AGAIN, abort=True, err=True)
+    if not yes:
+        shell.ask_back(ASK_AGAIN, reading=whole_words(wanted))
 
 
 def _tell(shell: Shell, after: Clarification, sentence: str) -> None:

@@ -8,8 +8,6 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-import typer
-
 from bot.cli.running import Shell
 from bot.retention import forget as forgetting
 from bot.retention.backup import Manifest
@@ -56,7 +54,9 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
             f"Somebody still waits for {waiting}. Answer it first, or give --abandon: then nobody gets one."
         )
     if not yes:
-        _ask_back(shell, found)
+        what = ", ".join(found.ids) or "nothing that was asked"
+        of = f" of session {found.session[1]} ({found.session[0]})" if found.session else ""
+        shell.ask_back(f"Delete all that was said{of}: {what}? It cannot be undone.")
     for record in found.unsettled:
         if record.is_open:
             await shell.router.abandon(record.id, shell.decider(), "")
@@ -77,19 +77,6 @@ def _tell_copied(shell: Shell, manifest: Manifest, sentence: str) -> None:
         "bytes": size,
     }
     shell.out.show(data, f"{sentence}: {count} ledgers {storage}, {size:,} bytes, made {iso(manifest.made)}.")
-
-
-def _ask_back(shell: Shell, found: Found) -> None:
-    """Have the person at the prompt say yes.
-
-    Raises:
-        BadInput: nobody is there to ask; typer.Abort: they said no.
-    """
-    if not shell.out.terminal:
-        raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
-    what = ", ".join(found.ids) or "nothing that was asked"
-    of = f" of session {found.session[1]} ({found.session[0]})" if found.session else ""
-    typer.confirm(f"Delete all that was said{of}: {what}? It cannot be undone.", abort=True, err=True)
 
 
 async def _until_it_lands(shell: Shell, found: Found, *, abandon: bool) -> Traces:

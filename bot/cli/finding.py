@@ -26,7 +26,6 @@ WHICH = "Which one? Give its id, or the number of its issue: CLR-42-001, or 42. 
 class IssueRecords:
     """What is known of one issue: its records, the live ones first, and in words what of it cannot be read."""
 
-    issue: int
     records: Sequence[Clarification]
     problems: Sequence[str]
 
@@ -115,6 +114,22 @@ def is_open(item: Raw) -> bool:
     return has_status(item, OPEN)
 
 
+async def each_record(
+    ledger: FileLedger,
+    take: Callable[[Clarification], object],
+    *,
+    issue: int | None = None,
+    archived: bool = True,
+) -> list[str]:
+    """Give `take` every record, ledger by ledger; returns in words what could not be read."""
+    problems: list[str] = []
+    async for each in ledgers(ledger, issue=issue, archived=archived):
+        problems += each.problems
+        for record in each.records:
+            take(record)
+    return problems
+
+
 async def ledgers(
     ledger: FileLedger, *, issue: int | None = None, archived: bool = True
 ) -> AsyncIterator[IssueRecords]:
@@ -125,7 +140,7 @@ async def ledgers(
         kept, more = await asyncio.to_thread(_archived, ledger)
         problems += more
     if problems:
-        yield IssueRecords(0, (), problems)
+        yield IssueRecords((), problems)
     for number in sorted(live | kept.keys()):
         if issue is None or number == issue:
             yield await _read_issue(ledger, number, kept.get(number, []), archived=archived)
@@ -177,7 +192,7 @@ def _put_together(issue: int, files: list[tuple[str, list[Raw]]], problems: list
             elif (odd := oddity(issue, position, item)) is not None:
                 fields = ", ".join(odd.fields)
                 problems.append(f"{odd.name} in {name} is no clarification that can be read (see {fields}).")
-    return IssueRecords(issue, list(records.values()), problems)
+    return IssueRecords(list(records.values()), problems)
 
 
 def _live(ledger: FileLedger) -> tuple[set[int], list[str]]:

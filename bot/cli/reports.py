@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bot.charts import draw
-from bot.cli.finding import ledgers
+from bot.cli.finding import each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
 from bot.cli.records import exact
 from bot.cli.running import Shell
@@ -33,18 +33,15 @@ class Period:
     since: datetime | None
     until: datetime
 
-    @property
-    def heading(self) -> str:
-        """A title that says of when it is."""
-        return recent(self.span)
-
 
 async def digest(shell: Shell, span: str | None, since: str | None, png: Path | None) -> None:
     """Show figures of a span (the last week, if neither `span` nor `since` is given); draw them into `png` too."""
     if span is not None and since is not None:
         raise BadInput("Give the span once: either SPAN or --since SPAN.")
     period = period_of(next(each for each in (span, since, "7d") if each is not None), shell.clock.now())
-    counted, problems = await _figures(shell.ledger, period.since)
+    builder = DigestBuilder(period.since)
+    problems = await each_record(shell.ledger, builder.add)
+    counted = builder.result()
     if png is not None:
         picture = draw(counted, period.span, period.until)
         with replacing(png) as file:
@@ -85,13 +82,12 @@ async def export_to(
     write: Callable[[Line], object], ledger: FileLedger, since: datetime | None, issue: int | None
 ) -> list[str]:
     """Write every line, ledger by ledger; returns in words what could not be read."""
-    problems: list[str] = []
-    async for each in ledgers(ledger, issue=issue):
-        problems += each.problems
-        for record in each.records:
-            for line in trail(record, since):
-                write(line)
-    return problems
+
+    def take(record: Clarification) -> None:
+        for line in trail(record, since):
+            write(line)
+
+    return await each_record(ledger, take, issue=issue)
 
 
 def trail(record: Clarification, since: datetime | None = None) -> Iterator[Line]:
@@ -112,17 +108,6 @@ def trail(record: Clarification, since: datetime | None = None) -> Iterator[Line
         elif entry.type == "answer" or place in answers:
             line |= _answered(answers.get(place, _UNKNOWN), entry)
         yield line
-
-
-async def _figures(ledger: FileLedger, since: datetime | None) -> tuple[Digest, list[str]]:
-    """The figures, and in words what could not be read and is not counted."""
-    builder = DigestBuilder(since)
-    problems: list[str] = []
-    async for each in ledgers(ledger):
-        problems += each.problems
-        for record in each.records:
-            builder.add(record)
-    return builder.result(), problems
 
 
 def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
@@ -159,7 +144,7 @@ def _digest_parts(digest: Digest, period: Period) -> list[Part]:
 def _title(period: Period) -> Cell:
     since = f"{exact(period.since)} to " if period.since else "until "
     return Cell(
-        f"{period.heading}: {since}{exact(period.until)}",
+        f"{recent(period.span)}: {since}{exact(period.until)}",
         f"Period\t{iso(period.since) if period.since else ''}\t{iso(period.until)}",
         "bold",
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from core.agents import StatusFile, StatusKeeper
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
-from core.index import Summary, scan, summarize
+from core.index import scan, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
@@ -79,18 +79,14 @@ class AgentStatuses:
             settings.ledger.directory.parent / STATUS_FILE, clock, mode=settings.ledger.mode
         )
         people = [role for role, each in settings.responders.items() if each.kind == "people"]
-        self._keeper = StatusKeeper(self._file, people, clock)
+        self.keeper = StatusKeeper(self._file, people, clock)
         self._changed = False
         self._knows_others = False
 
     def record_changed(self, record: Clarification) -> None:
         """Take in a record as it was just written."""
-        self._keeper.record_changed(summarize(record))
+        self.keeper.record_changed(summarize(record))
         self._changed = True
-
-    def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a dispatcher's callback
-        """Take in that a responder which this command runs has begun, or ended."""
-        self._keeper.working(summary, begun)
 
     async def settle(self) -> None:
         """Bring the file up to date. A bot that runs does so itself, and knows what else an agent waits for."""
@@ -98,11 +94,7 @@ class AgentStatuses:
             return
         if not self._knows_others and not _has_bot(self._storage):
             await self._learn_others()
-        await self._keeper.settle()
-
-    async def run(self) -> None:
-        """Keep the file up to date until cancelled."""
-        await self._keeper.run()
+        await self.keeper.settle()
 
     def close(self) -> None:
         self._file.close()
@@ -110,7 +102,7 @@ class AgentStatuses:
     async def _learn_others(self) -> None:
         """Take in what is not of this command: an agent may wait for something else as well."""
         for summary in (await asyncio.to_thread(scan, self._ledger)).summaries:
-            self._keeper.record_changed(summary)
+            self.keeper.record_changed(summary)
         self._knows_others = True
 
 
@@ -153,6 +145,18 @@ class Shell:
             return Decider(f"agent:{checked_role(role)}", "shell")
         return Decider(self.me, "shell", consent=self.settings.shell.consent)
 
+    def ask_back(self, question: str, *, reading: Sequence[str] = ()) -> None:
+        """Have the person at the prompt say yes, once they could read what they are asked about.
+
+        Raises:
+            BadInput: nobody is there to ask; typer.Abort: they said no.
+        """
+        if not self.out.terminal:
+            raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
+        for line in reading:
+            self.out.note(line)
+        typer.confirm(question, abort=True, err=True)
+
     def tell_problems(self, problems: list[str]) -> None:
         """Say what could not be read; then all is not well, and what was shown may lack something.
 
@@ -172,7 +176,13 @@ def run(work: Callable[[Shell], Awaitable[object]], config: Path | None, *, json
         typer.Exit: with any code but 0.
     """
     with trouble_told(json=json) as out:
-        stopped_by = asyncio.run(_supervised(work, config, out))
+
+        async def session() -> None:
+            configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
+            async with _open_shell(config, out) as shell:
+                await work(shell)
+
+        stopped_by = asyncio.run(supervised(session()))
     if stopped_by is not None:
         raise typer.Exit(128 + stopped_by)
 
@@ -221,17 +231,11 @@ def _code_of(error: ClarifyError | ClarifyBotError) -> str:
     return str(getattr(error, "code", "ERROR"))
 
 
-async def _supervised(
-    work: Callable[[Shell], Awaitable[object]], config: Path | None, out: Output
+async def supervised(
+    work: Coroutine[Any, Any, None], signals: Sequence[signal.Signals] = _SIGNALS
 ) -> int | None:
     """Do the work; a signal cancels it, so that what it started is stopped too. Returns the signal's number."""
-    configure_logging("warning", json=False)  # or structlog prints to stdout, where answers go
-
-    async def session() -> None:
-        async with _open_shell(config, out) as shell:
-            await work(shell)
-
-    task: asyncio.Task[Any] = asyncio.ensure_future(session())
+    task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     caught: list[int] = []
 
@@ -239,7 +243,7 @@ async def _supervised(
         caught.append(number)
         task.cancel()
 
-    for number in _SIGNALS:
+    for number in signals:
         loop.add_signal_handler(number, stop, number)
     try:
         await task

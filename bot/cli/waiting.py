@@ -10,7 +10,7 @@ from typing import Any
 from bot.cli.running import Shell, WaitedTooLong
 from bot.errors import ConfigurationError
 from bot.settings.model import duration
-from core.clarification import Clarification, agent_key, answer_of
+from core.clarification import Clarification, agent_key
 from core.dispatch import Dispatcher
 from core.errors import AgentError, BadInput
 from core.index import summarize
@@ -53,12 +53,6 @@ async def answered(shell: Shell, record: Clarification, seconds: float | None) -
             ) from None
 
 
-def answer_words(record: Clarification, number: int) -> str:
-    """The answer to the question of a round, as it was given."""
-    entry = answer_of(record, number)
-    return entry.body if entry else ""
-
-
 def failure(record: Clarification) -> str | None:
     """How a responder failed, where that is why people have it; None: it is not."""
     if record.status != "escalated" or record.asked.escalated_for != "agent failed":
@@ -96,7 +90,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
         router=shell.router,
         ledger=shell.ledger,
         clock=shell.clock,
-        working=shell.statuses.working,
+        working=shell.statuses.keeper.working,
     )
 
     def heard(changed: Clarification) -> None:
@@ -108,7 +102,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     dispatcher.record_changed(summarize(record))
     shell.listeners.append(heard)
     try:
-        async with _beside(dispatcher.run(), shell.statuses.run()):
+        async with _beside(dispatcher.run(), shell.statuses.keeper.run()):
             yield
     finally:
         shell.listeners.remove(heard)

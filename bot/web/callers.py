@@ -48,6 +48,7 @@ class Callers:
         self._speakers = speakers or {}
         self.page_key = secrets.token_urlsafe(32)  # of `/docs` while we run
         self._bare = tuple(name for name, token in tokens.items() if token is None)
+        self._may_call = bool(tokens)
 
     def speaker(self, request: Request) -> Speaker:
         """The producer that calls, with the agents that it may speak for; "local" for a process of this machine if no
@@ -57,7 +58,7 @@ class Callers:
             HTTPException: 400 it has to say which one it is; 401 no token, or a wrong one; 403 not from
                 there, or not as that producer; 415 a body that is no JSON. `detail` has `error` and `message`.
         """
-        if not self._tokens and not self._bare and "authorization" not in request.headers:
+        if not self._may_call and "authorization" not in request.headers:
             self._check_local(request, _LOCAL)
             _check_json(request)
             return Speaker(_LOCAL)
@@ -70,7 +71,7 @@ class Callers:
         Raises:
             HTTPException: see `speaker`.
         """
-        if not self._tokens and not self._bare:
+        if not self._may_call:
             raise problem(
                 403, "NO_PRODUCER", "No producer may call: none of the configuration is without `url`."
             )
@@ -84,7 +85,7 @@ class Callers:
         if header is not None:
             return _choose(self._holders(header), asked)
         if asked in self._tokens or not self._bare:
-            raise _unauthorized("A bearer token is required.")
+            raise _unauthorized()
         self._check_local(request, self._bare[0])
         return _choose(self._bare, asked)
 
@@ -106,7 +107,7 @@ class Callers:
         """Only a process of this machine, and no web page but ours, may go without a token."""
         if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
             if self._tokens:
-                raise _unauthorized("A bearer token is required.")
+                raise _unauthorized()
             why = f"{name} has no token, so it may call from this machine only, and not through a proxy."
             raise problem(403, "NOT_LOCAL", why + " Set `token_env` for it.")
         if not self._is_our_page(request) and (
@@ -188,5 +189,5 @@ def _check_json(request: Request) -> None:
         raise problem(415, "NOT_JSON", "The content type must be application/json.")
 
 
-def _unauthorized(why: str) -> HTTPException:
+def _unauthorized(why: str = "A bearer token is required.") -> HTTPException:
     return problem(401, "UNAUTHORIZED", why, headers={"WWW-Authenticate": "Bearer"})

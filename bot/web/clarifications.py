@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
@@ -189,8 +189,10 @@ def clarification_routes(*, hub: Hub, ledger: FileLedger, callers: Callers, most
             body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
         )
         record = await hub.request(question, _key(who.producer, key))
-        _check_key(key, record, body.question)
-        _check_matter_of_key(key, record, body)
+        # The same words about another topic are another question; without a topic it has its first words as one.
+        matter = [(body.from_, record.from_), (body.to, record.to)]
+        matter += [(body.topic, record.topic)] if body.topic.strip() else []
+        _check_key(key, record, body.question, matter)
         return _located(record, response)
 
     @router.post("/{clarification_id}/follow-up", status_code=201)
@@ -287,21 +289,19 @@ def _key(who: str, key: str | None) -> str | None:
     return None if key is None else f"http:{who}:{key}"
 
 
-def _check_key(key: str | None, record: Clarification, question: str) -> None:
-    if key is not None and question not in [
-        entry.body for entry in record.thread if entry.type == "question"
-    ]:
+def _check_key(
+    key: str | None, record: Clarification, question: str, same: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Refuses a key that came with another question before. `same`: what has to be alike, now and in the record."""
+    if key is None:
+        return
+    if question not in [entry.body for entry in record.thread if entry.type == "question"]:
         why = "This key came with another question before."
-        raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")
-
-
-def _check_matter_of_key(key: str | None, record: Clarification, body: Question) -> None:
-    """The same words about another matter are another question; without a topic it has its first words as one."""
-    wanted = [(body.from_, record.from_), (body.to, record.to)]
-    wanted += [(body.topic, record.topic)] if body.topic.strip() else []
-    if key is not None and any(agent_key(new) != agent_key(old) for new, old in wanted):
+    elif any(agent_key(new) != agent_key(old) for new, old in same):
         why = "This key came with the same words before, but for another topic, or from or to another agent."
-        raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")
+    else:
+        return
+    raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")
 
 
 def _located(record: Clarification, response: Response) -> Shown:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import resource
 import socket
 import time
@@ -32,7 +31,7 @@ from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, T
 from bot.settings.model import Settings
 from bot.web import docs
 from bot.web.callers import Callers, is_loopback_address
-from bot.web.guard import ERRORS, Guard, answer_errors
+from bot.web.guard import ERRORS, Guard, answer_errors, answer_to, problem
 
 _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds that requests have to end by themselves; those that wait watch `stopping`
@@ -209,10 +208,10 @@ async def bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         unknown = isinstance(error, socket.gaierror)
         why = _WHY.get(error.errno or 0, "no such host" if unknown else error.strerror)
-        problem = f"http.listen: {_authority(host, port)}: {why}"
+        told = f"http.listen: {_authority(host, port)}: {why}"
         if error.errno == errno.EADDRINUSE:
-            raise AddressInUseError(problem) from error
-        raise ConfigurationError([problem]) from error
+            raise AddressInUseError(told) from error
+        raise ConfigurationError([told]) from error
 
 
 def _authority(host: str, port: int) -> str:
@@ -447,22 +446,14 @@ class Connection(H11Protocol):
 
 
 def _too_slow() -> tuple[h11.Event, ...]:
-    status, headers, body = _refusal(408, "TOO_SLOW", "The request did not come in time.")
-    return h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()
-
-
-async def _busy(_scope: Scope, _receive: Receive, send: Send) -> None:
-    status, headers, body = _refusal(503, "BUSY", "There are too many connections; try again soon.")
-    start = {"type": "http.response.start", "status": status, "headers": [*headers, (b"retry-after", b"5")]}
-    await send(start)
-    await send({"type": "http.response.body", "body": body})
-
-
-def _refusal(status: int, code: str, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    body = json.dumps({"error": code, "message": message}).encode()
-    length = str(len(body)).encode()
-    return (
-        status,
-        [(b"content-type", b"application/json"), (b"content-length", length), (b"connection", b"close")],
-        body,
+    answer = answer_to(
+        problem(408, "TOO_SLOW", "The request did not come in time.", headers={"Connection": "close"})
     )
+    head = h11.Response(status_code=answer.status_code, headers=answer.raw_headers)
+    return head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()
+
+
+async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
+    headers = {"Connection": "close", "Retry-After": "5"}
+    why = "There are too many connections; try again soon."
+    await answer_to(problem(503, "BUSY", why, headers=headers))(scope, receive, send)

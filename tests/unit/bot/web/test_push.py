@@ -198,22 +198,16 @@ async def test_event_that_cannot_be_stored_is_to_be_sent_again(door: Door, clock
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "field"),
-    [
-        (b"{}", 400, "type"),
-        (b"", 400, None),
-        (b'{"type": "agent', 400, None),
-        (b"[]", 400, None),
-        (b'{"type": "subscription.request"}', 400, "subscriber_id"),
-    ],
+    ("body", "field"),
+    [(b"{}", "type"), (b"", None), (b'{"type": "subscription.request"}', "subscriber_id")],
 )
 async def test_event_that_is_none_is_refused_with_field_and_reason(
-    door: Door, body: bytes, status: int, field: str | None
+    door: Door, body: bytes, field: str | None
 ) -> None:
     headers = PLANNER | {"Content-Type": "application/json"}
     response = await door.client.post(MESSAGES, content=body, headers=headers)
     told = response.json()
-    assert (response.status_code, told["error"], told.get("field")) == (status, "BAD_INPUT", field)
+    assert (response.status_code, told["error"], told.get("field")) == (400, "BAD_INPUT", field)
     assert len(told["message"]) > 10
 
 
@@ -261,33 +255,19 @@ async def test_routes_need_the_token(door: Door, method: str, path: str) -> None
     assert "planner-tokem" not in response.text
 
 
-async def test_routes_of_a_producer_without_token_are_open_to_this_machine(
-    tmp_path: Path, clock: ManualClock
-) -> None:
-    async with open_door(tmp_path, clock, {"helper": None}) as door:
-        taken = await door.client.post(MESSAGES, json=asked(clock))
-        assert taken.status_code == 202
-        page = await door.client.post(MESSAGES, json=asked(clock), headers={"Origin": "https://example.org"})
-        assert page.status_code == 403
-        plain = await door.client.post(MESSAGES, content=b"{}", headers={"Content-Type": "text/plain"})
-        assert plain.status_code == 415
-
-
 async def test_reply_is_streamed_to_its_producer_only(door: Door, clock: ManualClock) -> None:
     await door.post(asked(clock))
-    async with door.reading() as mine, door.reading(headers=BUILDER) as other:
+    async with (
+        door.reading() as mine,
+        door.reading(path="/events") as again,
+        door.reading(headers=BUILDER) as other,
+    ):
         assert mine.headers["content-type"].startswith("text/event-stream")
         assert mine.headers["cache-control"] == "no-store"
         assert await door.bot.producers.send("planner", answer(clock)) == Accepted(proof=False)
         assert await door.bot.producers.send("builder", answer(clock, "rpl_builder")) == Accepted(proof=False)
-        assert await mine.token() == TOKEN
+        assert [await mine.token(), await again.token()] == [TOKEN, TOKEN]
         assert await other.token() == "rpl_builder"
-
-
-async def test_reply_is_streamed_to_all_readers_on_either_path(door: Door, clock: ManualClock) -> None:
-    async with door.reading() as first, door.reading(path="/events") as second:
-        await door.bot.producers.send("planner", answer(clock))
-        assert await first.next() == await second.next()
 
 
 async def test_stream_resumes_over_our_restart(tmp_path: Path, clock: ManualClock) -> None:
@@ -300,14 +280,6 @@ async def test_stream_resumes_over_our_restart(tmp_path: Path, clock: ManualCloc
     async with open_door(tmp_path, clock, seed=8) as door, door.reading(last) as replies:
         assert await replies.token() == "rpl_2"
         assert await door.bot.producers.send("planner", answer(clock, "rpl_2")) == Accepted(proof=False)
-
-
-async def test_stream_without_an_id_begins_with_all_that_matters(door: Door, clock: ManualClock) -> None:
-    await door.post(asked(clock))
-    await door.bot.producers.send("planner", answer(clock))
-    for _ in range(2):
-        async with door.reading() as replies:
-            assert await replies.token() == TOKEN
 
 
 async def test_stream_has_heartbeats_while_nothing_happens(door: Door, clock: ManualClock) -> None:
@@ -381,11 +353,3 @@ async def test_log_holds_neither_tokens_nor_contents(door: Door, clock: ManualCl
     for secret in ("Acme", "dollars", "planner-token", TOKEN):
         assert secret not in told
     assert "reads its replies" in told
-
-
-async def test_openapi_knows_the_routes_and_their_answers(door: Door) -> None:
-    paths = (await door.client.get("/openapi.json")).json()["paths"]
-    assert set(paths) == {MESSAGES, EVENTS}
-    assert {"201", "202", "204", "400"} <= set(paths[MESSAGES]["post"]["responses"])
-    assert paths[MESSAGES]["post"]["security"] == [{"producer": []}]
-    assert list(paths[EVENTS]["get"]["responses"]["200"]["content"]) == ["text/event-stream"]
