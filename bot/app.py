@@ -524,11 +524,8 @@ class Bot:
         """What answers, tells and shows questions between agents: responders, the agent-status file, issues on GitHub."""
         settings, clock = self.settings, self.clock
         responders = responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent)
-        self.status_file = StatusFile(
-            settings.ledger.directory.parent / "agent-status.json", clock, mode=settings.ledger.mode
-        )
-        people = [role for role, each in settings.responders.items() if each.kind == "people"]
-        self.agent_status = StatusKeeper(self.status_file, people, clock, self.ledger)
+        self.status_file = StatusFile(settings.status_file, clock, mode=settings.ledger.mode)
+        self.agent_status = StatusKeeper(self.status_file, settings.roles_of_people, clock, self.ledger)
         self.dispatcher = Dispatcher(
             responders=responders,
             router=self.router,

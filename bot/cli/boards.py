@@ -15,7 +15,7 @@ from typing import Any
 from bot.cli.finding import each_record
 from bot.cli.output import Cell, Column, Table
 from bot.cli.records import when
-from bot.cli.running import STATUS_FILE, Shell
+from bot.cli.running import Shell
 from bot.errors import StorageUnavailable
 from bot.producers.inbox import heard_by_others
 from bot.views import inert
@@ -159,7 +159,7 @@ async def _sessions(shell: Shell) -> list[SessionFact]:
 
 async def _statuses(shell: Shell) -> dict[str, Reported]:
     try:
-        return await asyncio.to_thread(_read_statuses, shell.ledger.directory.parent / STATUS_FILE)
+        return await asyncio.to_thread(_read_statuses, shell.settings.status_file)
     except ValueError as error:
         shell.out.note(f"clarify: the agents' own statuses are not known: {error}")
         return {}

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 PATIENCE = (
     10.0  # seconds for a ledger that somebody else holds: a person waits at the prompt, no click runs out
 )
-STATUS_FILE = "agent-status.json"
 EXIT_CODES = {
     "CONFIGURATION": 2,
     "BAD_INPUT": 2,
@@ -75,11 +74,8 @@ class AgentStatuses:
     def __init__(self, settings: ShellSettings, ledger: FileLedger, clock: Clock) -> None:
         self._storage = settings.storage.path
         self._ledger = ledger
-        self._file = StatusFile(
-            settings.ledger.directory.parent / STATUS_FILE, clock, mode=settings.ledger.mode
-        )
-        people = [role for role, each in settings.responders.items() if each.kind == "people"]
-        self.keeper = StatusKeeper(self._file, people, clock)
+        self._file = StatusFile(settings.status_file, clock, mode=settings.ledger.mode)
+        self.keeper = StatusKeeper(self._file, settings.roles_of_people, clock)
         self._changed = False
         self._knows_others = False
 

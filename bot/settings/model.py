@@ -598,6 +598,16 @@ class Configuration(Table):
     responders: dict[Role, ResponderSettings] = Field(default_factory=dict)
     github: GithubSettings | None = None
 
+    @property
+    def status_file(self) -> Path:
+        """Where agents and others read what each agent does: beside the ledgers' folder."""
+        return self.ledger.directory.parent / "agent-status.json"
+
+    @property
+    def roles_of_people(self) -> list[str]:
+        """The roles that people answer for."""
+        return [role for role, each in self.responders.items() if each.kind == "people"]
+
 
 class Secrets(Table):
     """What the environment gave. Never written anywhere: `SecretStr` shows as stars."""
