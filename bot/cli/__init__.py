@@ -92,6 +92,17 @@ class Commands(TyperGroup):
             ctx.fail("Slack knows who is there, so this works in Slack only: /clarify oncall")
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each panel; plain text, as typer's own pages load all of rich's Markdown."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            about = " ".join(command.help.partition("\n\n")[0].split())
+            sections.setdefault(command.rich_help_panel, []).append((name, about))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
     name="clarify",
@@ -99,6 +110,7 @@ app = typer.Typer(
     help="Brings the questions of AI agents to people in Slack, and their answers back.",
     no_args_is_help=True,
     add_completion=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,  # rich tracebacks show local variables: questions, tokens
 )
 

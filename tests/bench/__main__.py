@@ -16,7 +16,18 @@ from functools import partial
 from pathlib import Path
 
 from bot.logs import configure_logging
-from tests.bench import clicks, commands, contention, homes, intake, posts, skimming, starting, watching
+from tests.bench import (
+    clicks,
+    commands,
+    contention,
+    homes,
+    intake,
+    posts,
+    skimming,
+    starting,
+    throughput,
+    watching,
+)
 from tests.bench.clicks import Size
 from tests.bench.homes import Storm
 from tests.bench.parties import Parties, SharedParties
@@ -36,9 +47,11 @@ def _full() -> dict[str, Measure]:
         "ack": partial(clicks.acknowledgements, size=Size(rounds=8, clicks=20, open=0)),
         "reply": partial(clicks.replies, size=Size(rounds=20, clicks=20, open=1000)),
         "post": partial(posts.first_card, questions=200),
+        "throughput": partial(throughput.throughput, size=throughput.Size(rounds=5, questions=600)),
         "intake": partial(intake.durable, rounds=7, each=10),
         "skim": partial(skimming.skimmed, rounds=5, events=60_000),
         "paced": partial(posts.paced, questions=100, pace=1.0),
+        "import": partial(starting.imports, rounds=9),
         "start": partial(starting.start, rounds=3, past=Seed(open=10_000, archived=100_000), settles=2.0),
         "monitor": partial(watching.triggers, size=watching.Size(10_000, 1000, rounds=8, triggers=250)),
         "clarify": partial(commands.clarify, times=50, past=Seed(open=10_000, stale=100)),
@@ -53,9 +66,11 @@ def _quick() -> dict[str, Measure]:
         "ack": partial(clicks.acknowledgements, size=Size(rounds=1, clicks=1, open=0)),
         "reply": partial(clicks.replies, size=Size(rounds=1, clicks=2, open=past.open)),
         "post": partial(posts.first_card, questions=2),
+        "throughput": partial(throughput.throughput, size=throughput.Size(rounds=1, questions=2)),
         "intake": partial(intake.durable, rounds=1, each=1),
         "skim": partial(skimming.skimmed, rounds=1, events=1000),
         "paced": partial(posts.paced, questions=3, pace=20.0),
+        "import": partial(starting.imports, rounds=1),
         "start": partial(starting.start, rounds=1, past=past, settles=0.0),
         "monitor": partial(watching.triggers, size=watching.Size(100, 30, rounds=1, triggers=5)),
         "clarify": partial(commands.clarify, times=1, past=past),

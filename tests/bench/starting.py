@@ -1,16 +1,54 @@
-"""A start with a long past: how soon clicks are taken, and how much memory it takes."""
+"""A start with a long past: how soon clicks are taken, how much memory it takes; and what the imports alone cost."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
+import subprocess
+import sys
 
 import psutil
 
 from tests.bench.parties import Parties
 from tests.bench.seeding import Seed
-from tests.bench.table import Row, median, spread
+from tests.bench.stage import ROOT
+from tests.bench.table import Row, median, ms, spread
 
 _MEGABYTE = 1 << 20
+
+
+_IMPORTS = {
+    "import bot.app": (["-c", "import bot.app"], "import slack_bolt, aiohttp, pydantic", 1.6),
+    "clarify --help": (["-m", "bot.cli", "--help"], "import typer, rich", 1.5),
+}
+
+
+async def imports(_parties: Parties, rounds: int) -> list[Row]:
+    """Processor time of a process that does nothing else, against libraries alone, in turn."""
+    return [await asyncio.to_thread(_import, what, rounds) for what in _IMPORTS]
+
+
+def _import(what: str, rounds: int) -> Row:
+    words, libraries, goal = _IMPORTS[what]
+    pairs = [(_processor(words), _processor(["-c", libraries])) for _ in range(rounds)]
+    ratios = [mine / theirs for mine, theirs in pairs]
+    ours, baseline = zip(*pairs, strict=True)
+    return Row(
+        f"`{what}`, processor time",
+        median(ratios),
+        "{:.2f}×",
+        f"{ms(ours)} (ratio {spread(ratios)})",
+        f"{ms(baseline)}: `{libraries}`",
+        goal,
+    )
+
+
+def _processor(words: list[str]) -> float:
+    """Seconds that a Python process with these words takes of a processor."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 async def start(parties: Parties, rounds: int, past: Seed, settles: float) -> list[Row]:
@@ -27,7 +65,7 @@ async def start(parties: Parties, rounds: int, past: Seed, settles: float) -> li
                 memory.append(psutil.Process(running.pid).memory_info().rss / _MEGABYTE)
     size = f"{past.open:,} open, {past.archived:,} archived"
     return [
-        Row(f"ready after start, {size}", median(seconds), "{:.2f} s", f"{spread(seconds)} s", goal=5.0),
+        Row(f"ready after start, {size}", median(seconds), "{:.2f} s", f"{spread(seconds)} s", goal=4.0),
         Row(
             f"memory with {past.open:,} open clarifications of {past.size / 1000:g} KB",
             max(memory),

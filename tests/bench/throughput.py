@@ -1,0 +1,97 @@
+"""Many questions at once, then a press on each: how many a second are shown, acknowledged and replied to."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from bot.workspace.seed import ADE, AGENTS
+from tests.bench.parties import Parties
+from tests.bench.stage import Stage, connected, process, stage
+from tests.bench.table import Row, median, spread
+
+PATIENCE = 60.0
+GOALS = {"shown": 0.3, "acknowledged": 0.6, "replied": 0.6}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`rounds` of `questions` each, by the bot and by the naive one in turn; the first round only warms up."""
+
+    rounds: int
+    questions: int
+
+
+async def throughput(parties: Parties, size: Size) -> list[Row]:
+    """Both on a workspace of their own, without pacing."""
+    ours: list[dict[str, float]] = []
+    naive: list[dict[str, float]] = []
+    async with (
+        parties.stage("throughput") as one,
+        stage(parties.folder / "naive") as other,
+        parties.bot(one),
+        _naive(other),
+    ):
+        for number in range(size.rounds + 1):
+            naive.append(await _round(other, f"t{number}", size.questions))
+            ours.append(await _round(one, f"t{number}", size.questions))
+    del ours[0], naive[0]
+    return [_row(what, goal, ours, naive, size) for what, goal in GOALS.items()]
+
+
+@asynccontextmanager
+async def _naive(on: Stage) -> AsyncIterator[None]:
+    command = [sys.executable, "-m", "tests.bench.naive", on.producer.url, on.workspace.api_url]
+    async with process(command, {}):
+        await connected(on.workspace)
+        await on.producer.wait_for_subscriber(30)
+        yield
+
+
+async def _round(on: Stage, name: str, questions: int) -> dict[str, float]:
+    """How many a second, by what was waited for."""
+    messages = on.workspace.channel(AGENTS).messages
+    before, replies = len(messages), len(on.producer.replies)
+    tokens = [f"{name}-{n}" for n in range(questions)]
+    began = time.perf_counter()
+    for number, token in enumerate(tokens):
+        await on.ask(token, session=f"ses-{token}", agent=f"agent-{name}-{number // 10}")
+    await on.workspace.wait_for(lambda: len(messages) - before >= questions, PATIENCE)
+    shown = time.perf_counter()
+    cards = list(messages)[before:]
+    await asyncio.sleep(0.5)
+    pressed = time.perf_counter()
+    clicks = [asyncio.create_task(on.workspace.click(ADE, AGENTS, ts, label="Yes")) for ts in cards]
+    refused = [outcome.error for outcome in await asyncio.gather(*clicks) if not outcome.ok]
+    if refused:
+        raise RuntimeError(f"clicks were not acknowledged: {refused[:3]}")
+    acknowledged = time.perf_counter()
+    await on.producer.wait_for_reply(tokens[-1], PATIENCE)
+    while len(on.producer.replies) - replies < questions:  # noqa: ASYNC110 - it tells of tokens, one by one
+        await asyncio.sleep(0.002)
+    replied = time.perf_counter()
+    return {
+        "shown": questions / (shown - began),
+        "acknowledged": questions / (acknowledged - pressed),
+        "replied": questions / (replied - pressed),
+    }
+
+
+def _row(
+    what: str, goal: float, ours: list[dict[str, float]], naive: list[dict[str, float]], size: Size
+) -> Row:
+    mine, theirs = ([each[what] for each in rounds] for rounds in (ours, naive))
+    ratios = [a / b for a, b in zip(mine, theirs, strict=True)]
+    return Row(
+        f"{size.questions} questions, a click on each, unpaced: {what}",
+        median(ratios),
+        "{:.2f}×",
+        f"{median(mine):.0f}/s (ratio {spread(ratios)})",
+        f"{median(theirs):.0f}/s, a bot in memory that keeps nothing",
+        goal,
+        "more",
+    )
