@@ -87,7 +87,7 @@ async def agents(shell: Shell) -> None:
     """Show who is blocked, on whom, since when, and who is asked."""
     fleet = await _fleet_of(shell)
     rows = agent_rows(fleet.summaries, fleet.sessions, fleet.reported)
-    shell.out.show(_agents_json(rows), agents_table(rows, shell.clock.now()))
+    shell.out.show(_agents_json(rows), _agents_table(rows, shell.clock.now()))
     shell.tell_problems(fleet.problems)
 
 
@@ -122,7 +122,7 @@ def agent_rows(
     ]
 
 
-def agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
+def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
     """The rows as people read them: who waits stands below the one it waits for."""
     columns = (
         Column("Agent"),

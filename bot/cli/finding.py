@@ -99,7 +99,24 @@ async def everywhere(
 
     What cannot be read does not hide the rest: it is told in words.
     """
-    return await asyncio.to_thread(_read, shell.ledger, issue, wanted)
+    ledger = shell.ledger
+
+    def read() -> tuple[list[Clarification], list[str]]:
+        found: list[Clarification] = []
+        troubles: list[str] = []
+        for number in sorted(ledger.issues() if issue is None else [issue]):
+            try:
+                items: list[Any] = ledger.read_now(number)  # others write them: not all are objects
+            except ClarifyError as error:
+                troubles.append(str(error))
+                continue
+            records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
+            found += [record for record in records if record is not None]
+            if odd := sum(record is None for record in records):
+                troubles.append(f"{odd} cannot be read in issue-{number}.json.")
+        return found, troubles
+
+    return await asyncio.to_thread(read)
 
 
 def has_status(item: Raw, statuses: Collection[str]) -> bool:
@@ -144,24 +161,6 @@ async def ledgers(
     for number in sorted(live | kept.keys()):
         if issue is None or number == issue:
             yield await _read_issue(ledger, number, kept.get(number, []), archived=archived)
-
-
-def _read(
-    ledger: FileLedger, only: int | None, wanted: Callable[[Raw], bool]
-) -> tuple[list[Clarification], list[str]]:
-    found: list[Clarification] = []
-    troubles: list[str] = []
-    for issue in sorted(ledger.issues() if only is None else [only]):
-        try:
-            items: list[Any] = ledger.read_now(issue)  # others write them: not all are objects
-        except ClarifyError as error:
-            troubles.append(str(error))
-            continue
-        records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
-        found += [record for record in records if record is not None]
-        if odd := sum(record is None for record in records):
-            troubles.append(f"{odd} cannot be read in issue-{issue}.json.")
-    return found, troubles
 
 
 async def _read_issue(ledger: FileLedger, issue: int, kept: list[Path], *, archived: bool) -> IssueRecords:

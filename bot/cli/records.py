@@ -58,7 +58,7 @@ def whole(record: Clarification, now: datetime) -> Iterator[Part]:
     """All of one clarification: how it stands, how it can be answered, its thread."""
     yield Cell(f"{record.id} · {record.status} · round {record.round} of {record.max_rounds}", style="bold")
     waits = "waits for the answer" if record.blocking else "goes on meanwhile"
-    yield f"{_name(record.from_)} asks {_name(record.to)}, and {waits} · issue {record.issue_number}"
+    yield f"{inert.named(record.from_)} asks {inert.named(record.to)}, and {waits} · issue {record.issue_number}"
     if record.topic:
         yield f"Topic: {inert.line(record.topic)}"
     yield from _times(record, now)
@@ -121,7 +121,7 @@ def _row(record: Clarification, now: datetime) -> list[str | Cell]:
     return [
         record.id,
         Cell(record.status, style=_STYLES[record.status]),
-        f"{_name(record.from_)} → {_name(record.to)}",
+        f"{inert.named(record.from_)} → {inert.named(record.to)}",
         when(record.asked_last, now),
         Cell(inert.clip(question, _QUESTION), question),
     ]
@@ -143,7 +143,8 @@ def _times(record: Clarification, now: datetime) -> Iterator[Part]:
 
 
 def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]:
-    who = inert.named(_decided(record, entry))
+    asked = round_of(record, entry.round).asked  # the thread has agents by their bare role
+    who = inert.named(asked.decided_by if entry.type == "answer" and asked.decided_by else entry.from_)
     way = f" · through {how}" if (how := through(record, entry)) else ""
     moment = f"{relative(entry.timestamp, now)} ({exact(entry.timestamp)})"
     head = f"Round {entry.round} · {who} {_DID[entry.type]} · "
@@ -155,12 +156,6 @@ def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]
 def _indented(text: str) -> str:
     """Somebody's words: no line of them looks like one of ours."""
     return "\n".join(f"  {line}" for line in inert.plain(text).splitlines() or [inert.BLANK])
-
-
-def _decided(record: Clarification, entry: Entry) -> str:
-    """Who it was: the ledger's thread has agents by their bare role; who decided says which way it was."""
-    asked = round_of(record, entry.round).asked
-    return asked.decided_by if entry.type == "answer" and asked.decided_by else entry.from_
 
 
 def _ways(record: Clarification) -> Iterator[Part]:
@@ -188,10 +183,6 @@ def _ways(record: Clarification) -> Iterator[Part]:
         yield f"If nobody answers, the agent assumes: {_indented(answers.default_label(asked)).strip()}"
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
     yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
-
-
-def _name(agent: str) -> str:
-    return inert.named(agent)
 
 
 def _over(shown: Round, now: datetime) -> str:

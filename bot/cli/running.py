@@ -89,17 +89,14 @@ class AgentStatuses:
         if not self._changed:
             return
         if not self._knows_others and not _has_bot(self._storage):
-            await self._learn_others()
+            # An agent may wait for something else as well, which is not of this command.
+            for summary in (await asyncio.to_thread(scan, self._ledger)).summaries:
+                self.keeper.record_changed(summary)
+            self._knows_others = True
         await self.keeper.settle()
 
     def close(self) -> None:
         self._file.close()
-
-    async def _learn_others(self) -> None:
-        """Take in what is not of this command: an agent may wait for something else as well."""
-        for summary in (await asyncio.to_thread(scan, self._ledger)).summaries:
-            self.keeper.record_changed(summary)
-        self._knows_others = True
 
 
 @dataclass(frozen=True)
@@ -283,22 +280,19 @@ def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
     Raises:
         ConfigurationError: it cannot be made; or a bot has used it, so that its disk may not be mounted.
     """
-    folder = settings.ledger.directory
-    new, used = not folder.exists(), settings.storage.path.exists()
+    folder, storage = settings.ledger.directory, settings.storage.path
+    where = f"{settings.file or 'clarify.toml'}: ledger.directory"
+    new, used = not folder.exists(), storage.exists()
     try:
         ledger = FileLedger(
             folder, mode=settings.ledger.mode, expected=used, shell_consents=settings.shell.consent
         )
     except OSError as error:
-        where = settings.file or "clarify.toml"
         raise ConfigurationError(
-            [f"{where}: ledger.directory: the folder {folder} cannot be used: {error.strerror}"]
+            [f"{where}: the folder {folder} cannot be used: {error.strerror}"]
         ) from error
     if not ledger.is_there():
-        where, storage = settings.file or "clarify.toml", settings.storage.path
-        raise ConfigurationError(
-            [f"{where}: ledger.directory: {LedgersAway(folder)} The bot's storage, {storage}, is there."]
-        )
+        raise ConfigurationError([f"{where}: {LedgersAway(folder)} The bot's storage, {storage}, is there."])
     if new:
         note(f"There was no ledger folder at {folder}; made an empty one.")
     return ledger

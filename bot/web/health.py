@@ -156,8 +156,9 @@ async def _why(check: Check) -> str | None:
 class Sources:
     """Where the figures come from.
 
-    `index`: what needs something. `backlog`: of the inbox, raises StorageUnavailable. `producers`: see `Producers.status`. `queues`: name → how many wait there.
-    `webhooks`: events queued by endpoint, raises StorageUnavailable; None where there are no webhooks.
+    `index`: what needs something. `backlog`: of the inbox, raises StorageUnavailable. `producers`: see
+    `Producers.status`. `queues`: name → how many wait there. `webhooks`: events queued by endpoint, raises
+    StorageUnavailable; None where there are no webhooks.
     """
 
     telemetry: Telemetry

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -64,18 +63,6 @@ def test_answer_fits_the_question(
     assert "the agent gets its reply when `clarify run` is started" in said.err
 
 
-def test_answer_from_standard_input(prompt: Prompt) -> None:
-    prompt.asked()
-    prompt.fine("answer", "42", "-", stdin="Two\nlines\n")
-    assert prompt.record("CLR-42-001")["thread"][-1]["body"] == "Two\nlines"
-
-
-def test_answer_of_an_escalated_one_resolves_it(prompt: Prompt) -> None:
-    prompt.asked()
-    prompt.fine("escalate", "42")
-    assert prompt.fine("answer", "42", "PostgreSQL") == "CLR-42-001 is resolved: “PostgreSQL”.\n"
-
-
 def test_answer_shows_what_was_answered_inert(prompt: Prompt) -> None:
     prompt.asked()
     assert prompt.fine("answer", "42", "\x1b[31m[red]x\ny") == "CLR-42-001 is answered: “[31m[red]x y”.\n"
@@ -107,17 +94,6 @@ def test_abandon_says_why(prompt: Prompt) -> None:
     said = prompt.fine("abandon", "#42", "not", "needed")
     assert said == "CLR-42-001 is abandoned: whoever asked gets no answer.\n"
     assert "not needed" in prompt.record("CLR-42-001")["thread"][-1]["body"]
-
-
-def test_changes_to_the_record_of_another_implementation_keep_its_fields(prompt: Prompt) -> None:
-    prompt.write(7, foreign(1, theirs={"x": 1}))
-    prompt.fine("answer", "CLR-7-001", "yes", "--as", "architect")
-    record = prompt.record("CLR-7-001")
-    assert (record["theirs"], record["status"], record["thread"][-1]["from"]) == (
-        {"x": 1},
-        "answered",
-        "architect",
-    )
 
 
 @pytest.mark.parametrize(
@@ -232,13 +208,6 @@ def test_request_further_is_the_next_round(prompt: Prompt) -> None:
     )
 
 
-def test_request_about_the_same_topic_is_the_next_round(prompt: Prompt) -> None:
-    prompt.asked("Which database?", "--topic", "Storage")
-    prompt.fine("answer", "42", "PostgreSQL")
-    assert prompt.asked("Which version?", "--topic", "storage") == "CLR-42-001"
-    assert prompt.record("CLR-42-001")["round"] == 2
-
-
 def test_request_further_is_for_whoever_asked(prompt: Prompt) -> None:
     prompt.asked()
     prompt.fine("answer", "42", "PostgreSQL")
@@ -310,16 +279,6 @@ def test_request_without_a_bot_says_when_its_responder_is_asked(prompt: Prompt) 
     said = prompt(*ASK, "Which database?")
     assert (said.out, prompt.record("CLR-42-001")["status"]) == ("CLR-42-001\n", "pending")
     assert "architect is asked when `clarify run` is started, or with --wait" in said.err
-
-
-def test_request_leaves_the_responder_to_a_bot_that_runs(prompt: Prompt, tmp_path: Path) -> None:
-    from filelock import FileLock
-
-    responder(prompt, 'print("PostgreSQL")')
-    with FileLock(tmp_path / "clarify.db.lock"):  # as `bot.storage.store.Store` holds it
-        said = prompt(*ASK, "Which database?", "--wait", "--timeout", "300ms")
-    assert (said.code, prompt.record("CLR-42-001")["status"]) == (8, "pending")
-    assert "No bot runs" not in said.err
 
 
 def test_request_whose_own_work_breaks_does_not_wait_for_ever(

@@ -80,21 +80,6 @@ def test_output_of_json_is_exact_and_cannot_move_a_terminal() -> None:
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", stream.getvalue())
 
 
-def test_output_in_an_encoding_that_lacks_a_character() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="latin-1")
-    out = Output(json=False, stdout=stream, terminal=False)
-    out.line("Jürgen → 東京")
-    assert raw.getvalue() == "Jürgen ? ??\n".encode("latin-1")
-
-
-def test_output_of_json_in_an_encoding_that_lacks_a_character() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="latin-1")
-    Output(json=True, stdout=stream).show("東京")
-    assert json.loads(raw.getvalue().decode("latin-1")) == "東京"
-
-
 @pytest.mark.parametrize("as_json", [False, True])
 def test_output_of_trouble(as_json: bool) -> None:
     stdout, stderr = io.StringIO(), io.StringIO()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from fastapi import HTTPException
@@ -48,16 +48,15 @@ def test_callers_without_a_token_are_not_let_in_by_a_proxy_that_says_nothing() -
     asked = request()
     assert Callers({}).speaker(asked).producer == "local"
     asked.scope["http_version"] = "1.0"
-    for callers in (Callers({}), Callers(ONE_BARE)):
-        with pytest.raises(HTTPException) as caught:
-            callers.speaker(asked)
-        assert caught.value.status_code in {401, 403}
+    assert refused(Callers({}).speaker, asked) == (403, "NOT_LOCAL")
+    assert refused(Callers(ONE_BARE).speaker, asked) == (401, "UNAUTHORIZED")
 
 
-def refused(callers: Callers, asked: Request) -> tuple[int, str]:
-    """Status and code of the refusal."""
+def refused(check: Callable[[Request], object], asked: Request) -> tuple[int, str]:
+    """Status and code of the refusal, which never repeats what was sent."""
     with pytest.raises(HTTPException) as caught:
-        callers.pushing(asked)
+        check(asked)
+    assert "-token" not in str(caught.value.detail)
     assert isinstance(caught.value.detail, dict)
     assert (caught.value.headers or {}).get("WWW-Authenticate") == (
         "Bearer" if caught.value.status_code == 401 else None
@@ -101,14 +100,15 @@ def test_callers_know_a_token_by_its_bytes(token: str) -> None:
         "planner-token",
         "",
         "Bearer plänner-token",
+        "Bearer almost-a-token",
     ],
 )
 def test_callers_refuse_a_wrong_token_also_from_this_machine(header: str) -> None:
-    assert refused(Callers(TOKENS), request(authorization=header)) == (401, "UNAUTHORIZED")
+    assert refused(Callers(TOKENS).pushing, request(authorization=header)) == (401, "UNAUTHORIZED")
 
 
 def test_callers_never_take_an_empty_token() -> None:
-    assert refused(Callers({"planner": SecretStr("")}), request(authorization="Bearer ")) == (
+    assert refused(Callers({"planner": SecretStr("")}).pushing, request(authorization="Bearer ")) == (
         401,
         "UNAUTHORIZED",
     )
@@ -154,7 +154,7 @@ def test_callers_name_those_that_a_caller_without_token_may_be() -> None:
 def test_callers_let_nobody_pass_as_another(
     query: str, headers: dict[str, str], expected: tuple[int, str]
 ) -> None:
-    assert refused(Callers(TOKENS), request(query, more=headers)) == expected
+    assert refused(Callers(TOKENS).pushing, request(query, more=headers)) == expected
 
 
 @pytest.mark.parametrize("client", [("127.0.0.1", 1), ("127.8.9.1", 1), ("::1", 1), ("::ffff:127.0.0.1", 1)])
@@ -186,20 +186,18 @@ def test_callers_refuse_strangers_and_web_pages_without_token(
     client: tuple[str, int] | None, headers: dict[str, str]
 ) -> None:
     asked = request(client=client, more=headers)
-    assert refused(Callers({"helper": None}), asked)[0] == 403
-    with pytest.raises(HTTPException) as caught:
-        Callers({}).speaker(asked)
-    assert caught.value.status_code == 403
+    assert refused(Callers({"helper": None}).pushing, asked)[0] == 403
+    assert refused(Callers({}).speaker, asked)[0] == 403
 
 
 def test_callers_ask_a_stranger_for_a_token_where_there_is_one() -> None:
-    assert refused(Callers(ONE_BARE), request(client=FAR)) == (401, "UNAUTHORIZED")
+    assert refused(Callers(ONE_BARE).pushing, request(client=FAR)) == (401, "UNAUTHORIZED")
 
 
 def test_callers_are_local_where_no_producer_may_call() -> None:
     assert Callers({}).speaker(request()).producer == "local"
-    assert refused(Callers({}), request()) == (403, "NO_PRODUCER")
-    assert refused(Callers({}), request(authorization="Bearer x")) == (403, "NO_PRODUCER")
+    assert refused(Callers({}).pushing, request()) == (403, "NO_PRODUCER")
+    assert refused(Callers({}).pushing, request(authorization="Bearer x")) == (403, "NO_PRODUCER")
 
 
 @pytest.mark.parametrize("tokens", [{}, {"helper": None}, {"planner": SecretStr("planner-token")}])
@@ -221,10 +219,8 @@ def test_callers_take_bodies_as_json_only(
     asked = request(method="POST", content_type=kind, more=headers)
     if taken:
         assert Callers(tokens).speaker(asked).producer
-        return
-    with pytest.raises(HTTPException) as caught:
-        Callers(tokens).speaker(asked)
-    assert caught.value.status_code == 415
+    else:
+        assert refused(Callers(tokens).speaker, asked) == (415, "NOT_JSON")
 
 
 @pytest.mark.parametrize(
@@ -249,13 +245,6 @@ def test_loopback_host_is_a_name_of_this_machine(host: str, expected: bool) -> N
     assert is_loopback_host(host) is expected
 
 
-def test_callers_never_show_a_token_in_a_refusal() -> None:
-    with pytest.raises(HTTPException) as caught:
-        Callers(TOKENS).pushing(request(authorization="Bearer almost-a-token"))
-    assert "token-" not in str(caught.value.detail)
-    assert "almost" not in str(caught.value.detail)
-
-
 def test_our_own_page_may_call_without_a_token_with_the_key_that_it_has() -> None:
     callers = Callers({"helper": None})
     ours = {
@@ -272,7 +261,7 @@ def test_our_own_page_may_call_without_a_token_with_the_key_that_it_has() -> Non
         {"origin": "http://127.0.0.1:9999"},
         {"host": "rebound.example.org", "origin": "http://rebound.example.org"},
     ):
-        assert refused(callers, request(more=ours | wrong))[0] == 403
+        assert refused(callers.pushing, request(more=ours | wrong))[0] == 403
 
 
 @pytest.mark.parametrize(
@@ -293,7 +282,5 @@ def test_onlookers_call_it_by_no_name_that_others_made(headers: dict[str, str], 
     callers, asked = Callers({"one": SecretStr("t-one"), "helper": None}), request(client=FAR, more=headers)
     if status is None:
         callers.onlooker(asked)
-        return
-    with pytest.raises(HTTPException) as caught:
-        callers.onlooker(asked)
-    assert caught.value.status_code == status
+    else:
+        assert refused(callers.onlooker, asked)[0] == status

@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from bot.errors import ClarifyBotError, StorageUnavailable
 from bot.web.callers import Callers
-from bot.web.guard import BODY_LIMIT, TooLarge, answer_to, limited, problem
+from bot.web.guard import BODY_LIMIT, TooLarge, limited, problem
 from bot.web.health import Check, health_routes
 from bot.web.server import build_app
 from core.errors import AgentError, BadInput, ClarifyError, LockTimeout, NotFound, ScopeViolation
@@ -163,11 +163,6 @@ async def test_error_of_a_route_is_told_as_json(error: Exception, status: int, b
     assert (answer.status_code, answer.json()["error"]) == (status, body)
     assert ("retry-after" in answer.headers) == (status == 503)
     assert SECRET not in answer.text
-
-
-def test_error_keeps_the_headers_it_was_given() -> None:
-    answer = answer_to(problem(401, "UNAUTHORIZED", "No.", headers={"WWW-Authenticate": "Bearer"}))
-    assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("path", ["/ask", "/raw"])

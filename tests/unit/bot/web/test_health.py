@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
@@ -29,6 +29,7 @@ from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming
 from tests.unit.bot.strategies import record_of
 
+Look = Callable[[], str | Awaitable[str | None] | None]
 Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 PLANNER = {"connected": True, "backlog": 3, "offset_seconds": -0.5, "events": 7, "oversize": 1}
 QUEUES = ("inbox", "delivery", "replies", "webhook hooks.example.com")
@@ -56,60 +57,54 @@ async def test_process_is_alive_whatever_else_is_wrong(method: str, body: str, p
     assert (answer.status_code, answer.text) == (200, body)
 
 
-async def test_ready_when_all_is_well() -> None:
-    answer = await ask([Check("slack", lambda: None)], "/readyz")
+def well() -> str | None:
+    return None
+
+
+def away() -> str | None:
+    return "not connected"
+
+
+async def gone() -> str | None:
+    return "gone"
+
+
+def broken() -> str | None:
+    raise RuntimeError("sesame")
+
+
+@pytest.mark.parametrize(
+    ("needed", "others", "wrong", "degraded"),
+    [
+        ({"slack": well}, {}, {}, {}),
+        (
+            {"slack": away, "start": well, "storage": gone},
+            {},
+            {"slack": "not connected", "storage": "gone"},
+            {},
+        ),
+        ({"slack": well}, {"a": away, "b": well, "c": gone}, {}, {"a": "not connected", "c": "gone"}),
+        ({"slack": gone}, {"a": away}, {"slack": "gone"}, {"a": "not connected"}),
+        ({"slack": broken}, {}, {"slack": "it could not be looked at (RuntimeError)"}, {}),
+    ],
+)
+async def test_ready_says_all_that_is_wrong_and_whether_it_can_work(
+    needed: dict[str, Look], others: dict[str, Look], wrong: dict[str, str], degraded: dict[str, str]
+) -> None:
+    checks, besides = ([Check(*each) for each in some.items()] for some in (needed, others))
+    with structlog.testing.capture_logs() as log:
+        answer = await ask(checks, "/readyz", others=besides)
     assert (answer.status_code, answer.json()) == (
-        200,
-        {"ready": True, "checks": [{"name": "slack", "ok": True, "why": ""}], "degraded": []},
-    )
-
-
-async def test_not_ready_says_all_that_is_wrong() -> None:
-    async def storage() -> str | None:
-        return "it cannot be read"
-
-    checks = [
-        Check("slack", lambda: "not connected"),
-        Check("start", lambda: None),
-        Check("storage", storage),
-    ]
-    answer = await ask(checks, "/readyz")
-    assert (answer.status_code, answer.json()) == (
-        503,
+        503 if wrong else 200,
         {
-            "ready": False,
+            "ready": not wrong,
             "checks": [
-                {"name": "slack", "ok": False, "why": "not connected"},
-                {"name": "start", "ok": True, "why": ""},
-                {"name": "storage", "ok": False, "why": "it cannot be read"},
+                {"name": name, "ok": name not in wrong, "why": wrong.get(name, "")} for name in needed
             ],
-            "degraded": [],
+            "degraded": [{"name": name, "why": why} for name, why in degraded.items()],
         },
     )
-
-
-async def test_what_is_degraded_is_listed_and_leaves_it_ready() -> None:
-    async def away() -> str | None:
-        return "not connected"
-
-    others = [
-        Check("producer:a", away),
-        Check("producer:b", lambda: None),
-        Check("answerers", lambda: "gone"),
-    ]
-    answer = await ask([Check("slack", lambda: None)], "/readyz", others=others)
-    assert (answer.status_code, answer.json()["ready"]) == (200, True)
-    assert answer.json()["degraded"] == [
-        {"name": "producer:a", "why": "not connected"},
-        {"name": "answerers", "why": "gone"},
-    ]
-
-
-async def test_what_is_degraded_is_listed_also_when_it_is_not_ready() -> None:
-    others = [Check("producer:a", lambda: "not connected")]
-    answer = await ask([Check("slack", lambda: "away")], "/readyz", others=others)
-    assert (answer.status_code, answer.json()["ready"]) == (503, False)
-    assert answer.json()["degraded"] == [{"name": "producer:a", "why": "not connected"}]
+    assert ("a check failed" in {each["event"] for each in log}) == (broken in needed.values())
 
 
 async def test_reason_holds_no_secrets_and_ends() -> None:
@@ -119,17 +114,6 @@ async def test_reason_holds_no_secrets_and_ends() -> None:
     for each in (*body["checks"], *body["degraded"]):
         assert "sesame" not in each["why"]
         assert len(each["why"]) <= 200
-
-
-async def test_check_that_breaks_is_not_ready_and_told_by_its_kind() -> None:
-    def broken() -> str | None:
-        raise RuntimeError("sesame")
-
-    with structlog.testing.capture_logs() as log:
-        answer = await ask([Check("slack", broken)], "/readyz")
-    assert answer.status_code == 503
-    assert answer.json()["checks"][0]["why"] == "it could not be looked at (RuntimeError)"
-    assert "a check failed" in {each["event"] for each in log}
 
 
 @pytest.mark.parametrize(
@@ -148,12 +132,6 @@ async def test_producer_is_well_when_connected_or_when_it_comes_by_itself(
     found = {"planner": status} if status is not None else {}
     answer = await ask([], "/readyz", others=producer_checks(["planner"], lambda: found))
     assert answer.json()["degraded"] == ([{"name": "producer:planner", "why": why}] if why else [])
-
-
-async def test_each_producer_has_its_own_check() -> None:
-    found: dict[str, dict[str, Any]] = {"a": {"connected": True}, "b": {"connected": False}}
-    answer = await ask([], "/readyz", others=producer_checks(["a", "b"], lambda: found))
-    assert [each["name"] for each in answer.json()["degraded"]] == ["producer:b"]
 
 
 async def test_storage_is_really_read(store: Store, tmp_path: Path) -> None:

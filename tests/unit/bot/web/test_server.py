@@ -39,6 +39,7 @@ from bot.web.server import (
     listen,
     raise_descriptor_limit,
 )
+from tests.kit.until import until
 from tests.unit.bot.web.serving import PATIENCE
 from tests.unit.bot.web.serving import serving as serving_app
 
@@ -100,19 +101,8 @@ class World:
 
     @property
     def connections(self) -> Collection[Connection]:
+        """Who is connected, as the server sees it."""
         return cast("Collection[Connection]", self.server._server.server_state.connections)
-
-    async def until_stalled(self) -> None:
-        """Somebody does not read what is written."""
-        async with asyncio.timeout(PATIENCE):
-            while not any(each.flow.write_paused for each in self.connections):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
-
-    async def until_connected(self, count: int) -> None:
-        """So many are connected, as the server sees it."""
-        async with asyncio.timeout(PATIENCE):
-            while len(self.connections) != count:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
 
     def close(self) -> None:
         for caller in self._callers:
@@ -372,8 +362,8 @@ async def test_request_that_runs_may_take_its_time() -> None:
 async def test_answer_that_nobody_reads_is_given_up() -> None:
     async with serving(replace(LIMITS, write=SOON)) as world:
         caller = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await world.until_connected(1)
-        await world.until_connected(0)
+        await until(lambda: world.connections)
+        await until(lambda: not world.connections)
         read = 0
         try:
             async with asyncio.timeout(PATIENCE):
@@ -419,7 +409,7 @@ async def test_idle_connection_gives_way_and_who_asks_is_served(log: list[Any]) 
 async def test_who_does_not_read_its_answer_gives_way(log: list[Any]) -> None:
     async with serving(Limits(connections=1, per_address=1)) as world:
         deaf = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await world.until_stalled()
+        await until(lambda: any(each.flow.write_paused for each in world.connections))
         caller = await world.connect(HEAD + b"\r\n")
         assert (await caller.answer())[0] == 200
         assert len(await deaf.ended()) < LARGE
