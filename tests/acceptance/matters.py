@@ -10,7 +10,8 @@ from functools import partial
 from bot.workspace.controls import ControlError
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
 from bot.workspace.state import Message
-from tests.acceptance.world import MinimalAgent, World, has_controls, question, said, went_on
+from tests.acceptance.world import MinimalAgent, World, has_controls, question, went_on
+from tests.kit.world import said
 
 LONG = 300.0  # people have patience while the process dies again and again
 PEOPLE = (FOLAKE, ADE, ONCALL)

@@ -26,8 +26,8 @@ from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.escalation import NewIncident
 from core.ledger import FileLedger
-from tests.acceptance.upkeep import Said, command
 from tests.kit.clocks import ManualClock
+from tests.kit.processes import Said, command
 from tests.kit.world import Scene, config, controls, said, scene
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 

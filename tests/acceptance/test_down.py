@@ -9,7 +9,8 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
 from tests.acceptance.lives import Life
 from tests.acceptance.matters import Matter, Try, check_all
-from tests.acceptance.world import World, has_controls, question, said
+from tests.acceptance.world import World, has_controls, question
+from tests.kit.world import said
 
 
 async def asked(world: World, token: str, **fields: object) -> Message:

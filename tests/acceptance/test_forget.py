@@ -17,7 +17,8 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from core.ledger import FileLedger
-from tests.acceptance.upkeep import Said, command, erasing, leaks
+from tests.acceptance.upkeep import erasing, leaks
+from tests.kit.processes import Said, command
 from tests.kit.until import until
 from tests.kit.world import Scene, said, scene
 

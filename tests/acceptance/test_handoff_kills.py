@@ -13,7 +13,8 @@ from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.acceptance.matters import LONG
 from tests.acceptance.test_kills_at_every_step import NEVER, a_world, doomed
-from tests.acceptance.world import World, has_controls, said
+from tests.acceptance.world import World, has_controls
+from tests.kit.world import said
 
 SIDE_BY_SIDE = 4
 

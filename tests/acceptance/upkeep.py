@@ -1,32 +1,15 @@
-"""The commands for who runs the bot, at a prompt of their own, and what of some words is left anywhere."""
+"""What a running bot does about what was forgotten, and where some words are left."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from bot.app import Bot
 from bot.workspace import Workspace
-from tests.kit.processes import clarify
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-
-async def command(config: Path, *words: str) -> Said:
-    """`clarify WORDS` in a process of its own."""
-    process = await clarify(*words, "--config", str(config), env=os.environ)
-    out, err = await process.communicate()
-    return Said(process.returncode or 0, out.decode(), err.decode())
 
 
 @asynccontextmanager

@@ -16,37 +16,9 @@ from aiohttp import web
 from bot.demo.producer import DemoProducer
 from bot.workspace import Workspace
 from bot.workspace.faults import Fault, Faults
-from bot.workspace.seed import AGENTS, FALLBACK, ONCALL
 from bot.workspace.state import Message
-
-CONFIG = """
-[slack]
-mode = "socket"
-fallback_channel = "{fallback}"
-
-[[producers]]
-name = "planner"
-url = "{url}"
-dialect = "{dialect}"
-
-[[routes]]
-channel = "{channel}"
-answerers = ["members"]
-on_call = "platform"
-
-[ledger]
-directory = "ledgers"
-
-[storage]
-path = "clarify.db"
-
-[pacing]
-posts_per_second = 1000
-
-[[on_call]]
-name = "platform"
-users = ["{on_call}"]
-"""
+from tests.kit import world
+from tests.kit.world import ANY_PORT, config, said
 
 
 class Tap:
@@ -203,11 +175,7 @@ class World:
         self.tap = tap
         workspace.context.faults = TappedFaults(tap)
         self.config = folder / "clarify.toml"
-        self.config.write_text(
-            CONFIG.format(
-                url=agent.url, dialect=agent.dialect, channel=AGENTS, fallback=FALLBACK, on_call=ONCALL
-            )
-        )
+        self.config.write_text(config(agent.url, dialect=agent.dialect).removeprefix(ANY_PORT))
 
     @property
     def log(self) -> Path:
@@ -273,25 +241,14 @@ class World:
             return value
 
 
-def said(message: Message) -> str:
-    return f"{message.text}\n{json.dumps(message.blocks, ensure_ascii=False)}"
-
-
 def has_controls(message: Message) -> bool:
     return any(block["type"] == "actions" for block in message.blocks)
 
 
 def question(token: str, session: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "type": "aaep:agent.awaiting.clarification",
-        "event_id": f"evt_{token}",
-        "session_id": session,
-        "urgency": "critical",
-        "question": f"Shall I go on with {token}?",
-        "reply_token": token,
-        "timeout_seconds": 600,
-        "accepted_response_kinds": ["yes_no"],
-    } | fields
+    """One that can be told from others, and comes once."""
+    own = {"event_id": f"evt_{token}", "question": f"Shall I go on with {token}?"}
+    return world.question(token, session=session, accepted_response_kinds=["yes_no"], **(own | fields))
 
 
 def went_on(session: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from multiprocessing import reduction
 from pathlib import Path
 from typing import IO, Any
@@ -69,6 +70,27 @@ class Forked:
 
 
 Process = asyncio.subprocess.Process | Forked
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a process said, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def ended(process: Process, timeout: float = 60.0) -> Said:
+    """What a process said, once it has ended."""
+    out, err = await asyncio.wait_for(process.communicate(), timeout)
+    assert process.returncode is not None
+    return Said(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+async def command(config: Path, *words: str, env: Mapping[str, str] = os.environ) -> Said:
+    """`clarify WORDS` with a configuration, run to its end."""
+    return await ended(await clarify(*words, "--config", str(config), env=env))
 
 
 async def _nothing() -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -13,17 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kit.processes import Process, clarify
+from tests.kit.processes import Process, Said, clarify, ended
 
 WORKFLOW = '[[steps]]\nagent = "engineer"\ncan_clarify = ["architect", "product-manager"]\n'
 ASK = ("request", "--from", "engineer", "--to", "architect", "--issue", "42")
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    code: int
-    out: str
-    err: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +74,3 @@ class Project:
         file = self.folder / f"ledgers/issue-{issue}.json"
         found: list[dict[str, Any]] = json.loads(file.read_text())["clarifications"] if file.exists() else []
         return found
-
-
-async def ended(process: Process, timeout: float = 60.0) -> Said:
-    """What a process said, once it has ended."""
-    out, err = await asyncio.wait_for(process.communicate(), timeout)
-    assert process.returncode is not None
-    return Said(process.returncode, (out or b"").decode(), err.decode())

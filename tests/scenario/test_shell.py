@@ -19,9 +19,10 @@ import psutil
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
+from tests.kit.processes import ended
 from tests.kit.until import until
 from tests.kit.world import Scene, config, controls, url_of
-from tests.scenario.prompts import ASK, Project, ended
+from tests.scenario.prompts import ASK, Project
 
 SOON = 60.0
 

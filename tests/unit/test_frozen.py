@@ -31,7 +31,7 @@ from bot.workspace.state import Channel, Message
 from core.clarification import Clarification
 from core.records import decode, dump, encode, parse
 from core.workflow import Scopes
-from tests.acceptance.upkeep import command
+from tests.kit.processes import command
 from tests.kit.world import controls, question, said, url_of
 from tests.scenario.pagers import Night, night, pager, step
 
