@@ -301,7 +301,8 @@ async def test_two_at_work_on_one_message_make_one_post_and_know_where_it_is(
 
     async def slow(channel: str, draft: Draft) -> Outcome:
         outcome = await post(channel, draft)
-        await asyncio.sleep(0.02 * len(world.slack.calls))  # the later one hears later
+        for _ in range(100 * len(world.slack.calls)):  # the later one hears later
+            await asyncio.sleep(0)
         return outcome
 
     monkeypatch.setattr(world.slack, "post", slow)

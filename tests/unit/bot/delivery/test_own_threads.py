@@ -161,12 +161,14 @@ async def test_killed_at_any_step_shows_one_card_and_goes_on_in_its_thread(tmp_p
         store, clock = await Store.open(folder / "clarify.db"), ManualClock(auto=True)
         people = audiences(people={"architect": (THERE,)})
         first = Room(store, folder, audiences=people, clock=clock)
-        await lived(first, life)
-        first.ledger.close()
         second = Room(store, folder, audiences=people, clock=clock, slack=first.slack)
-        await goes_on(second)
-        await second.close()
-        await store.close()
+        try:
+            await lived(first, life)
+            await goes_on(second)
+        finally:
+            first.ledger.close()
+            await second.close()
+            await store.close()
         if not life.is_over:
             assert at > 4, "there is less to survive than there was"
             return
