@@ -265,44 +265,44 @@ def _lags(
         yield _gauge(
             "clarify_inbox_oldest_seconds", "How long the oldest event has waited to be worked off", oldest
         )
-    queues = GaugeMetricFamily("clarify_queue_length", "What waits to be done", labels=["queue"])
-    for name, length in sorted(lengths.items()):
-        queues.add_metric([name], length)
-    yield queues
+    yield _gauges("clarify_queue_length", "What waits to be done", "queue", dict(sorted(lengths.items())))
 
 
 def _open(index: Iterable[Summary]) -> Metric:
     counts = Counter(summary.status for summary in index)
-    family = GaugeMetricFamily("clarify_open", "Clarifications that wait for an answer", labels=["status"])
-    for status in _OPEN:
-        family.add_metric([status], counts[status])
-    return family
+    about = "Clarifications that wait for an answer"
+    return _gauges("clarify_open", about, "status", {status: counts[status] for status in _OPEN})
 
 
 def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
-    connected = GaugeMetricFamily("clarify_producer_connected", "1 while it is", labels=["producer"])
-    backlog = GaugeMetricFamily(
-        "clarify_producer_backlog", "Events read and not yet stored", labels=["producer"]
-    )
-    offset = GaugeMetricFamily(
-        "clarify_producer_clock_offset_seconds", "Our clock minus its clock", labels=["producer"]
-    )
-    came = CounterMetricFamily(
+    for name, about, key in (
+        ("connected", "1 while it is", "connected"),
+        ("backlog", "Events read and not yet stored", "backlog"),
+        ("clock_offset_seconds", "Our clock minus its clock", "offset_seconds"),
+    ):
+        values = {producer: status.get(key, 0) for producer, status in statuses.items()}
+        yield _gauges(f"clarify_producer_{name}", about, "producer", values)
+    yield _counter(
         "clarify_producer_events",
         "What came from it: all events, and what was wrong",
-        labels=["producer", "what"],
+        ["producer", "what"],
+        [
+            ((producer, what), status.get(what, 0))
+            for producer, status in statuses.items()
+            for what in _FROM_PRODUCERS
+        ],
     )
-    for name, status in statuses.items():
-        connected.add_metric([name], float(bool(status.get("connected"))))
-        backlog.add_metric([name], status.get("backlog", 0))
-        offset.add_metric([name], status.get("offset_seconds", 0.0))
-        for what in _FROM_PRODUCERS:
-            came.add_metric([name, what], status.get(what, 0))
-    yield from (connected, backlog, offset, came)
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:
     return GaugeMetricFamily(name, about, value=float(value))
+
+
+def _gauges(name: str, about: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=[label])
+    for each, value in values.items():
+        family.add_metric([each], float(value))
+    return family
 
 
 def _counter(

@@ -28,6 +28,7 @@ from core.workflow import Scopes, Speaker
 from tests.kit.clocks import ManualClock
 from tests.kit.files import replace_text
 from tests.kit.until import until
+from tests.unit.bot.web.serving import serving
 
 ID = "CLR-42-001"
 LONG = 60.0  # seconds for what is bound to come
@@ -184,34 +185,29 @@ async def test_rounds_go_on_until_people_have_it(world: World) -> None:
     assert (await world.hub.find(ID)).status == "escalated"
 
 
-async def test_key_makes_asking_twice_one_question(world: World) -> None:
-    first = await world.ask({"Idempotency-Key": "k1"})
-    again = await world.ask({"Idempotency-Key": "k1"})
-    other = await world.ask({"Idempotency-Key": "k2"})
-    elsewhere = await world.ask({"Idempotency-Key": "k1", "Authorization": "Bearer t-other"})
-    reused = await world.ask({"Idempotency-Key": "k1"}, question="Which cache?")
-
-    assert (first.status_code, again.status_code) == (201, 201)
-    assert first.json() == again.json()
-    assert len({first.json()["id"], other.json()["id"], elsewhere.json()["id"]}) == 3
-    assert (reused.status_code, reused.json()["error"]) == (409, "KEY_REUSED")
-    assert len(await world.ledger.read(42)) == 3
-
-
-async def test_key_with_the_same_words_about_another_matter_is_refused_not_swallowed(world: World) -> None:
-    await world.ask({"Idempotency-Key": "k1"})
-    spelled = await world.ask({"Idempotency-Key": "k1"}, topic="  Storage ")
-    elsewhere = await world.ask({"Idempotency-Key": "k1"}, topic="archive")
-    someone = await world.ask({"Idempotency-Key": "k1"}, to="human")
-    first = await world.ask({"Idempotency-Key": "k2"}, topic="")
-    nameless = await world.ask({"Idempotency-Key": "k2"}, topic=" ")
-
-    assert spelled.status_code == 201
-    assert [(each.status_code, each.json()["error"]) for each in (elsewhere, someone)] == [
-        (409, "KEY_REUSED")
-    ] * 2
-    assert (first.status_code, nameless.status_code) == (201, 201)
-    assert first.json()["id"] == nameless.json()["id"]
+@pytest.mark.parametrize(
+    ("topic", "headers", "changes", "became"),
+    [
+        ("storage", {}, {}, "the same"),
+        ("storage", {}, {"topic": "  Storage "}, "the same"),
+        ("", {}, {"topic": " "}, "the same"),
+        ("storage", {"Idempotency-Key": "k2"}, {}, "another"),
+        ("storage", {"Authorization": "Bearer t-other"}, {}, "another"),
+        ("storage", {}, {"question": "Which cache?"}, "KEY_REUSED"),
+        ("storage", {}, {"topic": "archive"}, "KEY_REUSED"),
+        ("storage", {}, {"to": "human"}, "KEY_REUSED"),
+    ],
+)
+async def test_key_makes_asking_twice_one_question_and_swallows_no_other(
+    world: World, topic: str, headers: dict[str, str], changes: dict[str, str], became: str
+) -> None:
+    key = {"Idempotency-Key": "k1"}
+    asked = await world.ask(key, topic=topic)
+    again = await world.ask(key | headers, **({"topic": topic} | changes))
+    assert (asked.status_code, again.status_code) == (201, 409 if became == "KEY_REUSED" else 201)
+    assert again.json().get("error") == ("KEY_REUSED" if became == "KEY_REUSED" else None)
+    assert (again.json() == asked.json()) == (became == "the same")
+    assert len(await world.ledger.read(42)) == (2 if became == "another" else 1)
 
 
 async def test_key_counts_for_rounds_and_after_them(world: World) -> None:
@@ -316,36 +312,16 @@ async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
 
 async def test_gone_callers_leave_their_place(world: World) -> None:
     await world.ask()
-    messages: list[dict[str, Any]] = [{"type": "http.request", "body": b""}, {"type": "http.disconnect"}]
-    gone = asyncio.Event()
-
-    async def receive() -> dict[str, Any]:
-        if len(messages) == 1:
-            await gone.wait()
-        return messages.pop(0)
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    sent: list[Any] = []
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "GET",
-        "path": f"/clarifications/{ID}",
-        "raw_path": f"/clarifications/{ID}".encode(),
-        "query_string": b"wait=60",
-        "headers": [(b"authorization", b"Bearer t-planner"), (b"host", b"bot.test")],
-        "client": ("127.0.0.1", 1),
-        "server": ("bot.test", 80),
-        "scheme": "http",
-        "root_path": "",
-    }
-    task = asyncio.create_task(world.app(scope, receive, send))
-    await until(lambda: world.hub._changes._waiting)
-    gone.set()
-    await asyncio.wait_for(task, LONG)
-    assert not world.hub._changes._waiting
+    async with (
+        serving(world.app) as server,
+        httpx.AsyncClient(
+            base_url=server.url, headers=world.client.headers, timeout=LONG, trust_env=False
+        ) as client,
+    ):
+        task = asyncio.create_task(client.get(f"/clarifications/{ID}", params={"wait": 60}))
+        await until(lambda: world.hub._changes._waiting)
+        task.cancel()
+        await until(lambda: not world.hub._changes._waiting)
 
 
 async def test_producers_see_their_own_sessions_and_what_agents_asked(world: World) -> None:

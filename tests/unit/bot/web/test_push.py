@@ -270,18 +270,6 @@ async def test_reply_is_streamed_to_its_producer_only(door: Door, clock: ManualC
         assert await other.token() == "rpl_builder"
 
 
-async def test_stream_resumes_over_our_restart(tmp_path: Path, clock: ManualClock) -> None:
-    async with open_door(tmp_path, clock) as door:
-        async with door.reading() as replies:
-            await door.bot.producers.send("planner", answer(clock, "rpl_1"))
-            last, _ = await replies.next()
-        await until(lambda: not door.bot.push().since)
-        assert isinstance(await door.bot.producers.send("planner", answer(clock, "rpl_2")), TryAgain)
-    async with open_door(tmp_path, clock, seed=8) as door, door.reading(last) as replies:
-        assert await replies.token() == "rpl_2"
-        assert await door.bot.producers.send("planner", answer(clock, "rpl_2")) == Accepted(proof=False)
-
-
 async def test_stream_has_heartbeats_while_nothing_happens(door: Door, clock: ManualClock) -> None:
     async with door.reading() as replies:
         reading = asyncio.ensure_future(replies.token())
