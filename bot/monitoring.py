@@ -182,7 +182,7 @@ class Monitoring:
             record = await self._ledger.find(finding.clarification, finding.issue)
             words = escalation_words(record, finding.kind, await self._others(finding.others), finding.words)
             await self._router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
-        elif (call := await self._router.attend(finding.clarification)) is not None:
+        elif (call := await self._router.apply_due(finding.clarification)) is not None:
             _log.warning("attended", id=finding.clarification, call=call.kind)
         elif (until := self._held(finding.clarification)) is not None:
             _log.info("its end waits until its thread was read", id=finding.clarification)

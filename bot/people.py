@@ -42,10 +42,10 @@ MEMBERS = "members"
 PEOPLE_UNKNOWN = "Slack did not say who you are just now, so nothing was taken. Please try again in a moment."
 LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writing and acknowledging
 # What users.info says of those whom it does not tell about: hidden ones, some of other companies (Slack Connect).
-UNTOLD = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
+UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
 NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
 _CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
-_FACTS = UNTOLD | NO_GROUP | _CHANNEL_GONE
+_FACTS = UNKNOWN_USER | NO_GROUP | _CHANNEL_GONE
 _KEEP = 300.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
@@ -346,7 +346,7 @@ class People:
             if self._refused.get(key) != error.code:
                 _log.warning("Slack does not tell of the %s %s: %s", *key, error.code)
             self._refused[key] = error.code or "no"
-            if error.code in UNTOLD | NO_GROUP:
+            if error.code in UNKNOWN_USER | NO_GROUP:
                 self._keep_fact(key, error)
             raise
         if self._refused.pop(key, None) is not None:
@@ -513,7 +513,7 @@ async def _somebody_behind(entry: str, channel: str, people: People, home: Insta
             if _never_a_member(await people.profile(user), home) is None:
                 return True
         except SlackRefusedError as error:
-            if error.code not in UNTOLD:
+            if error.code not in UNKNOWN_USER:
                 raise
     return len(members) > _MOST_ASKED  # a channel with very many others is believed to have one
 
@@ -709,6 +709,6 @@ class AccessControl:
         try:
             return await self._people.profile(person.id, fresh=fresh)
         except SlackRefusedError as error:
-            if error.code not in UNTOLD:
+            if error.code not in UNKNOWN_USER:
                 raise
             return replace(person, is_stranger=True)

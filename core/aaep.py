@@ -26,7 +26,7 @@ Response = str | bool | int | float
 Decision = Literal["accept", "reject"]
 DECISIONS: tuple[Decision, ...] = ("accept", "reject")
 RATIONALE_LIMIT = 4096
-UNTOLD = "(the agent did not say)"
+NOT_GIVEN = "(the agent did not say)"
 
 CLARIFICATION = "agent.awaiting.clarification"
 CONFIRMATION = "agent.awaiting.confirmation"
@@ -115,7 +115,7 @@ class Confirmation:
     @property
     def words(self) -> str:
         """The action and its consequence in words, for readers of the ledger."""
-        return f"Confirm: {self.action}\nConsequence: {self.consequence or UNTOLD}"
+        return f"Confirm: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
 
 
 @dataclass(frozen=True, slots=True)

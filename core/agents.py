@@ -23,7 +23,7 @@ from typing import Any, Literal
 from core.clarification import HUMAN, agent_key, parse_id
 from core.clock import Clock, backoff, iso
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, StatusUnavailable
-from core.files import make_folder, reason, replacing, set_aside
+from core.files import make_folder, quarantine, reason, replacing
 from core.index import Summary
 from core.ledger import FileLedger
 from core.locks import Held, Locks
@@ -355,15 +355,15 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, "its lock was lost while this process slept")
 
     def _open(self, held: Held) -> Entries:
-        """The entries, read under the lock; a file that is none is set aside."""
+        """The entries, read under the lock; a file that has none is quarantined."""
         entries = self._glance()
         if entries is not None:
             return entries
         self._check(held)  # else it may be half of what its holder is writing
-        aside = set_aside(self.path)
-        if aside is None:
+        quarantined = quarantine(self.path)
+        if quarantined is None:
             raise StatusUnavailable(self.path.name, "it is no JSON object, and cannot be set aside")
-        _log.error("%s is no JSON object; it was set aside as %s", self.path.name, aside.name)
+        _log.error("%s is no JSON object; it was set aside as %s", self.path.name, quarantined.name)
         return {}
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from core.aaep import DECISIONS, UNTOLD, Choice, Confirmation, Decision, Kind, Response
+from core.aaep import DECISIONS, NOT_GIVEN, Choice, Confirmation, Decision, Kind, Response
 from core.clock import iso
 from core.errors import BadInput, ClarifyError, IllegalTransition
 
@@ -182,7 +182,7 @@ class Aaep(Record):
         extra = self.extra_context or {}
         said = (self.consequence, self.risk_level, self.irreversible, self.reversibility)
         allowed = ("reject",) if self.action is None else self.allowed_replies or DECISIONS
-        return Confirmation(self.action or UNTOLD, *said, self.default_decision, allowed, extra)
+        return Confirmation(self.action or NOT_GIVEN, *said, self.default_decision, allowed, extra)
 
 
 class Clarification(Record):

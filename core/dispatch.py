@@ -116,7 +116,7 @@ class _Job:
     writing: bool = False
     stopped: bool = False
     begun: bool = False
-    lost: bool = False  # its ledger is gone: what is noted of it next counts as new
+    lost: bool = False  # its ledger is gone: what is waiting of it next counts as new
 
     def stop(self) -> None:
         """At once; but what is being written is not cut off: that says by itself whether it still counts."""
@@ -132,7 +132,7 @@ class Dispatcher:
     Args:
         responders: by role; a role's spelling does not matter, as with agents' names everywhere.
         router: takes answers and escalations.
-        ledger: read before each attempt, so that what was noted late does no harm.
+        ledger: read before each attempt, so that what was waiting late does no harm.
         clock: for the time of an answer and between attempts.
         scopes: what other implementations ask is held back if no workflow allows it; None: it is not looked at.
         working: told when a responder begins (True) and ends (False) its work on a clarification.
@@ -158,7 +158,7 @@ class Dispatcher:
         self._scopes = scopes
         self._working = working
         self._slots = {role: asyncio.Semaphore(at_once) for role in self._responders}
-        self._noted: dict[str, Summary] = {}  # what waits for a responder
+        self._waiting: dict[str, Summary] = {}  # by clarification
         self._ended: dict[str, tuple[int, int]] = {}  # of those: round and nudges when work on it ended
         self._jobs: dict[str, _Job] = {}
         self._fresh: dict[str, None] = {}
@@ -170,13 +170,13 @@ class Dispatcher:
             return
         job = self._jobs.get(summary.id)
         if summary.status not in _WAITS or summary.held_back:
-            self._noted.pop(summary.id, None)
+            self._waiting.pop(summary.id, None)
             self._ended.pop(summary.id, None)
             self._fresh.pop(summary.id, None)
             if job is not None:
                 job.stop()
             return
-        self._noted[summary.id] = summary
+        self._waiting[summary.id] = summary
         if job is not None and job.summary.round != summary.round:
             job.stop()  # the next round begins when this has ended
         if self._is_due(summary):
@@ -189,22 +189,22 @@ class Dispatcher:
                 self._wake.clear()
                 fresh, self._fresh = self._fresh, {}
                 for clarification in fresh:
-                    if self._is_due(self._noted.get(clarification)):
+                    if self._is_due(self._waiting.get(clarification)):
                         self._start(clarification, group)
                 await self._wake.wait()
 
-    def _is_due(self, noted: Summary | None) -> bool:
+    def _is_due(self, waiting: Summary | None) -> bool:
         """Whether work on it has to begin: it waits, and nobody works on it, nor did since it was asked or nudged."""
-        if noted is None or noted.id in self._jobs:
+        if waiting is None or waiting.id in self._jobs:
             return False
-        return self._ended.get(noted.id) != (noted.round, noted.nudges)
+        return self._ended.get(waiting.id) != (waiting.round, waiting.nudges)
 
     def _begin(self, clarification: str) -> None:
         self._fresh[clarification] = None
         self._wake.set()
 
     def _start(self, clarification: str, group: asyncio.TaskGroup) -> None:
-        job = self._jobs[clarification] = _Job(self._noted[clarification])
+        job = self._jobs[clarification] = _Job(self._waiting[clarification])
         job.task = group.create_task(self._work(job), name=f"responder {clarification}")
         job.task.add_done_callback(lambda _: self._finish(job))  # also when it was stopped before it ran
 
@@ -213,15 +213,15 @@ class Dispatcher:
         del self._jobs[clarification]
         if job.begun:
             self._tell(job, begun=False)
-        noted = self._noted.get(clarification)
-        if noted is None:
+        waiting = self._waiting.get(clarification)
+        if waiting is None:
             return
         if job.stopped:
             self._begin(clarification)
         elif job.lost:
-            del self._noted[clarification]
+            del self._waiting[clarification]
         else:
-            self._ended[clarification] = (job.summary.round, noted.nudges)
+            self._ended[clarification] = (job.summary.round, waiting.nudges)
 
     async def _work(self, job: _Job) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Everything that core raises on purpose. Those that carry a record (*) stand in `core.clarification`, beside it.
+"""The exceptions that core raises on purpose. Those that carry a record (*) are defined in `core.clarification`, beside it.
 
     ClarifyError
     ├── NotFound            no such clarification
@@ -11,18 +11,18 @@
     ├── AnswerRejected      the answer does not fit the question
     │   └── ConsentRefused      an action may be accepted, but not in this way
     ├── NotOpen*            the clarification takes no answer any more
-    │   ├── AlreadyAnswered*    somebody was first
+    │   ├── AlreadyAnswered*    somebody else answered first
     │   ├── Superseded*         asked again since: the newer round takes the answer
     │   └── Closed*             resolved or abandoned without an answer
-    ├── IllegalTransition   a status change that the protocol does not know
+    ├── IllegalTransition   a status change that the protocol does not allow
     │   └── NotAnswered*        asked further before there was an answer
     ├── LockTimeout         somebody else held the ledger for too long
     │   └── LedgersAway         the folder with all ledgers is not there
-    ├── LedgerUnreadable    a ledger file did not parse and was set aside
+    ├── LedgerUnreadable    a ledger file did not parse and was quarantined (renamed)
     ├── LedgerUnwritable    the disk refused; nothing was changed
-    └── StatusUnavailable   the agent-status file cannot be had now; nothing was changed
+    └── StatusUnavailable   the agent-status file cannot be used now; nothing was changed
 
-`code` is stable across surfaces (shell, Python, Slack).
+`code` is the same in every interface (shell, Python, Slack).
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ class LedgersAway(LockTimeout):
 class LedgerUnreadable(ClarifyError):
     code = "LEDGER_UNREADABLE"
 
-    def __init__(self, issue: int, path: Path, reason: str, aside: Path | None) -> None:
-        where = f"set aside as {aside.name}" if aside else "left where it is"
+    def __init__(self, issue: int, path: Path, reason: str, quarantined: Path | None) -> None:
+        where = f"set aside as {quarantined.name}" if quarantined else "left where it is"
         super().__init__(
             f"The ledger {path.name} of issue {issue} is not a ledger ({reason}); it was {where}."
         )
         self.issue = issue
-        self.aside = aside
+        self.quarantined = quarantined
 
 
 class LedgerUnwritable(ClarifyError):

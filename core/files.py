@@ -1,4 +1,4 @@
-"""Files that others read and write as well: replaced whole, set aside when they cannot be read. Blocking."""
+"""Reads and writes files that other programs use too: replaced whole, quarantined if unreadable. Blocking."""
 
 from __future__ import annotations
 
@@ -133,15 +133,15 @@ def make_private(path: Path) -> None:
             _log.warning("%s is somebody else's, and can be read by others: %s", each, error.strerror)
 
 
-def set_aside(path: Path) -> Path | None:
-    """Give a file that cannot be read another name; None if that cannot be done."""
-    aside = path.with_name(f"{path.name}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+def quarantine(path: Path) -> Path | None:
+    """Rename a file that cannot be parsed, and return its new path; None if it cannot be renamed."""
+    quarantined = path.with_name(f"{path.name}.unreadable-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
     try:
-        path.rename(aside)
+        path.rename(quarantined)
     except OSError as error:
         _log.error("%s cannot be set aside: %s", path.name, error.strerror)
         return None
-    return aside
+    return quarantined
 
 
 def reason(error: OSError) -> str:

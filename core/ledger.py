@@ -1,17 +1,17 @@
 """Ledgers: the clarifications of one issue in one JSON file, shared with other implementations.
 
 The file format and its rules are the Clarification Protocol's (architecture §5): unknown fields are kept, records
-are never removed, writes replace the file atomically. A file that does not parse under the lock is set aside.
+are never removed, writes replace the file atomically. A file that does not parse under the lock is renamed.
 
-Ledgers that nobody needs any more are whole files in `archive/`, beside the live ones. A record written to an archived
-ledger brings it back, all of it, before it is numbered: others number by length. A file is always in at least one of
-both places; in both, the live one counts.
+Ledgers that nobody needs any more are moved to `archive/`. Writing a record to an archived ledger first brings the whole
+file back, since other implementations number records by the list's length. A file is always in at least one of the two
+places; if it is in both, the live one counts.
 
-Others write in the folder, too: what is no ledger is left alone, and not opened. A ledger is a regular file with a
-number that could be given out. A link is none: to replace it would cut it, and it may lead to what its maker may not
-read. From 100001 up numbers are ours: a file there counts if we gave its number out, so that nobody else moves what
-is given out next. The highest number that was ever given out in an issue is kept beside its ledger: cards carry it,
-whatever became of the file.
+Other programs write in the folder, too: files that are not ledgers are neither opened nor changed. A ledger is a regular
+file with a valid issue number. Symlinks are ignored: replacing one would break it, and it may point to a file its
+creator may not read. Numbers from 100001 up are ours: such a file counts only if we gave out its number, so that nobody
+else changes which number comes next. The highest record number ever given out in an issue is kept beside its ledger, as
+cards carry these numbers even if the file is gone.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from core.files import (
     folder_mode,
     is_odd,
     make_folder,
+    quarantine,
     read_regular,
     reason,
     replacing,
-    set_aside,
     sync_folder,
     try_to_write,
 )
@@ -67,16 +67,16 @@ FIRST_RESERVED = 100_001
 HIGHEST = 999_999_999
 _LIVE = re.compile(r"issue-([0-9]+)\.json")
 _ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
-_TOLD = 1000  # names that are remembered, whatever others write
+_MOST_LOGGED = 1000  # ignored names, so that each is logged once
 _NOT_OURS = f"numbers from {FIRST_RESERVED} up are for sessions without an issue, and clarify-bot did not give this one out"
 
 
 class FileLedger:
     """Ledgers as files in `directory`. Blocking work happens in threads of its own.
 
-    One that is in the `archive` is read there, and comes back before it is written. Our private folder in `directory`
-    says that this is the right one: when it is gone, as on a disk that was unmounted, nothing is made anew, and every
-    call raises LedgersAway until it is back.
+    A ledger in the `archive` is read there, and comes back before it is written. Our private folder in `directory` shows
+    that this is the right directory: while it is missing, as on an unmounted disk, nothing is created, and every call
+    raises LedgersAway.
     """
 
     def __init__(
@@ -417,14 +417,14 @@ class FileLedger:
             return Book(issue, self._archived(issue) or _empty(issue), highest, self._seals)
         except OSError as error:
             if is_odd(path):
-                raise LedgerUnreadable(issue, path, NOT_REGULAR, set_aside(path)) from error
+                raise LedgerUnreadable(issue, path, NOT_REGULAR, quarantine(path)) from error
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
             return Book(issue, decode(content, issue), highest, self._seals)
         except ValueError as error:
             check()  # else it may be half of what its holder is writing
             self.numbers.note_all(issue, content)
-            raise LedgerUnreadable(issue, path, str(error), set_aside(path)) from None
+            raise LedgerUnreadable(issue, path, str(error), quarantine(path)) from None
 
     def _archived(self, issue: int) -> Raw | None:
         try:
@@ -486,7 +486,7 @@ def _in(seconds: float) -> float:
 
 
 class Archive:
-    """The folder `archive/` in the ledgers' folder. Blocking; what changes files is for who holds the issue's lock."""
+    """The folder `archive/` in the ledgers' folder. Blocking. Hold the issue's lock when you call what changes files."""
 
     def __init__(self, ledgers: Path, numbers: Numbers, mode: int = 0o700) -> None:
         self.folder = ledgers / ARCHIVE
@@ -571,7 +571,7 @@ def _names(raw: Raw) -> set[tuple[str, str]]:
 
 
 class Ignored(NamedTuple):
-    """A file that is named like a ledger and is none, with the reason; `reserved`: its number, where that is why."""
+    """A file that has a ledger's name but is not one, and why; `reserved`: its number, if that is the reason."""
 
     path: Path
     why: str
@@ -579,19 +579,19 @@ class Ignored(NamedTuple):
 
 
 def issue_in(name: str) -> int | None:
-    """The issue that a ledger's name tells, live or archived; whether it is one, a `Folder` knows."""
+    """The issue number in the name of a live or archived ledger. Only a `Folder` knows whether the file is a ledger."""
     match = _ARCHIVED.fullmatch(name)
     return int(match[1]) if match else None
 
 
 class Folder:
-    """Of one kind of ledgers: the live ones, or those in the archive (`archived`), whose names may say more."""
+    """A folder of ledger files, live or archived; archived names may carry a suffix."""
 
     def __init__(self, path: Path, numbers: Numbers, *, archived: bool = False) -> None:
         self.path = path
         self._numbers = numbers
         self._name = _ARCHIVED if archived else _LIVE
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def ledgers(self) -> Iterator[tuple[int, Path]]:
         """Each ledger with its issue. What is ignored is logged once.
@@ -601,7 +601,7 @@ class Folder:
         """
         for found in self._looked_at():
             if isinstance(found, Ignored):
-                self._tell(found)
+                self._log_ignored(found)
             else:
                 yield found
 
@@ -621,7 +621,7 @@ class Folder:
         path = self.path / name
         found = self._judged(match[1], path, is_file=not is_odd(path))
         if isinstance(found, Ignored):
-            self._tell(found)
+            self._log_ignored(found)
             return None
         return found[0]
 
@@ -645,10 +645,10 @@ class Folder:
             return Ignored(path, _NOT_OURS, issue)
         return issue, path
 
-    def _tell(self, ignored: Ignored) -> None:
+    def _log_ignored(self, ignored: Ignored) -> None:
         name = ignored.path.name
-        if name not in self._told and len(self._told) < _TOLD:
-            self._told.add(name)
+        if name not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(name)
             _log.warning("%s is ignored: %s", ignored.path, ignored.why)
 
     def claim(self, highest: int) -> None:
@@ -667,7 +667,7 @@ class Folder:
 
 
 class Numbers:
-    """`folder` is private to us."""
+    """Remembers which numbers were given out, in `folder`, which is private to us."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -677,7 +677,7 @@ class Numbers:
         return self._folder / f"issue-{issue}.seq"
 
     def highest(self, issue: int) -> int:
-        """0 where none was noted."""
+        """0 if none is recorded."""
         try:
             return int(self.path(issue).read_bytes())
         except (FileNotFoundError, ValueError):

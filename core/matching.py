@@ -343,9 +343,9 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
 
 
 def _went_on(record: Clarification, news: SessionNews, now: datetime) -> Clarification:
-    """The session went on. While the outcome of sending is open, that is only noted: it may have timed out."""
-    noted = went_on(record, news.at)
-    return noted if noted.asked.reply == "sending" else settled(noted, "delivered", None, now, resolve=True)
+    """The session went on. While the outcome of sending is open, that is only recorded: it may have timed out."""
+    after = went_on(record, news.at)
+    return after if after.asked.reply == "sending" else settled(after, "delivered", None, now, resolve=True)
 
 
 def settled(

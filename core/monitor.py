@@ -1,11 +1,11 @@
-"""What the monitor finds: clarifications that time makes due, that go round in circles or wait for each other.
+"""Finds clarifications that are due, repeat themselves, or wait for each other in a circle.
 
-Time: when its SLA passes first, the answerers are nudged and `stale_after` is renewed; when it passes again, the
-clarification is escalated. Within a question's own timeout the nudge comes at half of it at the latest, and the
-escalation at three quarters.
+Time: when its SLA has passed once, the answerers are nudged and `stale_after` is renewed; when it has passed again,
+the clarification is escalated. If a question has a timeout of its own, the nudge comes after half of it at the latest,
+the escalation after three quarters.
 
-Pure: no clock, no files. What is found is acted on through the router, which decides again under the ledger's lock.
-The cost of a look grows with what changed and what is due, not with what is there.
+Pure: no clock, no files. The router acts on what is found, and decides again under the ledger's lock. The cost grows
+with what changed and what is due, not with the number of clarifications.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def _later(at: datetime, delta: timedelta) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`words` say why, for people: agents' names may be in them, what was asked is not. `others`: at most a few."""
+    """A clarification to act on. `words` tell people why: they may name agents, but never quote what was asked. `others`: a
+    few related clarifications.
+    """
 
     kind: FindingKind
     clarification: str
@@ -116,17 +118,17 @@ class _Timed:
 
 
 class Monitor:
-    """Noted every clarification as it changes, it tells what is due and what looks stuck or deadlocked.
+    """Tracks clarifications as they change and reports which are due, stuck or deadlocked.
 
     Args:
         sla: time from a question to its first nudge, where the record does not say.
-        order: agents' names, the most upstream first: of a deadlock, that one goes on waiting.
+        order: agents' names, the most upstream first. In a deadlock, the most upstream agent goes on waiting.
     """
 
     def __init__(self, sla: timedelta, order: Sequence[str]) -> None:
         self._sla = sla
         self._timed: dict[str, _Timed] = {}
-        self._armed: set[str] = set()  # those of `_timed` not told as due yet
+        self._armed: set[str] = set()  # those of `_timed` not reported as due yet
         self._retries: dict[str, tuple[datetime, int]] = {}
         self._heap: list[tuple[datetime, str]] = []  # may hold what is out of date: checked when it comes up
         self._waits = Waits(order)
@@ -149,9 +151,9 @@ class Monitor:
         self._note_wait(summary)
 
     def due(self, now: datetime) -> list[Finding]:
-        """What is due, the longest overdue first. It is told once: until it is noted again, or `again` was called.
+        """What is due, the longest overdue first. Each is reported once, until it changes or `again` is called.
 
-        If the clock was put back since, what was told too early is told again at its time.
+        If the clock was put back since, what was reported too early is reported again at its time.
         """
         if self._latest is not None and now < self._latest:
             for clarification, timed in self._timed.items():
@@ -166,7 +168,7 @@ class Monitor:
         return [Finding("due", clarification, issue) for clarification, issue in found.items()]
 
     def again(self, clarification: str, issue: int, at: datetime) -> None:
-        """Tell it as due at `at` once more: what was due could not be done. When it is due otherwise stays."""
+        """Report it as due once more, at `at`, as it could not be acted on. Its other due times stay."""
         self._retries[clarification] = (at, issue)
         heapq.heappush(self._heap, (at, clarification))
 
@@ -310,12 +312,12 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
         waiting = [record for record in session if record.status in {"pending", "stale"}]
         if not waiting:
             continue
-        told = {record.id: record for record in sorted(filter(_was_told, session), key=_answered_at)}
+        reported = {record.id: record for record in sorted(filter(_was_reported, session), key=_answered_at)}
         sayings = Sayings()
-        for record in told.values():
+        for record in reported.values():
             sayings.put(record.id, record.question)
-        for record in waiting if told else ():
-            first = (told[next(iter(keys))] for keys in sayings.alike(record.question))
+        for record in waiting if reported else ():
+            first = (reported[next(iter(keys))] for keys in sayings.alike(record.question))
             before = (e for e in first if _answered_at(e) <= record.asked_last and _may_repeat(record, e))
             if (match := next(before, None)) is not None:
                 yield record, match
@@ -327,7 +329,7 @@ def _may_repeat(record: Clarification, earlier: Clarification) -> bool:
     return are_questions or record.question == earlier.question
 
 
-def _was_told(record: Clarification) -> bool:
+def _was_reported(record: Clarification) -> bool:
     return record.answer is not None and record.asked.reply not in _NOT_TAKEN
 
 

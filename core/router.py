@@ -67,19 +67,19 @@ _Change = Callable[[Clarification], Clarification]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What became of a question: a new clarification, its next round, or one that was there already."""
+    """How a question was recorded: as a new clarification, as the next round of one, or not again, as a duplicate."""
 
     record: Clarification
     how: Literal["new", "follow_up", "duplicate"]
 
 
 class Router:
-    """Opens, answers, chases, escalates, closes. `changed` is told every record as written, after it was written.
+    """Opens, answers, reminds, escalates, closes. Calls `changed(record)` after each write.
 
-    Every method raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `FileLedger.transact` does; then nothing was
-    decided. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
-    with the record as it is; one whose time has run out is abandoned, unless it may have been answered, and told as
-    Closed.
+    Every method raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `FileLedger.transact` does; then nothing has
+    changed. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
+    with the current record. A record whose time has run out raises Closed, and is abandoned unless it may have been
+    answered.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Router:
         *,
         may_be_answered: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether an
-        answer to a clarification may have been given that is not known here yet; until that is known it does not expire.
+        """`patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether a
+        clarification may have an answer that has not been read yet; it does not expire before that is known.
         """
         self._ledger = ledger
         self._clock = clock
@@ -182,10 +182,10 @@ class Router:
             check_length(record, answer.label)
             return answered(record, answer, decider, at)
 
-        return await self._steer(clarification_id, change, at)
+        return await self._change_record(clarification_id, change, at)
 
-    async def attend(self, clarification_id: str) -> Call | None:
-        """Do what time has made due, as it is under the lock; returns what was done, None: nothing was due.
+    async def apply_due(self, clarification_id: str) -> Call | None:
+        """Carries out what is due now: remind, escalate, expire. Returns what was done; None: nothing was due.
 
         Raises:
             NotFound: no such record.
@@ -227,15 +227,15 @@ class Router:
             said = words if words is not None else escalation_words(record, why)
             return escalated(record, why, said, self._clock.now(), by.decided_by if by else US)
 
-        return await self._steer(clarification_id, change)
+        return await self._change_record(clarification_id, change)
 
     async def take(self, clarification_id: str, holder: Holder) -> Clarification:
         """Somebody has it in hand."""
-        return await self._steer(clarification_id, lambda record: taken(record, holder))
+        return await self._change_record(clarification_id, lambda record: taken(record, holder))
 
     async def hand(self, clarification_id: str, holder: Holder) -> Clarification:
         """Offer it to somebody, who has yet to take it."""
-        return await self._steer(clarification_id, lambda record: handed(record, holder))
+        return await self._change_record(clarification_id, lambda record: handed(record, holder))
 
     async def resolve(
         self,
@@ -275,7 +275,7 @@ class Router:
                 check_open(record)
             return resolved_by_hand(record, text, decider, at)
 
-        return await self._steer(clarification_id, change, at)
+        return await self._change_record(clarification_id, change, at)
 
     async def abandon(self, clarification_id: str, decider: Decider, words: str = "") -> Clarification:
         """Close it without an answer, by hand; `words` say why, for the thread."""
@@ -284,7 +284,7 @@ class Router:
             check_open(record)
             return abandoned(record, "by hand", self._clock.now(), decider.decided_by, words)
 
-        return await self._steer(clarification_id, change)
+        return await self._change_record(clarification_id, change)
 
     async def hold_back(self, clarification_id: str, reason: str) -> None:
         """Have people see a question that its target may not be asked, while it is open."""
@@ -391,7 +391,7 @@ class Router:
 
         await self._decide(clarification_id, decide)
 
-    async def _steer(
+    async def _change_record(
         self, clarification_id: str, change: _Change, at: datetime | None = None
     ) -> Clarification:
         """Change one record under the lock, unless another program changed what it asks, or its time had run out at `at`

@@ -167,7 +167,7 @@ class Intake:
                     _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
                     page = partial(self._notices.ledger_unreadable, error, run[0].event.agent_id)
                     await self._stored(page, "a page has to wait")
-                    if error.aside is not None:
+                    if error.quarantined is not None:
                         continue  # the next try starts a new file
                 except Exception:  # noqa: BLE001 - logged and paged
                     # A fault of ours with one event: it must neither stop the others nor come back on every start.

@@ -116,7 +116,7 @@ class Notices:
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
         """A ledger does not parse, and was set aside; `agent_id`: the agent that was to be recorded in it."""
-        name = error.aside.name if error.aside else f"issue-{error.issue}.json"
+        name = error.quarantined.name if error.quarantined else f"issue-{error.issue}.json"
         title = f"The ledger of issue {error.issue} cannot be read"
         await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
 

@@ -17,7 +17,7 @@ import structlog
 from bot.errors import SlackError, SlackRefusedError, StorageError
 from bot.oncall.incidents import Incident, OpenIncident, moment
 from bot.oncall.pages import Destination
-from bot.people import NO_GROUP, UNTOLD, People
+from bot.people import NO_GROUP, UNKNOWN_USER, People
 from bot.routing import Audiences
 from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings
 from bot.storage.store import Store, Tx
@@ -142,7 +142,7 @@ class Roster:
             async with self._limit():
                 self._active[user] = not (await self._people.profile(user)).is_deleted
         except (SlackError, TimeoutError) as error:
-            if isinstance(error, SlackRefusedError) and error.code in UNTOLD:
+            if isinstance(error, SlackRefusedError) and error.code in UNKNOWN_USER:
                 self._active[user] = False
             else:
                 _log.warning("a person's profile is not known", user=user, reason=self._why(error))

@@ -16,7 +16,7 @@ from typing import Literal
 from bot.views import inert
 from bot.views.blockkit import Words
 from core import answers
-from core.aaep import UNTOLD, Confirmation, Decision
+from core.aaep import NOT_GIVEN, Confirmation, Decision
 from core.clarification import CHANGED, HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
 from core.matching import author_of
 
@@ -419,7 +419,7 @@ def action_words(wanted: Confirmation) -> str:
 
 
 def consequence_words(wanted: Confirmation) -> str:
-    return f"Consequence: {inert.plain(wanted.consequence or UNTOLD)}"
+    return f"Consequence: {inert.plain(wanted.consequence or NOT_GIVEN)}"
 
 
 def extra_words(wanted: Confirmation) -> str:

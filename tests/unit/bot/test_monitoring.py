@@ -42,8 +42,8 @@ class Notices:
     async def ledger_unreadable(self, error: LedgerUnreadable) -> None:
         if self.troubles:
             raise self.troubles.pop()
-        assert error.aside is not None
-        self.unreadable.append(error.aside.name)
+        assert error.quarantined is not None
+        self.unreadable.append(error.quarantined.name)
 
     async def record_unreadable(self, odd: Oddity) -> None:
         if self.troubles:
@@ -306,14 +306,14 @@ async def test_fault_of_ours_with_one_finding_stops_nobody(
 ) -> None:
     await world.open(42, expires_at=START + timedelta(minutes=1))
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=1))
-    attend = world.router.attend
+    apply_due = world.router.apply_due
 
     async def broken(clarification: str) -> object:
         if clarification == "CLR-42-001":
             raise ZeroDivisionError
-        return await attend(clarification)
+        return await apply_due(clarification)
 
-    monkeypatch.setattr(world.router, "attend", broken)
+    monkeypatch.setattr(world.router, "apply_due", broken)
     world.clock.jump(START + timedelta(minutes=3))
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"

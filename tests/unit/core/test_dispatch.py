@@ -316,9 +316,9 @@ async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Pa
         await at.settled()
         assert not architect.asked, "nothing new is known of it"
         await at.clock.advance(SLA.total_seconds())
-        await at.router.attend("CLR-42-001")
+        await at.router.apply_due("CLR-42-001")
         await until(lambda: architect.waiting)
-        await at.router.attend("CLR-42-001")
+        await at.router.apply_due("CLR-42-001")
         at.dispatcher.record_changed(summarize(await at.get()))
         await at.settled()
         assert len(architect.asked) == 1, "a nudge while somebody works on it changes nothing"
@@ -496,7 +496,7 @@ async def test_dispatch_nothing_is_kept_of_what_was_settled(tmp_path: Path) -> N
         await at.until("escalated", "CLR-2-001")
         await until(lambda: at.working[-1] == ("CLR-2-001", False))
         kept = at.dispatcher
-        assert (kept._noted, kept._ended, kept._fresh, kept._jobs) == ({}, {}, {}, {})
+        assert (kept._waiting, kept._ended, kept._fresh, kept._jobs) == ({}, {}, {}, {})
 
 
 def write_as_another(folder: Path) -> None:

@@ -174,7 +174,7 @@ async def test_broken_file_is_set_aside_never_overwritten(ledger: FileLedger, co
     ledger.path(7).write_bytes(content)
     with pytest.raises(LedgerUnreadable) as caught:
         await ledger.transact(7, add)
-    aside = caught.value.aside
+    aside = caught.value.quarantined
     assert aside is not None
     assert aside.read_bytes() == content
     assert caught.value.issue == 7
@@ -268,7 +268,7 @@ async def test_what_is_no_file_where_a_ledger_is_to_be_is_set_aside(
     make(ledger.path(88))
     with pytest.raises(LedgerUnreadable, match="not a regular file") as caught:
         await ledger.transact(88, lambda book: book.next_seq())
-    assert caught.value.aside is not None
+    assert caught.value.quarantined is not None
     assert await ledger.transact(88, lambda book: book.next_seq()) == 1
 
 

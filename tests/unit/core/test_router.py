@@ -465,24 +465,24 @@ def holder(user: str = "U1") -> Holder:
 
 async def test_attend_does_what_is_due_once(hub: Hub) -> None:
     await hub.router.open(42, ask(expires_at=NOW + 200 * MINUTE))
-    assert await hub.router.attend(ID) is None
+    assert await hub.router.apply_due(ID) is None
     hub.clock.jump(NOW + 30 * MINUTE)
-    assert await hub.router.attend(ID) == Call("nudge", NOW + 30 * MINUTE)
-    assert await hub.router.attend(ID) is None
+    assert await hub.router.apply_due(ID) == Call("nudge", NOW + 30 * MINUTE)
+    assert await hub.router.apply_due(ID) is None
     found = await hub.get()
     assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + 60 * MINUTE)
     hub.clock.jump(NOW + 61 * MINUTE)
-    assert await hub.router.attend(ID) == Call("escalate", NOW + 60 * MINUTE)
+    assert await hub.router.apply_due(ID) == Call("escalate", NOW + 60 * MINUTE)
     found = await hub.get()
     assert (found.status, found.asked.escalated_for, found.thread[-1].type) == (
         "escalated",
         "stale",
         "escalation",
     )
-    assert await hub.router.attend(ID) is None
+    assert await hub.router.apply_due(ID) is None
     hub.clock.jump(NOW + 200 * MINUTE)
-    assert await hub.router.attend(ID) == Call("expire", NOW + 200 * MINUTE)
-    assert await hub.router.attend(ID) is None
+    assert await hub.router.apply_due(ID) == Call("expire", NOW + 200 * MINUTE)
+    assert await hub.router.apply_due(ID) is None
     assert [one.status for one in hub.changed] == ["pending", "pending", "escalated", "abandoned"]
     assert hub.changed[-1].asked.closed == "expired"
 
@@ -491,21 +491,21 @@ async def test_attend_decides_on_what_is_there_under_the_lock(hub: Hub) -> None:
     await hub.router.open(42, ask())
     await hub.router.answer(ID, yes, ADE, NOW)
     hub.clock.jump(NOW + 300 * MINUTE)
-    assert await hub.router.attend(ID) is None
+    assert await hub.router.apply_due(ID) is None
     assert (await hub.get()).status == "answered"
     with pytest.raises(NotFound):
-        await hub.router.attend("CLR-42-009")
+        await hub.router.apply_due("CLR-42-009")
 
 
 async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: Hub) -> None:
     foreign = record().model_copy(update={"status": "stale", "aaep": None, "stale_after": NOW})
     raw = dump(foreign) | {"priority": "high"}
     hub.ledger.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [raw, "junk"]}))
-    assert (await hub.router.attend(ID)) == Call("nudge", NOW)
+    assert (await hub.router.apply_due(ID)) == Call("nudge", NOW)
     found = await hub.get()
     assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + SLA)
     hub.clock.jump(NOW + SLA)
-    await hub.router.attend(ID)
+    await hub.router.apply_due(ID)
     await hub.router.take(ID, holder())
     items: list[Any] = list(await hub.ledger.read(42))
     assert items[1] == "junk"
@@ -516,7 +516,7 @@ async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: 
 async def test_answer_that_did_not_fit_waits_as_a_new_question(hub: Hub) -> None:
     await hub.router.open(42, ask(kinds=("numeric",), expires_at=None))
     hub.clock.jump(NOW + SLA)
-    await hub.router.attend(ID)
+    await hub.router.apply_due(ID)
     found = await hub.get()
     entry = found.thread[0].model_copy(update={"type": "answer", "body": "soon", "from_": "architect"})
     hub.write(found.model_copy(update={"status": "answered", "thread": (*found.thread, entry)}))
