@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,19 +151,17 @@ async def ledgers(
     ledger: FileLedger, *, issue: int | None = None, archived: bool = True
 ) -> AsyncIterator[IssueRecords]:
     """Each issue once, in the order of their numbers; a file that moves to the archive meanwhile is not missed."""
-    live, problems = await asyncio.to_thread(_live, ledger)
-    kept: dict[int, list[Path]] = {}
-    if archived:
-        kept, more = await asyncio.to_thread(_archived, ledger)
-        problems += more
+    live, kept, problems = await asyncio.to_thread(_there, ledger, archived=archived)
     if problems:
         yield IssueRecords((), problems)
     for number in sorted(live | kept.keys()):
         if issue is None or number == issue:
-            yield await _read_issue(ledger, number, kept.get(number, []), archived=archived)
+            yield await _read_issue(ledger, number, kept.get(number, ()), archived=archived)
 
 
-async def _read_issue(ledger: FileLedger, issue: int, kept: list[Path], *, archived: bool) -> IssueRecords:
+async def _read_issue(
+    ledger: FileLedger, issue: int, kept: Sequence[Path], *, archived: bool
+) -> IssueRecords:
     items: list[tuple[str, list[Raw]]] = []
     problems: list[str] = []
     name = ledger.path(issue).name
@@ -194,23 +192,23 @@ def _put_together(issue: int, files: list[tuple[str, list[Raw]]], problems: list
     return IssueRecords(list(records.values()), problems)
 
 
-def _live(ledger: FileLedger) -> tuple[set[int], list[str]]:
+def _there(ledger: FileLedger, *, archived: bool) -> tuple[set[int], Mapping[int, Sequence[Path]], list[str]]:
+    """The issues that have a live ledger, the archived files of each issue, and in words what cannot be listed."""
+    live: set[int] = set()
+    kept: dict[int, list[Path]] = {}
+    problems: list[str] = []
     try:
-        return set(ledger.issues()), []
+        live = set(ledger.issues())
     except OSError as error:
-        return set(), [f"The folder {ledger.directory} cannot be read ({error.strerror})."]
-
-
-def _archived(ledger: FileLedger) -> tuple[dict[int, list[Path]], list[str]]:
-    found: dict[int, list[Path]] = {}
+        problems.append(f"The folder {ledger.directory} cannot be read ({error.strerror}).")
     try:
-        for issue, path in ledger.archive.listing.ledgers():
-            found.setdefault(issue, []).append(path)
+        for issue, path in ledger.archive.listing.ledgers() if archived else ():
+            kept.setdefault(issue, []).append(path)
     except FileNotFoundError:
-        return {}, []
+        pass
     except OSError as error:
-        return found, [f"The folder {ledger.archive.folder} cannot be read ({error.strerror})."]
-    return found, []
+        problems.append(f"The folder {ledger.archive.folder} cannot be read ({error.strerror}).")
+    return live, kept, problems
 
 
 def _kept(path: Path, issue: int) -> list[Raw]:

@@ -170,8 +170,20 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         if path.exists() and not path.is_file():
             with path.open("wb") as stream:
                 yield stream
-        else:
-            yield from _replaced(path.resolve())
+            return
+        target = path.resolve()
+        draft = target.with_name(f".{target.name[:200]}.{uuid4().hex}")
+        try:
+            made = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            with os.fdopen(made, "wb") as stream:
+                with suppress(FileNotFoundError):
+                    os.fchmod(stream.fileno(), stat.S_IMODE(target.stat().st_mode))
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
     except OSError as error:
         raise ClarifyBotError(f"{path} cannot be written: {reason(error)}.") from error
 
@@ -249,19 +261,3 @@ def _full(value: str | Cell) -> str:
     """What a pipe gets."""
     shown = _cell(value)
     return shown.text if shown.full is None else shown.full
-
-
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    draft = path.with_name(f".{path.name[:200]}.{uuid4().hex}")
-    try:
-        with os.fdopen(
-            os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb"
-        ) as file:
-            with suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -191,7 +191,8 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
     try:
         yield out
     except (ClarifyError, ClarifyBotError) as error:
-        code = _code_of(error)
+        is_configuration = isinstance(error, ConfigurationError)
+        code = "CONFIGURATION" if is_configuration else str(getattr(error, "code", "ERROR"))
         out.failed(code, refusal(error, datetime.now(UTC)))
         raise typer.Exit(EXIT_CODES.get(code, 1)) from None
     except KeyboardInterrupt:
@@ -215,13 +216,6 @@ def checked_role(name: str) -> str:
             f"--as: expected a role, one line of 1 to {ROLE_LIMIT} printable characters, such as architect."
         )
     return name
-
-
-def _code_of(error: ClarifyError | ClarifyBotError) -> str:
-    """The error's stable name; those of the bot that have none are configuration, or just errors."""
-    if isinstance(error, ConfigurationError):
-        return "CONFIGURATION"
-    return str(getattr(error, "code", "ERROR"))
 
 
 async def supervised(

@@ -22,8 +22,10 @@ from core.clock import SystemClock
 from core.ledger import FileLedger
 from core.locks import Locks
 from core.router import Router
+from tests.kit import builders
 from tests.kit.clocks import ManualClock
 
+ASK = ("request", "--from", "engineer", "--to", "architect")
 ARCHITECT = Decider("agent:architect", "responder")
 FOLAKE = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 WORKFLOW = """
@@ -94,18 +96,7 @@ class Prompt:
 
     def asked(self, question: str = "Which database?", *more: str, issue: int = 42) -> str:
         """The id of a question that the engineer puts to the architect."""
-        command = (
-            "request",
-            "--from",
-            "engineer",
-            "--to",
-            "architect",
-            "--issue",
-            str(issue),
-            question,
-            *more,
-        )
-        return self.fine(*command).strip()
+        return self.fine(*ASK, "--issue", str(issue), question, *more).strip()
 
     def ask(
         self, issue: int, asker: str, target: str, topic: str = "Topic", words: str = "Which?", **more: Any
@@ -136,7 +127,10 @@ class Prompt:
 
     def event(self, issue: int = 42, **fields: Any) -> Clarification:
         """An agent's question as a producer's event brings it."""
-        opened = self.using(lambda router: router.open(issue, ask(**fields)))
+        now = datetime.now(UTC)
+        known: dict[str, Any] = {"asked_at": now, "received_at": now, "expires_at": now + timedelta(hours=1)}
+        known |= {"reply_token": "rpl_secret", "kinds": ("yes_no",)}
+        opened = self.using(lambda router: router.open(issue, builders.ask(**(known | fields))))
         return cast("Clarification", opened.record)
 
     def using(self, work: Callable[[Router], Any]) -> Any:
@@ -168,24 +162,8 @@ class Prompt:
         locks.close()
 
 
-def ask(**fields: Any) -> Ask:
-    now = datetime.now(UTC)
-    known: dict[str, Any] = {
-        "producer": "planner",
-        "agent_id": "retirement-planner",
-        "session_id": "sess_1",
-        "event_id": "evt_1",
-        "reply_token": "rpl_secret",
-        "asked_at": now,
-        "received_at": now,
-        "expires_at": now + timedelta(hours=1),
-        "question": "Deploy to production?",
-        "kinds": ("yes_no",),
-        "to": "human",
-        "topic": None,
-        "blocking": True,
-    }
-    return Ask(**(known | fields))
+def entry(kind: str, by: str, body: str, at: str) -> dict[str, Any]:
+    return {"round": 1, "from": by, "type": kind, "body": body, "timestamp": at}
 
 
 def foreign(seq: int, issue: int = 7, **fields: Any) -> dict[str, Any]:
@@ -205,28 +183,18 @@ def foreign(seq: int, issue: int = 7, **fields: Any) -> dict[str, Any]:
         "created": now,
         "staleAfter": "2026-05-24T14:52:00Z",
         "resolvedAt": None,
-        "thread": [{"round": 1, "from": "engineer", "type": "question", "body": question, "timestamp": now}],
+        "thread": [entry("question", "engineer", question, now)],
     } | fields
 
 
 def long_ago(issue: int, number: int, **fields: Any) -> dict[str, Any]:
     """A record of another implementation that was answered years ago."""
     created = "2020-01-02T03:04:05Z"
-    question = {"round": 1, "from": "dev", "type": "question", "body": "q", "timestamp": created}
-    answer = {
-        "round": 1,
-        "from": "architect",
-        "type": "answer",
-        "body": "a",
-        "timestamp": "2020-01-02T04:04:05Z",
-    }
-    known = {
-        "from": "dev",
-        "topic": "API",
-        "status": "answered",
-        "created": created,
-        "thread": [question, answer],
-    }
+    thread = [
+        entry("question", "dev", "q", created),
+        entry("answer", "architect", "a", "2020-01-02T04:04:05Z"),
+    ]
+    known = {"from": "dev", "topic": "API", "status": "answered", "created": created, "thread": thread}
     return foreign(number, issue, **(known | fields))
 
 

@@ -214,8 +214,7 @@ def test_show_of_agents_words_is_inert(prompt: Prompt) -> None:
 
 def test_show_finds_what_was_archived(prompt: Prompt) -> None:
     prompt.write(7, foreign(1, status="resolved", question="Long ago?"))
-    (prompt.ledgers / "archive").mkdir()
-    (prompt.ledgers / "issue-7.json").rename(prompt.ledgers / "archive/issue-7.json")
+    prompt.archive(7)
     assert "  Long ago?\n" in prompt.fine("show", "CLR-7-001")
 
 

@@ -243,11 +243,6 @@ def taken() -> Iterator[int]:
         yield other.getsockname()[1]
 
 
-async def test_address_in_use_is_said(taken: int) -> None:
-    with pytest.raises(AddressInUseError, match=f"^http.listen: 127.0.0.1:{taken}: the address is in use"):
-        await unserved(port=taken).bind()
-
-
 @pytest.mark.parametrize(
     ("host", "why"), [("192.0.2.1", "no address of this machine"), ("no-such-host.invalid", "no such host")]
 )
@@ -300,7 +295,9 @@ async def test_taken_address_that_somebody_counts_on_stops_the_start(
 ) -> None:
     own = f'{PLAIN}[http]\nlisten = "127.0.0.1:{taken}"\n'
     settings = configured(tmp_path, text, taken) if text else configured(tmp_path, own)
-    with pytest.raises(AddressInUseError, match=r"clarify.toml: http.listen.*in use"):
+    with pytest.raises(
+        AddressInUseError, match=r"clarify.toml: http.listen: 127.0.0.1:\d+: the address is in use"
+    ):
         await listen(build_app([], Callers({})), settings, LIMITS)
 
 
