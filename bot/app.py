@@ -194,7 +194,7 @@ class Bot:
         await self.backfill.expect()
         await self.inbox.reserve_above(found.highest_issue)
         await trust_earlier_release(self.inbox, self.router, found.summaries)
-        self.messenger.hold(pages=True)
+        self.messenger.pause_posting(pages=True)
         await self.delivery.restore()
         await self.replies.restore(self.index)
         await self.pager.restore()
@@ -716,11 +716,11 @@ class Bot:
         A page that Slack cannot take has to find another way soon, so it is tried while Slack is away.
         """
         if not await within(self.clock, _PAGES_WAIT, self._introduced.wait()):
-            self.messenger.hold(pages=False)
+            self.messenger.pause_posting(pages=False)
         await self._introduced.wait()
         if not await within(self.clock, _POSTS_WAIT, self.slack.ready.wait()):
             _log.warning("no connection for clicks yet; posting all the same")
-        self.messenger.go_on()
+        self.messenger.resume_posting()
         self._posting.set()
 
     async def _open_slack(self) -> None:

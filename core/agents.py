@@ -3,7 +3,7 @@
 Statuses are the Clarification Protocol's §6.2, as far as they can be seen from outside. `tree` and `ready_queue` are
 pure. The status file is shared: other implementations write it too, behind the same lock marker as the ledgers',
 perhaps in place. Their agents and fields are kept; a file that is torn is read again under the lock, and one that is
-no JSON object is set aside.
+no JSON object is quarantined.
 """
 
 from __future__ import annotations

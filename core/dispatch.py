@@ -116,7 +116,7 @@ class _Job:
     writing: bool = False
     stopped: bool = False
     begun: bool = False
-    lost: bool = False  # its ledger is gone: what is waiting of it next counts as new
+    lost: bool = False  # its ledger is gone: its next change counts as new
 
     def stop(self) -> None:
         """At once; but what is being written is not cut off: that says by itself whether it still counts."""
@@ -132,7 +132,7 @@ class Dispatcher:
     Args:
         responders: by role; a role's spelling does not matter, as with agents' names everywhere.
         router: takes answers and escalations.
-        ledger: read before each attempt, so that what was waiting late does no harm.
+        ledger: read before each attempt, so that a late `record_changed` does no harm.
         clock: for the time of an answer and between attempts.
         scopes: what other implementations ask is held back if no workflow allows it; None: it is not looked at.
         working: told when a responder begins (True) and ends (False) its work on a clarification.

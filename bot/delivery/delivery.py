@@ -1,4 +1,4 @@
-"""Compares what was decided with what people were shown, and puts the messages that differ into their lanes."""
+"""Finds the messages that differ from their records, and queues them for sending in their channels' lanes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _STORAGE_RETRY = 0.5
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """A card that may be where it belongs, since `asked_at` (seconds since 1970)."""
+    """A card that may already be in Slack, posted at `asked_at` (seconds since 1970) or later."""
 
     card: Fresh
     asked_at: float
 
 
 class Delivery:
-    """`restore` after the index was filled, then `run`; `record_changed` after every change of a record."""
+    """Decides which messages have to be posted or updated. `restore` once the index is filled, then `run`; `record_changed`
+    after each change of a record.
+    """
 
     def __init__(
         self,
@@ -59,20 +61,20 @@ class Delivery:
         self._changed.put_nowait(summary)
 
     def refresh(self, clarification: str) -> None:
-        """Somebody saw controls that should be gone: say again what the cards of a clarification should say."""
+        """Update the cards of a clarification again: somebody pressed a control that should be gone."""
         self._changed.put_nowait(clarification)
 
     def in_doubt(self, summaries: Iterable[Summary]) -> list[InDoubt]:
-        """The cards that an earlier storage may have posted; of questions in numbers, as many as get cards at once."""
+        """Cards that may already be in Slack, posted before the storage was lost; per agent at most the card limit."""
         found = []
         for summary in sorted(summaries, key=lambda each: (each.created, each.id)):
             self._rollups.update(summary)
-            if self._audiences.shows(summary) and self._rollups.may_have_card(summary.id):
+            if self._audiences.shows(summary) and self._rollups.claim_card(summary.id):
                 found.append(InDoubt(self._card(summary), summary.asked_last.timestamp()))
         return found
 
     async def restore(self) -> None:
-        """On start: find what was decided and not shown, from the index and the messages table."""
+        """On start: find what was decided but not shown yet, from the index and the messages table."""
         rows = {row.key: row for row in await self._messages.unfinished()}
         for row in rows.values():
             if row.intent_at is not None and row.ts is None and row.channel is not None:
@@ -83,7 +85,7 @@ class Delivery:
             if card is not None:
                 self._known[summary.id] = summary.round
                 if card.ts is not None or card.intent_at is not None:
-                    self._rollups.has_card(summary)
+                    self._rollups.note_card(summary)
             if card is None or card.shown != summary.digest:
                 self._changed.put_nowait(summary)
         for row in rows.values():
@@ -102,7 +104,7 @@ class Delivery:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
                         await self._show_again(clarification)
-                    await self._sort(batch.values())
+                    await self._enqueue(batch.values())
                     break
                 except StorageUnavailable as error:
                     _log.warning("delivery has to wait", reason=str(error))
@@ -114,8 +116,8 @@ class Delivery:
             if row.ts is not None:
                 self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
 
-    async def _sort(self, summaries: Iterable[Summary]) -> None:
-        """Put each changed clarification's card, and the roll-up card of its like, into their lanes."""
+    async def _enqueue(self, summaries: Iterable[Summary]) -> None:
+        """Put each changed clarification's card, and its group's roll-up card, into their lanes."""
         mine = [summary for summary in summaries if self._concerns(summary)]
         wanted = (each for each in mine if self._known.get(each.id) != each.round)
         fresh = [self._card(summary) for summary in wanted if self._audiences.shows(summary)]
@@ -126,7 +128,7 @@ class Delivery:
             summary.id: summary
             for summary in mine
             if not (summary.is_open and self._audiences.shows(summary))
-            or self._rollups.may_have_card(summary.id)
+            or self._rollups.claim_card(summary.id)
         }
         for row in await self._messages.cards_of(shown):
             priority = _priority(shown[row.clarification or ""], row)
@@ -145,7 +147,7 @@ class Delivery:
     async def _roll_up(self, group: Group) -> None:
         """Give a free place to the next held question; show or refresh the roll-up card of the others."""
         if (summary := self._rollups.next_card(group)) is not None:
-            self._rollups.may_have_card(summary.id)
+            self._rollups.claim_card(summary.id)
             self._changed.put_nowait(summary)
         held, key = self._rollups.held(group), self._rollups.key_of(group)
         if held and key is None:

@@ -1,7 +1,7 @@
-"""What each message should say now, and where: derived from the ledger, the storage and the routes.
+"""Derives what each message should say now, and where, from the ledger, the storage and the routes.
 
-Holds no decisions about clarifications. A `Desired` is compared with what was last shown; a `Skip` says why there is
-nothing to post (yet).
+Decides nothing about clarifications. A `Desired` is compared with what was last shown; a `Skip` says why there is nothing
+to post (yet).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NO_TIME = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What a message should be. `matches` finds it again among a channel's messages; `needed`: somebody has
-    to see it, so it is posted again if it was deleted. `unwanted`: not worth a post any more; what is there is
-    brought up to date all the same. `about`: of a page, the key of the card whose whole text its `more` is, or
-    another name for what it tells. `waits`: it belongs into the thread that a card begins which is yet to be posted.
+    """What a message should be. `matches`: the metadata by which it is found in a channel. `needed`: somebody has to see
+    it, so it is posted again if it was deleted. `unwanted`: not worth a post any more, but updated if it is there.
+    `about`: for a page, the key of the card whose whole text is its `more`, or another name for its subject. `waits`: it
+    goes into a thread whose first card is not posted yet.
     """
 
     message: Message
@@ -63,8 +63,8 @@ class Skip:
 class Drawn:
     """What a page's message should be now. `needed`: somebody still has to see it; `final`: it will not change.
 
-    `about` names what its `more` tells, the same for every page that tells the same: the key of a question's card
-    where it is all of that question; None: it is the page's own.
+    `about` names the subject of `more`, and is the same for all pages with the same `more`: the key of a question's card if
+    `more` is the whole question; None: no other page has this `more`.
     """
 
     message: Message
@@ -77,7 +77,7 @@ Draw = Callable[[Row], Awaitable[Drawn | None]]
 
 
 class DesiredState:
-    """`draw` says what a page's message should be; None: its page is not known."""
+    """Computes the desired state of a message. `draw` does so for pages; it returns None for an unknown page."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class DesiredState:
         record = await self._record(row)
         if record.is_open and not await self._ledger.is_as_asked(record):
             return Skip("another program changed its question")
-        if row.ts is None and record.is_open and not self._rollups.may_have_card(record.id):
+        if row.ts is None and record.is_open and not self._rollups.claim_card(record.id):
             return Skip("shown in the roll-up card")
         route = self._audiences.route(record)
         channel, thread_ts = await self._place(row, record)

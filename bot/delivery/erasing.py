@@ -1,6 +1,6 @@
-"""Messages that were forgotten go from Slack: deleted, or, where Slack does not let us, emptied.
+"""Removes forgotten messages from Slack: deletes them, or empties them if Slack does not let us delete them.
 
-What is to be done is in the storage, so that it is done also after a kill. Deleting twice does no harm.
+The work to do is in the storage, so that it survives a crash. Deleting twice does no harm.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def ring(storage: Path) -> None:
 
 
 class Erasing:
-    """`client` has no retry handlers. `redraw(target, key)` has a stored message brought up to date; `forgotten` is
-    told after each ring: what is kept in memory may be forgotten by now.
+    """Runs the erasing. `client` has no retry handlers. `redraw(target, key)` has a stored message updated; `forgotten` is
+    called after each ring, as what is kept in memory may be forgotten by now.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""One lane per channel: what is to be sent there, in the order of sending, at the channel's pace.
+"""Sends messages channel by channel, in order of priority, at the pace that Slack allows a channel.
 
-A lane has two queues, each worked off one by one: posts, which are paced, and updates, which are not and so never
-wait behind posts. A key waits at most once in a queue; what is sent is decided when its turn comes.
+Each channel has a lane with two queues: posts, which are paced, and updates, which are not, so that they never wait
+behind posts. A key waits at most once in a queue; what is sent is decided when its turn comes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """It may not be posted before `Lanes.go_on`."""
+    """Posting is paused: try this key again after `Lanes.go_on`."""
 
 
 Deliver = Callable[[str], Awaitable[Done | Again | NotYet]]
@@ -63,7 +63,7 @@ class _Queue:
 
 
 class Lanes:
-    """`deliver(key)` brings one key in line."""
+    """All lanes. `deliver(key)` reconciles one message with its desired state."""
 
     def __init__(self, deliver: Deliver, clock: Clock, posts_per_second: float, rng: random.Random) -> None:
         self._deliver = deliver

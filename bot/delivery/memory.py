@@ -1,4 +1,4 @@
-"""What the Slack app must not forget: events in work, what was said once, texts behind buttons, how far was read."""
+"""Stores what the Slack app must not forget: unfinished events, what was done once, texts behind buttons, how far was read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.records import Subject
 
 
 class SlackMemory:
-    """What was heard and said in Slack. Each method is durable when it returns.
+    """Stores what was read and said in Slack. Each method is durable when it returns.
 
     Every method raises StorageUnavailable if nothing could be stored or read.
     """

@@ -1,4 +1,4 @@
-"""The messages table: what each Slack message was meant to say, where it is, what it says now, its web address."""
+"""The messages table: what each Slack message should say, where it is, what it says now, its web address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TAKEN_UP = "taken up:"
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A message to be shown from now on. `body` None: its words come from the ledger.
+    """A new message to be posted. `body` None: its words come from the ledger.
 
     `asker`: of a question with a thread of its own, the agent that asks: its session is there with the first message.
     """
@@ -47,7 +47,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Row(Fresh):
-    """A message as it is kept. `key` is its name for ever; `ts` None: not posted, or not known to be (`intent_at`)."""
+    """A stored message. `key` never changes; `ts` None: not posted, or not known to be posted (`intent_at`)."""
 
     channel: str | None = None
     ts: str | None = None
@@ -63,7 +63,7 @@ _COLUMNS = tuple(each.name for each in fields(Row) if each.name != "asker")
 
 
 class InFlight:
-    """Posts that were begun and whose outcome is not known yet. In memory, filled again on start."""
+    """Posts whose outcome is not known yet. In memory, filled again on start."""
 
     def __init__(self) -> None:
         self._channels: dict[str, str] = {}  # by the key of the message
@@ -499,7 +499,7 @@ _MOST_KEPT = 20_000
 
 
 class Permalinks:
-    """The web addresses of messages and of clarifications' cards, kept by place. Never raises.
+    """Looks up the web addresses of messages and of clarifications' cards, and caches them by place. Never raises.
 
     `fetch` asks Slack for the address of the message at a channel and ts; may raise SlackError.
     """

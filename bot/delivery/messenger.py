@@ -1,7 +1,10 @@
-"""Brings one Slack message in line with its desired state: posts it once, finds it again, updates it, moves it, gives it
-up. What its text cannot hold follows in the thread; what its channel does not take goes to the fallback channel.
+"""Reconciles one Slack message with its desired state: posts it once, updates it, moves it or gives it up.
 
-Pictures, which are files for one person and no messages of ours, are sent here too.
+A post is stored as an intent first, and then sent. If its outcome is unknown (a timeout, a crash), the message is looked
+up by its metadata for 5 seconds (`LANDING`), and only then posted again. Text that does not fit continues in the thread
+(overflow); what its channel refuses goes to the fallback channel.
+
+Pictures are sent here too: they are files for one person, not stored messages.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from core.escalation import NewIncident, Raise
 from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.delivery")
-# A post that timed out may still land: it is looked for this long before it is repeated. Seconds.
+# A post that timed out may still arrive: it is looked up for this long before it is posted again. Seconds.
 LANDING = 5.0
 _LOOK_AGAIN = 1.0
 _STORAGE_RETRY = 1.0
@@ -42,21 +45,21 @@ _AWAY_RETRY = 3.0  # with as many cards as there are
 _APP_RETRY = 30.0
 _SECTION = 2900
 _CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
-_ADOPTED = "adopted"  # what a message shows whose place a press told: its overflow is still owed
+_ADOPTED = "adopted"  # `shown` of a message found by a press: its overflow is still to be posted
 _NOT_BUILT = "could_not_be_built"
 _UPLOAD_TIMEOUT = 30.0  # seconds, for the bytes of a picture
 
 MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
-"""What became of a message: it is there; refused for good; not posted since nobody needs it any more; tried, and will
-be tried again.
+"""The outcome of a message: it is in Slack; refused for good; not posted, as nobody needs it any more; tried, and will be
+tried again.
 """
 OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
-"""Told of every message, with a note on why. Raises StorageUnavailable: it could not be kept, so tell it again."""
+"""Called with each outcome and its reason. Raises StorageUnavailable: it could not be stored, so call it again."""
 
 
 class Messenger:
-    """`lanes` call `deliver`. `raise_incident` has somebody paged for what cannot be shown; `on_outcome` is told what
-    became of each message.
+    """Posts and updates single messages; `lanes` call `deliver`. `raise_incident` pages somebody for what cannot be shown;
+    `on_outcome` is called with the outcome of each message.
     """
 
     def __init__(
@@ -81,24 +84,24 @@ class Messenger:
         self._on_outcome = on_outcome
         self._clock = clock
         self.lanes = Lanes(self.deliver, clock, settings.pacing.posts_per_second, rng)
-        self._holds = self._holds_pages = False
+        self._paused = self._pages_paused = False
         self._plain: set[str] = set()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._adopting: set[asyncio.Task[None]] = set()
 
-    def hold(self, *, pages: bool) -> None:
-        """Post nothing new, and with `pages` no page either, until `go_on`. What was begun is looked up all the same."""
-        self._holds, self._holds_pages = True, pages
+    def pause_posting(self, *, pages: bool) -> None:
+        """Post nothing new until `resume_posting`, except pages unless `pages`. Posts of unknown outcome are still looked up."""
+        self._paused, self._pages_paused = True, pages
         self.lanes.go_on()
 
-    def go_on(self) -> None:
-        """Post what was held, and whatever comes."""
-        self._holds = self._holds_pages = False
+    def resume_posting(self) -> None:
+        """Post what was paused, and everything from now on."""
+        self._paused = self._pages_paused = False
         self.lanes.go_on()
 
     def adopt(self, row: Row, ts: str) -> None:
-        """A post in doubt is at `ts`: somebody pressed it. Noted and brought up to date beside the press, which does
-        not wait for a storage that is busy: what could not be noted is looked up, as any post in doubt.
+        """Record that a post of unknown outcome is at `ts`, as somebody pressed it there. Runs in the background, so that
+        the press does not wait for the storage; if this fails, the post is looked up like any other.
         """
         task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
         self._adopting.add(task)
@@ -113,9 +116,9 @@ class Messenger:
             self.lanes.put(row.channel or row.target, row.key, post=False)
 
     async def deliver(self, key: str) -> Done | Again | NotYet:
-        """Bring the message `key` in line, as far as one call goes. Never raises for what others do.
+        """Take the message `key` one step towards its desired state. Never raises for failures outside this program.
 
-        A lane posts and updates side by side: of one message only one call is at work.
+        A lane posts and updates at the same time, so a lock lets only one call work on a message.
         """
         turn = self._turns.setdefault(key, asyncio.Lock())
         async with turn:
@@ -167,8 +170,8 @@ class Messenger:
             return Again(_LOOK_AGAIN)
         if desired.unwanted:
             return await self._drop(row)
-        holds = self._holds_pages if row.kind == "page" else self._holds
-        return await (self._hold(row) if holds else self._send(row, desired))
+        paused = self._pages_paused if row.kind == "page" else self._paused
+        return await (self._postpone(row) if paused else self._send(row, desired))
 
     async def _send(self, row: Row, desired: Desired) -> Done | Again:
         channel = desired.channel
@@ -188,8 +191,8 @@ class Messenger:
             return Done(posted=True)
         return await self._not_posted(row, desired, outcome, tried=True)
 
-    async def _hold(self, row: Row) -> NotYet:
-        """It is not there, and is not to be there yet."""
+    async def _postpone(self, row: Row) -> NotYet:
+        """Keeps for later a message that is not in Slack, while posting is paused."""
         if row.intent_at is not None:
             await self._messages.not_sent(row.key)
         return NotYet()
@@ -200,7 +203,7 @@ class Messenger:
         return Done()
 
     async def _look_up(self, row: Row, desired: Desired) -> Done | Again | NotYet | None:
-        """A post was begun and its outcome is not known: is it there? None: it is not, post it."""
+        """Look for a post of unknown outcome. None: it is not in Slack, so post it."""
         begun = row.intent_at or 0.0
         if row.shown is not None and row.shown.startswith(TAKEN_UP):
             found = await self._look_up_old(row, desired, begun)
@@ -222,7 +225,7 @@ class Messenger:
     async def _look_up_old(
         self, row: Row, desired: Desired, asked: float
     ) -> Sent | Later | Unknown | Never | None:
-        """The card that an earlier storage knew, where it should be or where it went instead."""
+        """Look for a card posted before the storage was lost, in its channel and in the fallback channel."""
         places = dict.fromkeys(each for each in (row.target, self._fallback) if each is not None)
         former = (row.shown or "").removeprefix(TAKEN_UP)
         found: Sent | Later | Unknown | Never | None = None
@@ -235,7 +238,7 @@ class Messenger:
     async def _landed(
         self, row: Row, desired: Desired, sent: Sent, *, thread_ts: str | None, certain: bool = True
     ) -> None:
-        """It is there. A post that was found may say what was true when it was tried: it is brought up to date."""
+        """Records that the message is in Slack. A post found by lookup may be outdated, so it is updated next."""
         rest = await self._overflow(row, desired, sent.channel, thread_ts, sent.ts)
         await self._messages.landed(
             row,
@@ -430,7 +433,7 @@ def live_blocks(text: str) -> list[dict[str, object]]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A PNG. `alt` says in plain text what it shows, in at most 1000 characters; `comment` is mrkdwn of ours."""
+    """A PNG. `alt` describes it in plain text, in at most 1000 characters; `comment` is our own mrkdwn."""
 
     name: str
     title: str

@@ -1,6 +1,6 @@
-"""Nudges: what the ledger says was nudged, said in Slack: once per nudge, whenever the bot was killed.
+"""Posts nudges in Slack: once per nudge in the ledger, even if the bot is killed in between.
 
-The decision is the router's (`nudges` of the record). Questions that share a roll-up card share a nudge too.
+The router decides them (`nudges` of the record). Questions that share a roll-up card share a nudge too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Owed(NamedTuple):
 
 
 class Nudges:
-    """`notify` has a message delivered, durably when it returns, as `Delivery.notify`."""
+    """Turns nudged records into messages. `notify` stores a message for delivery before it returns, as `Delivery.notify`."""
 
     def __init__(
         self,

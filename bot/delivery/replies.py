@@ -1,4 +1,4 @@
-"""Replies on their way to producers: at least once, always the same, until accepted, refused or too late."""
+"""Sends replies to producers: at least once, always the same text, until accepted, refused or too late."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from core.router import Router
 _log = structlog.get_logger("clarify.replies")
 _NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _RETRY = 0.5
-_PATIENCE = 60.0  # until somebody is told that an agent cannot be reached with the answer
+_PATIENCE = 60.0  # until somebody is paged because an agent cannot be reached with the answer
 
 _FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The reply's last word. `resolve`: that is proof that the requester took the answer."""
+    """The final state of a reply. `resolve`: it proves that the requester took the answer."""
 
     state: ReplyState
     note: str | None = None
@@ -83,16 +83,16 @@ def after_try(
 
 @dataclass(slots=True)
 class _Blocked:
-    """Since when, in steady seconds, a reply does not arrive; whether somebody was paged."""
+    """Since when (on the steady clock) a reply cannot be delivered, and whether somebody was paged."""
 
     since: float
-    told: bool = False
+    paged: bool = False
 
 
 class Replies:
-    """One task per reply that is on its way. `raise_incident` has a person take what went wrong: the agent refused the
-    answer, or it does not arrive and waiting alone will not help. `on_foreign(clarification)` is told when somebody
-    else wrote the answer and put a person's name to it.
+    """Runs one task per reply to be sent. `raise_incident` pages a person when the agent refused the answer, or when it does
+    not arrive and waiting will not help. `on_foreign(clarification)` is called when another program wrote the answer
+    under a person's name.
     """
 
     def __init__(
@@ -253,13 +253,13 @@ class Replies:
     async def _tell_blocked(self, record: Clarification, outcome: TryAgain) -> None:
         """An answer does not reach its agent until somebody mends something."""
         blocked = self._blocked.setdefault((record.id, record.asked.reply_token or ""), _Blocked(0.0))
-        if blocked.told:
+        if blocked.paged:
             return
         reason = f"The agent cannot be reached with the answer: it {outcome.reason}. It is tried again until the agent's time is over."
         key = f"undelivered:{record.id}:{record.round}"
         title = f"{record.id}: the answer does not reach the agent"
         await self._raise(NewIncident.about(record, key, reason, title))
-        blocked.told = True
+        blocked.paged = True
 
     async def _page_refused(self, clarification: str) -> None:
         """An agent refused its reply: somebody has to know."""

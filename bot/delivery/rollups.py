@@ -1,7 +1,7 @@
-"""Floods: an agent with more open questions in a channel than people can look at gets one roll-up card.
+"""Limits an agent's cards per channel: its further open questions share one roll-up card.
 
-In memory: derived from the index and from which cards are posted. What an agent asks people of other channels counts
-there.
+In memory: derived from the index and from which cards are posted. A question to people of another channel counts in
+that channel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMIT = 20
 
 
 class Rollups:
-    """Which open questions have a card of their own, per agent and channel: at most `limit`, the first come."""
+    """Decides which open questions get a card of their own: the first `limit` per agent and channel."""
 
     def __init__(self, index: Index, audiences: Audiences, limit: int = LIMIT) -> None:
         self._index = index
@@ -29,7 +29,7 @@ class Rollups:
         self._keys: dict[Group, str] = {}
 
     def group(self, seen: Summary | Clarification) -> Group:
-        """With which others a question shares the room for cards."""
+        """The group of questions that share the card slots with this one."""
         return self._audiences.group(seen)
 
     def update(self, summary: Summary) -> None:
@@ -51,13 +51,13 @@ class Rollups:
             self._open.pop(group, None)
             self._cards.pop(group, None)
 
-    def has_card(self, summary: Summary) -> None:
-        """Its card is posted, or may be."""
+    def note_card(self, summary: Summary) -> None:
+        """Count a card that is posted, or may be."""
         if summary.is_open:
             self._cards.setdefault(self.group(summary), set()).add(summary.id)
 
-    def may_have_card(self, clarification: str) -> bool:
-        """Whether it gets a card of its own; if so, a place among the cards is taken."""
+    def claim_card(self, clarification: str) -> bool:
+        """Reserves one of the 20 card slots; False if none is left. What is closed or unknown needs none."""
         summary = self._index.get(clarification)
         if summary is None or not summary.is_open:
             return True
@@ -68,7 +68,7 @@ class Rollups:
         return True
 
     def has_place(self, clarification: str) -> bool:
-        """Whether it has a place among the cards, posted or not."""
+        """Whether it has one of the card slots, posted or not."""
         group = self._group.get(clarification)
         return group is not None and clarification in self._cards.get(group, ())
 
@@ -79,7 +79,7 @@ class Rollups:
         return sorted(held, key=lambda s: (s.created, s.id)) if len(cards) >= self._limit else []
 
     def next_card(self, group: Group) -> Summary | None:
-        """The question that gets the free place of a card that is not open any more."""
+        """The next question to get a card of its own, if a slot is free."""
         cards = self._cards.get(group, set())
         if len(cards) >= self._limit:
             return None
@@ -113,9 +113,9 @@ class RollupPlace:
 
 
 class RollupThreads:
-    """Which questions a roll-up card holds, by where it stands: a reply in its thread is about them.
+    """Finds the questions that a roll-up card holds, by its place in Slack: a reply in its thread is about them.
 
-    Raises StorageUnavailable: it is not known now.
+    Raises StorageUnavailable: they cannot be looked up now.
     """
 
     def __init__(self, messages: Messages, rollups: Rollups) -> None:
@@ -123,7 +123,7 @@ class RollupThreads:
         self._rollups = rollups
 
     async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
-        """The clarifications that the roll-up card at a place holds now; None where it is none."""
+        """The clarifications that the roll-up card at a place holds now; None if there is no roll-up card."""
         row = await self._messages.landed_at(channel, ts)
         return self._held(row) if row is not None and row.kind == "rollup" else None
 

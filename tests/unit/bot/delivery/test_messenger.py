@@ -389,13 +389,13 @@ async def test_storage_that_cannot_be_read_has_to_wait(world: Room, monkeypatch:
 
 async def test_what_is_held_is_looked_up_if_it_was_begun_and_posted_when_it_may_be(world: Room) -> None:
     await opened(world)
-    world.messenger.hold(pages=True)
+    world.messenger.pause_posting(pages=True)
     assert await world.deliver(KEY) == NotYet()
     await begun(world, START.timestamp())
     await world.clock.advance(LANDING)
     assert await world.deliver(KEY) == NotYet()
     assert world.slack.calls == [f"find {CHANNEL}"]
     assert not world.messages.in_flight.any_in(CHANNEL)
-    world.messenger.go_on()
+    world.messenger.resume_posting()
     await world.until_done(KEY)
     assert world.slack.calls == [f"find {CHANNEL}", f"post {CHANNEL}"]

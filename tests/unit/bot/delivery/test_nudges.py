@@ -306,7 +306,7 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
     for record in records:
         world.took(record)
     await world.put(*records)
-    carded = [record for record in records if world.rollups.may_have_card(record.id)]
+    carded = [record for record in records if world.rollups.claim_card(record.id)]
     await world.messages.want(
         [Fresh(f"card:{record.id}:1", "card", "C0GOOD", record.id, 1, "p", "sess_1") for record in records]
     )
@@ -346,7 +346,7 @@ async def test_nudges_of_a_rollup_call_everybody_whose_answers_wait_there(world:
     for record in records:
         world.took(record)
     for number in range(1, 21):
-        assert world.rollups.may_have_card(f"CLR-42-{number:03d}")
+        assert world.rollups.claim_card(f"CLR-42-{number:03d}")
     await world.put(*records)
     world.rollups.begin(group, key)
     await world.messages.want([Fresh(key, "rollup", "C0GOOD", body=group._asdict(), wanted="r")])

@@ -74,7 +74,7 @@ async def test_page_waits_for_the_card_that_begins_its_thread(world: Room) -> No
     await world.messages.want([ASKED])
     assert not (await world.wanted(PAGE)).waits, "the card waits for room, in a roll-up card"
 
-    assert world.rollups.may_have_card(ID)
+    assert world.rollups.claim_card(ID)
     assert (await world.wanted(PAGE)).waits
 
     await world.messages.landed(await world.row(CARD), CHANNEL, "1.1", "d", final=False, opens_thread=True)
@@ -84,7 +84,7 @@ async def test_page_waits_for_the_card_that_begins_its_thread(world: Room) -> No
 
 async def test_page_is_posted_once_its_thread_has_begun(world: Room) -> None:
     await world.messages.want([ASKED, PAGED])
-    world.rollups.may_have_card(ID)
+    world.rollups.claim_card(ID)
     assert isinstance(await world.deliver(PAGE), Again)
     assert not world.slack.there
     assert isinstance(await world.deliver(CARD), Done)
@@ -95,7 +95,7 @@ async def test_page_is_posted_once_its_thread_has_begun(world: Room) -> None:
 
 async def test_page_does_not_wait_for_a_card_that_cannot_be_shown(world: Room) -> None:
     await world.messages.want([ASKED, PAGED])
-    world.rollups.may_have_card(ID)
+    world.rollups.claim_card(ID)
     await world.messages.give_up(CARD, "is_archived")
     assert not (await world.wanted(PAGE)).waits
 

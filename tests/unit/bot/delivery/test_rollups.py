@@ -38,7 +38,7 @@ class World:
         return summary
 
     def carded(self, last: int) -> list[int]:
-        return [n for n in range(1, last + 1) if self.rollups.may_have_card(f"CLR-42-{n:03d}")]
+        return [n for n in range(1, last + 1) if self.rollups.claim_card(f"CLR-42-{n:03d}")]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_place_that_gets_free_goes_to_the_oldest_held(world: World) -> None:
     promoted = world.rollups.next_card(AGENT)
     assert promoted is not None
     assert promoted.id == "CLR-42-021"
-    assert world.rollups.may_have_card("CLR-42-021")
+    assert world.rollups.claim_card("CLR-42-021")
     assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-022", "CLR-42-023"]
     assert world.rollups.next_card(AGENT) is None
 
@@ -77,7 +77,7 @@ def test_held_one_that_is_answered_in_the_rollup_leaves_it(world: World) -> None
     world.carded(22)
     world.answer(21)
     assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-022"]
-    assert world.rollups.may_have_card("CLR-42-021"), "a closed one is shown as it ended"
+    assert world.rollups.claim_card("CLR-42-021"), "a closed one is shown as it ended"
 
 
 def test_agents_do_not_take_each_others_places(world: World) -> None:
@@ -85,7 +85,7 @@ def test_agents_do_not_take_each_others_places(world: World) -> None:
         world.ask(seq)
     world.carded(20)
     world.ask(21, agent="other")
-    assert world.rollups.may_have_card("CLR-42-021")
+    assert world.rollups.claim_card("CLR-42-021")
     assert world.rollups.held(Group("other", "C0GOOD")) == []
 
 
@@ -95,7 +95,7 @@ def test_what_is_put_to_people_elsewhere_has_the_room_there() -> None:
         world.ask(seq)
     world.carded(20)
     world.ask(21, to="architect")
-    assert world.rollups.may_have_card("CLR-42-021")
+    assert world.rollups.claim_card("CLR-42-021")
     world.ask(22, to="reviewer")  # nobody answers for that role: it is shown with the agent's own
     assert [each.id for each in world.rollups.held(AGENT)] == ["CLR-42-022"]
 
@@ -109,7 +109,7 @@ def test_next_round_that_is_put_to_others_gives_its_place_back() -> None:
     promoted = world.rollups.next_card(AGENT)
     assert promoted is not None
     assert promoted.id == "CLR-42-021"
-    assert world.rollups.may_have_card("CLR-42-001")
+    assert world.rollups.claim_card("CLR-42-001")
     assert world.rollups.has_place("CLR-42-001")
     assert not world.rollups.has_place("CLR-42-021")
 
@@ -128,7 +128,7 @@ def test_after_a_restart_those_with_cards_keep_their_places(world: World) -> Non
     summaries = [world.ask(seq) for seq in range(30, 3, -1)]
     for summary in summaries:
         if int(summary.id[-3:]) <= 23:
-            world.rollups.has_card(summary)
+            world.rollups.note_card(summary)
     assert world.carded(30) == [1, 2, 3, *range(4, 24)]  # 1 to 3 are not open
     assert [held.id[-3:] for held in world.rollups.held(AGENT)] == [f"{n:03d}" for n in range(24, 31)]
 
