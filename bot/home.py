@@ -43,7 +43,7 @@ from bot.views.blockkit import nearest, pages_of
 from bot.views.codec import HomePress, HomeSection
 from bot.views.home import AgentLine, Answered, Chosen, DutyLine, Page
 from bot.views.render import Renderer
-from bot.views.rounds import round_of
+from bot.views.wording import round_of
 from core.agents import ReadyItem, SessionFact, ready_queue, tree, walk
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time

@@ -231,7 +231,7 @@ _INSTALLATION = "installation"
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Post:
     """A message to post. `metadata` is readable by every app of the workspace: no secrets."""
 
     text: str
@@ -259,18 +259,18 @@ class Gateway:
         self._installation = installation
         self._telemetry = telemetry
 
-    async def post(self, channel: str, draft: Draft) -> Outcome:
+    async def post(self, channel: str, post: Post) -> Outcome:
         """chat.postMessage, once."""
-        arguments: dict[str, Any] = {"thread_ts": draft.thread_ts} if draft.thread_ts else {}
-        if draft.thread_ts and draft.broadcast:
+        arguments: dict[str, Any] = {"thread_ts": post.thread_ts} if post.thread_ts else {}
+        if post.thread_ts and post.broadcast:
             arguments["reply_broadcast"] = True
         outcome: Outcome
         try:
             response = await self._client.chat_postMessage(
                 channel=channel,
-                text=draft.text,
-                blocks=draft.blocks,
-                metadata=self._signed(draft.metadata),
+                text=post.text,
+                blocks=post.blocks,
+                metadata=self._signed(post.metadata),
                 mrkdwn=False,
                 parse="none",
                 unfurl_links=False,
@@ -280,26 +280,26 @@ class Gateway:
             outcome = Sent(str(response["channel"]), str(response["ts"]))
         except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
             outcome = failure(error)
-        if draft.kind == "page" and isinstance(outcome, Sent | Never):
+        if post.kind == "page" and isinstance(outcome, Sent | Never):
             self._telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
-        self._telemetry.delivered(draft.kind, outcome.word)
+        self._telemetry.delivered(post.kind, outcome.word)
         return outcome
 
-    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+    async def update(self, channel: str, ts: str, post: Post) -> Outcome:
         """chat.update, once. An update whose outcome is unknown is simply repeated: it says the same."""
         outcome: Outcome = Sent(channel, ts)
         try:
             await self._client.chat_update(
                 channel=channel,
                 ts=ts,
-                text=draft.text,
-                blocks=draft.blocks,
-                metadata=self._signed(draft.metadata),
+                text=post.text,
+                blocks=post.blocks,
+                metadata=self._signed(post.metadata),
                 parse="none",
             )
         except Exception as error:  # noqa: BLE001 - as above
             outcome = failure(error)
-        self._telemetry.delivered(draft.kind, outcome.word)
+        self._telemetry.delivered(post.kind, outcome.word)
         return outcome
 
     async def open_dm(self, user: str) -> str | Later | Unknown | Never:

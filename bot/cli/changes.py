@@ -11,7 +11,7 @@ from bot.cli.running import Shell, trouble_told
 from bot.cli.waiting import answered, is_served_here, seconds_of
 from bot.views import inert
 from bot.views.records import record_json
-from bot.views.rounds import ASK_AGAIN, whole_words
+from bot.views.wording import ASK_AGAIN, whole_words
 from core import answers
 from core.aaep import whole_characters
 from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key, answer_of

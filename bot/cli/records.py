@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
-from bot.views.rounds import (
+from bot.views.wording import (
     Round,
     closed_words,
     extra_words,

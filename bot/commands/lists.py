@@ -20,7 +20,7 @@ from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
-from bot.views.lists import PAGE_SIZE, Offer, Row, board, listing, page_of, row, said, unread
+from bot.views.lists import PAGE_SIZE, ListRow, Offer, board, listing, page_of, row, said, unread
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree, walk
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
@@ -260,7 +260,7 @@ class Lists:
         except ClarifyError:
             return known
 
-    def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> Row:
+    def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> ListRow:
         if isinstance(each, Summary):
             return unread(each.id, each.topic)
         may = audience_of(each) in rights.answers or self._is_held(each, rights.user)

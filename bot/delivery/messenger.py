@@ -28,7 +28,7 @@ from bot.delivery.lanes import CARD, Again, Done, Lanes, NotYet
 from bot.delivery.messages import TAKEN_UP, Fresh, Messages, Row
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
-from bot.slackapi import Draft, Gateway, Later, Never, Sent, Unknown, failure
+from bot.slackapi import Gateway, Later, Never, Post, Sent, Unknown, failure
 from bot.views import inert
 from core.clarification import parse_id
 from core.clock import Clock
@@ -185,7 +185,7 @@ class Messenger:
             row, channel, desired.thread_ts, now, opens_thread=desired.opens_thread
         ):
             return Again(_LOOK_AGAIN)
-        outcome = await self._gateway.post(channel, self._draft(row, desired))
+        outcome = await self._gateway.post(channel, self._post_for(row, desired))
         if isinstance(outcome, Sent):
             await self._landed(row, desired, outcome, thread_ts=desired.thread_ts)
             return Done(posted=True)
@@ -270,7 +270,7 @@ class Messenger:
         return await self._refused(row, desired, outcome)
 
     async def _update(self, row: Row, desired: Desired) -> Done | Again:
-        outcome = await self._gateway.update(row.channel or "", row.ts or "", self._draft(row, desired))
+        outcome = await self._gateway.update(row.channel or "", row.ts or "", self._post_for(row, desired))
         if isinstance(outcome, Sent):
             if row.shown == _ADOPTED:
                 await self._follow_adopted(row, desired)
@@ -304,7 +304,7 @@ class Messenger:
         await self._messages.give_up(row.key, outcome.code)
         return Done()
 
-    def _draft(self, row: Row, desired: Desired) -> Draft:
+    def _post_for(self, row: Row, desired: Desired) -> Post:
         blocks: list[dict[str, Any]] = desired.message.blocks
         if row.key in self._plain:
             said = inert.split(desired.message.text, _SECTION)
@@ -312,7 +312,7 @@ class Messenger:
                 *({"type": "section", "text": {"type": "plain_text", "text": piece}} for piece in said),
                 *[b for b in blocks if b["type"] == "actions"][:2],
             ]
-        return Draft(desired.message.text, blocks, desired.metadata, desired.thread_ts, desired.broadcast)
+        return Post(desired.message.text, blocks, desired.metadata, desired.thread_ts, desired.broadcast)
 
     async def _unplaceable(self, row: Row, code: str) -> bool:
         """A message cannot be shown where it belongs, for the reason `code`: somebody is paged, so that a human sees it.

@@ -1,4 +1,4 @@
-"""What a page says now: derived each time from the log of pages and the ledger, so that every page tells the truth."""
+"""Draws a page as it stands now: worked out anew each time from the log of pages and the ledger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies
 from bot.views.inert import is_user
 from bot.views.notices import Handoff, handoff_card
-from bot.views.page import LISTED, Matter, Sheet, State, outside_words, page_card, subject
+from bot.views.page import LISTED, ItemState, PageContent, PageItem, outside_words, page_card, subject
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
@@ -22,11 +22,11 @@ from core.escalation import Handed, Happening, Snoozed, Taken
 from core.ledger import FileLedger
 
 _log = structlog.get_logger("clarify.paging")
-_STATES: dict[str, State] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
+_STATES: dict[str, ItemState] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
 
 
 class PageView:
-    """Draws pages and the cards of handoffs. Pages go without web addresses where Slack does not tell them."""
+    """Draws pages and the cards of handoffs; without a link where Slack does not tell the address."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class PageView:
         if incident is None or row.body is None:
             return None
         histories = await self._incidents.histories([incident.id])
-        matter = self._standing(incident, histories.get(incident.id, []))
-        message = self._renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), matter))
-        return Drawn(message, needed=matter.state != "closed", final=matter.state == "closed")
+        item = self._standing(incident, histories.get(incident.id, []))
+        message = self._renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), item))
+        return Drawn(message, needed=item.state != "closed", final=item.state == "closed")
 
     async def _draw_page(self, row: Row) -> Drawn | None:
         sending = await self._pages.sending_of(row.key)
@@ -70,14 +70,14 @@ class PageView:
             return None
         covered = await self._pages.is_covered(row.key, posted=row.ts is not None)
         mentions = sending.destination.mentions
-        sheet = await self._sheet(
+        content = await self._content(
             sending.page, covered=covered, mentions=mentions, channel=row.channel or row.target
         )
-        if sheet is None:
+        if content is None:
             return None
-        needed = not covered and sheet.left > 0 and sheet.is_awaited
-        final = covered or sheet.is_closed
-        return Drawn(self._message(sheet), needed=needed, final=final, about=subject(sheet))
+        needed = not covered and content.left > 0 and content.is_awaited
+        final = covered or content.is_closed
+        return Drawn(self._message(content), needed=needed, final=final, about=subject(content))
 
     async def words(self, page: int) -> tuple[str, str] | None:
         """A page's title and text for senders outside; None: nobody needs it any more.
@@ -85,50 +85,54 @@ class PageView:
         Raises:
             StorageUnavailable: it cannot be known now.
         """
-        sheet = await self._sheet(page)
-        return outside_words(sheet) if sheet is not None and sheet.left > 0 and sheet.is_awaited else None
+        content = await self._content(page)
+        return (
+            outside_words(content)
+            if content is not None and content.left > 0 and content.is_awaited
+            else None
+        )
 
-    async def _sheet(
+    async def _content(
         self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
-    ) -> Sheet | None:
+    ) -> PageContent | None:
         """The page `page` as it stands in `channel` (None: outside Slack); None: there is no such page."""
         sent_at, incidents = await self._pages.sent_at(page), await self._incidents.of_page(page)
         if sent_at is None or not incidents:
             return None
         histories = await self._incidents.histories(each.id for each in incidents)
-        matters = [self._standing(each, histories.get(each.id, [])) for each in incidents]
-        awaited = any(each.state == "live" for each in matters)
+        items = [self._standing(each, histories.get(each.id, [])) for each in incidents]
+        awaited = any(each.state == "live" for each in items)
         listed = [
-            await self._matter(incident, matter, channel)
-            for incident, matter in list(zip(incidents, matters, strict=True))[:LISTED]
+            await self._item(incident, item, channel)
+            for incident, item in list(zip(incidents, items, strict=True))[:LISTED]
         ]
-        return Sheet(
+        return PageContent(
             page=page,
             sent_at=sent_at,
-            matters=tuple(listed),
-            count=len(matters),
-            left=sum(each.state != "closed" for each in matters),
+            items=tuple(listed),
+            count=len(items),
+            left=sum(each.state != "closed" for each in items),
             covered=covered,
             mentions=tuple(user for user in mentions if is_user(user)),
             is_awaited=awaited,
         )
 
-    def _message(self, sheet: Sheet) -> Message:
+    def _message(self, content: PageContent) -> Message:
         try:
-            return self._renderer.message(page_card(sheet))
+            return self._renderer.message(page_card(content))
         except Exception:  # noqa: BLE001 - a page that cannot be laid out still has to tell that there is one
-            _log.exception("a page could not be laid out", page=sheet.page)
-            return self._renderer.message(page_card(sheet.bare()))
+            _log.exception("a page could not be laid out", page=content.page)
+            return self._renderer.message(page_card(content.bare()))
 
-    def _standing(self, incident: Incident, history: Sequence[Happening]) -> Matter:
+    def _standing(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
         """How an incident stands, without what it says."""
         want = self._policies.wants(incident, history)
-        state: State = "closed" if not incident.is_open else _STATES[want.state]
+        state: ItemState = "closed" if not incident.is_open else _STATES[want.state]
         closing = (Taken,) if state == "closed" else (Taken, Handed)
         last = next((each for each in reversed(history) if isinstance(each, closing)), None)
         snooze = next((each for each in reversed(history) if isinstance(each, Snoozed)), None)
         who = want.holder or (last.user if state in {"taken", "closed"} and isinstance(last, Taken) else None)
-        return Matter(
+        return PageItem(
             incident=incident.id,
             kind=incident.kind,
             title=incident.title,
@@ -144,18 +148,18 @@ class PageView:
             link=incident.link,
         )
 
-    async def _matter(self, incident: Incident, matter: Matter, channel: str | None) -> Matter:
-        """With the question, and where its card is. What a handoff's card says in the same channel is not said twice."""
+    async def _item(self, incident: Incident, item: PageItem, channel: str | None) -> PageItem:
+        """With the question, and where its card is. A handoff's words stand on its card; a page in the same channel does not repeat them."""
         if incident.clarification is None:
             key = incident.notice_key
             link = incident.link or await self._link(key)
             card = await self._messages.get(key) if incident.kind == "handoff" and link else None
             if card is not None and card.ts is not None and card.channel == channel:
-                matter = replace(matter, reason="", body="")
-            return matter.with_question(None, link)
+                item = replace(item, reason="", body="")
+            return item.with_question(None, link)
         record = await self._record(incident.clarification)
         link = incident.link or (await self._link(f"card:{record.id}:{record.round}") if record else None)
-        return matter.with_question(record, link)
+        return item.with_question(record, link)
 
     async def _record(self, clarification: str) -> Clarification | None:
         try:

@@ -286,10 +286,10 @@ class Backfill:
 
     async def _take(self, name: str, channel: _Channel, messages: list[dict[str, Any]]) -> int:
         """Hand on what was said; returns, when it was handled, how much of it was new."""
-        found = [heard for each in messages if (heard := missed_event(name, each)) is not None]
+        found = [message for each in messages if (message := missed_event(name, each)) is not None]
         found.sort(key=lambda each: float(each.ts))
-        taken = [await self._conversation.take(heard) for heard in found]
-        await self._conversation.idle(heard.thread for heard in found)
+        taken = [await self._conversation.take(message) for message in found]
+        await self._conversation.idle(message.thread for message in found)
         channel.newest = max([channel.newest, *(str(each["ts"]) for each in messages)], key=float)
         return sum(taken)
 

@@ -1,4 +1,4 @@
-"""Messages from Slack: kept before they are acknowledged, handled once, in order within a thread."""
+"""Stores messages from Slack before they are acknowledged, and handles each once, in order within a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bot.delivery.memory import SlackMemory
 from bot.errors import StorageUnavailable
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.socket import Background
-from bot.slack.typed import TypedMessages, Words
+from bot.slack.typed import Response, TypedMessages
 from bot.slackapi import Gateway
 from bot.views import phrases
 from core.clock import Clock
@@ -25,9 +25,9 @@ Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in n
 
 
 class Conversation:
-    """Keeps messages, has them handled in their order, and says what follows.
+    """Stores messages, has `typed` handle them in their order, and sends the responses.
 
-    `typed` decides what that is. `owed` is called when something has to be looked for later.
+    `owed` is called when something has to be looked for later.
     """
 
     def __init__(
@@ -55,32 +55,32 @@ class Conversation:
         self._left: set[str] = set()
         self._unkept: set[str] = set()  # whose authors were told
 
-    async def take(self, heard: MessageEvent) -> bool:
-        """Keep what was heard and let it be handled; False if it was taken before.
+    async def take(self, message: MessageEvent) -> bool:
+        """Store a message and have it handled in the background; False if it was taken before.
 
         Raises:
-            StorageUnavailable: it was not kept; whoever sent it owes it to us again.
+            StorageUnavailable: not stored; the caller must deliver it again.
         """
         try:
-            fresh = await self._memory.take_slack_event(heard.key, heard.body())
+            fresh = await self._memory.take_slack_event(message.key, message.body())
         except StorageUnavailable:
-            if heard.key not in self._unkept:
+            if message.key not in self._unkept:
                 if len(self._unkept) >= _MOST_UNKEPT:
                     self._unkept.clear()
-                self._unkept.add(heard.key)
-                self._later.run(self._tell_not_kept(heard), "tell that a reply was not kept")
+                self._unkept.add(message.key)
+                self._later.run(self._tell_not_kept(message), "tell that a reply was not kept")
             raise
-        self._unkept.discard(heard.key)
+        self._unkept.discard(message.key)
         if not fresh:
             return False
-        self._enqueue(heard)
+        self._enqueue(message)
         return True
 
     async def channel_renamed(self, old: str, new: str) -> None:
         """Slack gave a channel another id.
 
         Raises:
-            StorageUnavailable: it was not noted.
+            StorageUnavailable: not stored.
         """
         await self._memory.channel_renamed(old, new)
 
@@ -95,9 +95,9 @@ class Conversation:
         left = [
             MessageEvent.of(body) for key, body in pending if _is_ours(key, body) and key not in self._in_work
         ]
-        for heard in sorted(left, key=lambda each: each.ts):
-            self._resumed.add(heard.key)
-            self._enqueue(heard)
+        for message in sorted(left, key=lambda each: each.ts):
+            self._resumed.add(message.key)
+            self._enqueue(message)
 
     @property
     def left(self) -> bool:
@@ -110,14 +110,14 @@ class Conversation:
             if ended is not None:
                 await ended.wait()
 
-    def _enqueue(self, heard: MessageEvent) -> None:
-        if heard.key in self._in_work:
+    def _enqueue(self, message: MessageEvent) -> None:
+        if message.key in self._in_work:
             return
-        self._in_work.add(heard.key)
-        self._waiting[heard.thread].append(heard)
-        if heard.thread not in self._busy:
-            self._busy[heard.thread] = asyncio.Event()
-            self._later.run(self._work(heard.thread), "replies of a thread")
+        self._in_work.add(message.key)
+        self._waiting[message.thread].append(message)
+        if message.thread not in self._busy:
+            self._busy[message.thread] = asyncio.Event()
+            self._later.run(self._work(message.thread), "replies of a thread")
 
     async def _work(self, thread: Thread) -> None:
         """One thread's replies, one after the other."""
@@ -129,67 +129,67 @@ class Conversation:
             self._waiting.pop(thread, None)
             self._busy.pop(thread).set()
 
-    async def _handle_or_leave(self, heard: MessageEvent) -> None:
+    async def _handle_or_leave(self, message: MessageEvent) -> None:
         """One reply's trouble does not hold up the next; it stays kept: for when the storage is back, or the next
         start.
         """
         try:
-            await self._handle(heard)
+            await self._handle(message)
         except StorageUnavailable as error:
-            _log.warning("a reply in %s is kept for later: %s (%s)", heard.channel, heard.ts, error)
-            self._left.add(heard.key)
+            _log.warning("a reply in %s is kept for later: %s (%s)", message.channel, message.ts, error)
+            self._left.add(message.key)
             self._owed()
         except Exception:  # noqa: BLE001 - whatever it is, the thread's other replies go on
-            _log.exception("a reply in %s was not handled: %s", heard.channel, heard.ts)
+            _log.exception("a reply in %s was not handled: %s", message.channel, message.ts)
         finally:
-            self._in_work.discard(heard.key)
+            self._in_work.discard(message.key)
 
-    async def _handle(self, heard: MessageEvent) -> None:
-        words = await self._given_up(heard) or await self._words(heard)
-        if not words.recorded:
+    async def _handle(self, message: MessageEvent) -> None:
+        response = await self._given_up(message) or await self._respond(message)
+        if not response.recorded:
             # Once told that nothing was taken, nothing is taken after a restart either.
-            await self._memory.keep_text(_given_up_key(heard), {"text": words.text})
-        if words.text is not None:
-            await self._gateway.tell(heard.user, heard.place, words.text, words.blocks)
-        if words.aloud is not None:
-            await self._delivery.say(heard.place, words.key, words.aloud, words.blocks)
-        await self._memory.slack_event_done(heard.key)
+            await self._memory.keep_text(_given_up_key(message), {"text": response.text})
+        if response.text is not None:
+            await self._gateway.tell(message.user, message.place, response.text, response.blocks)
+        if response.aloud is not None:
+            await self._delivery.say(message.place, response.key, response.aloud, response.blocks)
+        await self._memory.slack_event_done(message.key)
 
-    async def _tell_not_kept(self, heard: MessageEvent) -> None:
+    async def _tell_not_kept(self, message: MessageEvent) -> None:
         """A word to its author, if it was meant for us and that can be known now."""
-        if heard.kind in {"edited", "deleted"} or self._typed.is_own(heard):
+        if message.kind in {"edited", "deleted"} or self._typed.is_own(message):
             return
         try:
-            if heard.kind != "said":
-                await self._gateway.tell(heard.user, heard.place, phrases.NOT_KEPT_HERE)
-            elif await self._typed.may_answer(heard):
-                await self._gateway.tell(heard.user, heard.place, phrases.NOT_KEPT)
+            if message.kind != "said":
+                await self._gateway.tell(message.user, message.place, phrases.NOT_KEPT_HERE)
+            elif await self._typed.may_answer(message):
+                await self._gateway.tell(message.user, message.place, phrases.NOT_KEPT)
         except (StorageUnavailable, ClarifyError) as error:
             _log.warning("whether somebody has to be told is not known: %s", error)
 
-    async def _given_up(self, heard: MessageEvent) -> Words | None:
+    async def _given_up(self, message: MessageEvent) -> Response | None:
         """What its author was, or was about to be, told when the process ended."""
-        if heard.key not in self._resumed:
+        if message.key not in self._resumed:
             return None
-        self._resumed.discard(heard.key)
-        kept = await self._memory.kept_text(_given_up_key(heard))
-        return Words(str(kept["text"]), recorded=False) if kept else None
+        self._resumed.discard(message.key)
+        kept = await self._memory.kept_text(_given_up_key(message))
+        return Response(str(kept["text"]), recorded=False) if kept else None
 
-    async def _words(self, heard: MessageEvent) -> Words:
-        """Handled, again for a while if the storage fails: it is still kept for the next start then."""
+    async def _respond(self, message: MessageEvent) -> Response:
+        """Handle it, and try again for a while if the storage fails; after that it stays stored for the next start."""
         for delay in (*_AGAIN_AFTER, None):
             try:
-                return await self._typed.take(heard)
+                return await self._typed.take(message)
             except StorageUnavailable as error:
                 if delay is None:
                     raise
-                _log.warning("a reply in %s waits %.1f s: %s", heard.channel, delay, error)
+                _log.warning("a reply in %s waits %.1f s: %s", message.channel, delay, error)
                 await self._clock.sleep(delay)
         raise StorageUnavailable
 
 
-def _given_up_key(heard: MessageEvent) -> str:
-    return f"given-up:{heard.key}"
+def _given_up_key(message: MessageEvent) -> str:
+    return f"given-up:{message.key}"
 
 
 def _is_ours(key: str, body: dict[str, object]) -> bool:

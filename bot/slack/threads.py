@@ -122,13 +122,13 @@ class Threads:
         """The clarifications of the page that begins the thread; none where it is no page's."""
         return await self._pages.clarifications_at(channel, ts)
 
-    async def paged_to(self, heard: MessageEvent) -> list[str]:
+    async def paged_to(self, message: MessageEvent) -> list[str]:
         """The clarifications that a page is open about for the author of a message, as far as it can mean them."""
         escalated = [each.id for each in self._index if each.status == "escalated"]
-        named = [each for each in escalated if heard.user in self._paged(each)]
-        if heard.missed or heard.edited:  # it cannot mean a page that came after it
+        named = [each for each in escalated if message.user in self._paged(each)]
+        if message.missed or message.edited:  # it cannot mean a page that came after it
             pages = await self._pages.open_pages()
-            before = {page.clarification for page in pages if page.is_before(heard.channel, heard.ts)}
+            before = {page.clarification for page in pages if page.is_before(message.channel, message.ts)}
             named = [each for each in named if each in before]
         return named
 

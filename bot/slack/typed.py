@@ -1,8 +1,8 @@
-"""What is said in Slack, and what it answers: replies in threads, mentions of the bot, direct messages, “Use as answer”.
+"""Handles messages that people type: replies in threads, mentions of the bot, direct messages, “Use as answer”.
 
 In a thread with one open question a reply is the answer, unless it is talk (`is_talk`). With several open questions its
 author is asked which one is meant; the text waits meanwhile. `@clarify stale` in a channel is answered there, to its
-author alone; a direct message is answered where it was said. A reply in the thread of a page is the answer to its
+author alone; a direct message is answered in its conversation. A reply in the thread of a page is the answer to its
 question, and so is a direct message that is no command while exactly one page is open for its author.
 """
 
@@ -26,7 +26,7 @@ from bot.slack.payloads import MessageEvent, Request, moment
 from bot.slack.threads import Threads
 from bot.slackapi import Place
 from bot.views import phrases
-from bot.views.rounds import Round, round_of
+from bot.views.wording import Round, round_of
 from core import answers
 from core.clarification import Aaep, Clarification
 from core.clock import Clock
@@ -45,10 +45,10 @@ BLANK = "This message has no text that could be an answer."
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What follows a message: `text` to its author alone, or `aloud` to the conversation, once per `key`.
+class Response:
+    """What the bot says to a message: `text` to its author alone, or `aloud` to the conversation, once per `key`.
 
-    With `recorded` false the author is told that nothing was taken, and so it must stay.
+    With `recorded` false the author is told that nothing was recorded; then nothing may be recorded later either.
     """
 
     text: str | None = None
@@ -60,20 +60,20 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a person said, as plain text; who they are."""
+    """A message with its words as plain text and the person who wrote it."""
 
-    heard: MessageEvent
+    message: MessageEvent
     person: Person
     text: str
 
     @property
     def is_from_before(self) -> bool:
         """Whether it may be older than a question that is open now."""
-        return self.heard.missed or bool(self.heard.edited)
+        return self.message.missed or bool(self.message.edited)
 
 
 class TypedMessages:
-    """Decides what a message is (an answer, a command or talk), does what it asks for, and says what follows.
+    """Decides what a message is (an answer, a command or talk), does what it asks for, and returns the response.
 
     `people` knows who we are and what people are called.
     """
@@ -98,39 +98,41 @@ class TypedMessages:
         self._clock = clock
         self._hinted: dict[str, datetime] = {}  # within the last minute
 
-    async def take(self, heard: MessageEvent) -> Words:
-        """What follows a message. Handling it twice changes nothing more.
+    async def take(self, message: MessageEvent) -> Response:
+        """Handle a message. Handling it twice changes nothing more.
 
         Raises:
             StorageUnavailable: nothing was recorded.
         """
-        reply = Reply(heard, Person(heard.team or self._people.team, heard.user), self.plain(heard.text))
-        if heard.kind in {"edited", "deleted"}:
+        reply = Reply(
+            message, Person(message.team or self._people.team, message.user), self.plain(message.text)
+        )
+        if message.kind in {"edited", "deleted"}:
             return await self._changed(reply)
-        if self.is_own(heard):
-            return Words()
-        if heard.kind == "dm":
+        if self.is_own(message):
+            return Response()
+        if message.kind == "dm":
             return await self._direct(reply)
         return await self._mention(reply) or await self._said(reply)
 
-    def is_own(self, heard: MessageEvent) -> bool:
+    def is_own(self, message: MessageEvent) -> bool:
         """Whether the bot said it."""
-        return heard.user == self._people.bot_user
+        return message.user == self._people.bot_user
 
-    async def may_answer(self, heard: MessageEvent) -> bool:
+    async def may_answer(self, message: MessageEvent) -> bool:
         """Whether a reply in a thread would be read as an answer to something that is open.
 
         Raises:
             StorageUnavailable, ClarifyError: it is not known now.
         """
-        text = self.plain(heard.text)
-        if self._speaks_to_somebody(heard) or not text.strip() or is_talk(text):
+        text = self.plain(message.text)
+        if self._speaks_to_somebody(message) or not text.strip() or is_talk(text):
             return False
-        return any(record.is_open for record in await self._threads.asked_in(*heard.thread))
+        return any(record.is_open for record in await self._threads.asked_in(*message.thread))
 
     async def use(self, request: Request) -> Reaction:
-        """“Use as answer” on a message in a session's thread: its text is the answer of whoever chose that, not of its
-        author. Never raises for what can be expected.
+        """“Use as answer” on a message in a session's thread: its text is the answer of the person who chose that, not
+        of its author. Never raises for what can be expected.
         """
         text, place = self.plain(request.text), request.place
         if not request.by_person or not text.strip():
@@ -152,70 +154,72 @@ class TypedMessages:
 
     # Mentions
 
-    async def _mention(self, reply: Reply) -> Words | None:
-        """A command behind a mention of the bot; None: it was not said to the bot. In a session's thread whatever is no
-        command is an answer. Mentioned in the midst of a message nothing is changed in passing.
+    async def _mention(self, reply: Reply) -> Response | None:
+        """A command behind a mention of the bot; None: it was not said to the bot. In a session's thread all else
+        is an answer. Mentioned in the midst of a message nothing is changed in passing.
         """
-        heard, bot_user = reply.heard, self._people.bot_user
-        if bot_user not in mrkdwn.people_in(heard.text):
+        message, bot_user = reply.message, self._people.bot_user
+        if bot_user not in mrkdwn.people_in(message.text):
             return None
-        text = mrkdwn.without(heard.text, bot_user)
-        first, is_command = mrkdwn.begins_with(heard.text, bot_user), self._commands.understands(text)
-        if heard.kind != "aside" and not (first and is_command):
+        text = mrkdwn.without(message.text, bot_user)
+        first, is_command = mrkdwn.begins_with(message.text, bot_user), self._commands.understands(text)
+        if message.kind != "aside" and not (first and is_command):
             return None
         if not first and not is_command:
-            text = mrkdwn.after(heard.text, bot_user)
+            text = mrkdwn.after(message.text, bot_user)
             if not text or not self._commands.understands(text):
-                return Words()  # it was mentioned, not spoken to
+                return Response()  # it was mentioned, not spoken to
             if self._commands.is_change(text):
-                return Words(phrases.begin_with(bot_user, mrkdwn.plain(text, self._people.known_name)))
-        return _aside(await self._commands.run(text, reply.person, heard.place))
+                return Response(phrases.begin_with(bot_user, mrkdwn.plain(text, self._people.known_name)))
+        return _privately(await self._commands.run(text, reply.person, message.place))
 
-    def _speaks_to_somebody(self, heard: MessageEvent) -> bool:
-        return mrkdwn.speaks_to_somebody(heard.text, self._people.bot_user)
+    def _speaks_to_somebody(self, message: MessageEvent) -> bool:
+        return mrkdwn.speaks_to_somebody(message.text, self._people.bot_user)
 
     # Direct messages
 
-    async def _direct(self, reply: Reply) -> Words:
-        heard = reply.heard
-        about = await self._threads.about_page(*heard.thread) if heard.thread_ts else ()
+    async def _direct(self, reply: Reply) -> Response:
+        message = reply.message
+        about = await self._threads.about_page(*message.thread) if message.thread_ts else ()
         if not reply.text.strip():
-            waits = heard.files and any(each.is_open for each in await self._threads.found(about))
-            return _aloud(Reaction(phrases.FILE_ONLY), heard) if waits else Words()
-        if is_talk(reply.text) or (about and self._speaks_to_somebody(heard)):
-            return Words()
-        text = mrkdwn.without(heard.text, self._people.bot_user)
+            waits = message.files and any(each.is_open for each in await self._threads.found(about))
+            return _aloud(Reaction(phrases.FILE_ONLY), message) if waits else Response()
+        if is_talk(reply.text) or (about and self._speaks_to_somebody(message)):
+            return Response()
+        text = mrkdwn.without(message.text, self._people.bot_user)
         try:
             reaction = await self._answer_page(about, reply)
             if reaction is None and not self._commands.understands(text):
-                reaction = await self._answer_page(await self._threads.paged_to(heard), reply)
+                reaction = await self._answer_page(await self._threads.paged_to(message), reply)
         except (ClarifyError, SlackError) as error:
-            return _aside(explained(error, "of that id"))
-        if reaction is None and heard.edited:
-            return Words()  # commands are not given so
-        return _aloud(reaction or await self._commands.run(text, reply.person, heard.place), heard)
+            return _privately(explained(error, "of that id"))
+        if reaction is None and message.edited:
+            return Response()  # commands are not given so
+        return _aloud(reaction or await self._commands.run(text, reply.person, message.place), message)
 
     async def _answer_page(self, named: Sequence[str], reply: Reply) -> Reaction | None:
         """As the answer to one of `named`; None: nothing can be meant."""
-        meant = await self._meant(reply.heard, named) if named else []
+        meant = await self._meant(reply.message, named) if named else []
         records = await self._threads.found(meant)
         if not records:
             return None
-        heard, person = reply.heard, reply.person
-        if (done := next((each for each in records if is_by(each, person.user, heard.at)), None)) is not None:
+        message, person = reply.message, reply.person
+        if (
+            done := next((each for each in records if is_by(each, person.user, message.at)), None)
+        ) is not None:
             return Reaction(phrases.accepted(done))
         waiting = [record for record in records if record.is_open]
         if not waiting:
             return Reaction(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
         if len(meant) > 1:
-            return await self._which(waiting, reply.text, person, heard.place, heard.ts)
-        return await self._answered(waiting[0], reply.text, person, heard.place, heard.at)
+            return await self._which(waiting, reply.text, person, message.place, message.ts)
+        return await self._answered(waiting[0], reply.text, person, message.place, message.at)
 
-    async def _meant(self, heard: MessageEvent, named: Sequence[str]) -> list[str]:
-        """Of `named` what a message can be about, as it was when it was heard first: handled again after a kill, it
+    async def _meant(self, message: MessageEvent, named: Sequence[str]) -> list[str]:
+        """Of `named` what a message can be about, as it was when it first came: handled again after a kill, it
         does not turn to a question that it was not meant for.
         """
-        key = f"page-reply:{heard.key}"
+        key = f"page-reply:{message.key}"
         if (kept := await self._memory.kept_text(key)) is not None:
             return str(kept["about"]).split()
         meant = [record.id for record in await self._threads.found(named) if record.is_open] or list(named)
@@ -245,58 +249,64 @@ class TypedMessages:
 
     # Threads
 
-    async def _changed(self, reply: Reply) -> Words:
+    async def _changed(self, reply: Reply) -> Response:
         """An edited reply that was no answer counts as a new one, made when it was edited. An answer stays as it is,
         and the thread is told so.
         """
-        heard = reply.heard
-        kept = await self._memory.kept_text(_answer_key(heard))
+        message = reply.message
+        kept = await self._memory.kept_text(_answer_key(message))
         if kept is not None:
             found = await self._threads.found([str(kept["clarification"])])
             ignored = [phrases.edit_ignored(record) for record in found]
-            return Words(aloud=ignored[0], key=f"edited:{heard.channel}:{heard.ts}") if ignored else Words()
-        if not heard.edited:
-            return Words()
-        if heard.channel.startswith("D"):
+            return (
+                Response(aloud=ignored[0], key=f"edited:{message.channel}:{message.ts}")
+                if ignored
+                else Response()
+            )
+        if not message.edited:
+            return Response()
+        if message.channel.startswith("D"):
             return await self._direct(reply)
-        return Words() if self._speaks_to_somebody(heard) else await self._in_thread(reply)
+        return Response() if self._speaks_to_somebody(message) else await self._in_thread(reply)
 
-    async def _said(self, reply: Reply) -> Words:
+    async def _said(self, reply: Reply) -> Response:
         """Said in a thread, and no command."""
-        heard, bot_user = reply.heard, self._people.bot_user
-        if self._speaks_to_somebody(heard):
-            return Words()
-        if mrkdwn.begins_with(heard.text, bot_user) and not (
-            await self._threads.is_session(*heard.thread) or await self._threads.about_page(*heard.thread)
+        message, bot_user = reply.message, self._people.bot_user
+        if self._speaks_to_somebody(message):
+            return Response()
+        if mrkdwn.begins_with(message.text, bot_user) and not (
+            await self._threads.is_session(*message.thread) or await self._threads.about_page(*message.thread)
         ):
-            text = mrkdwn.without(heard.text, bot_user)
-            return _aside(await self._commands.run(text, reply.person, heard.place))  # a hint
+            text = mrkdwn.without(message.text, bot_user)
+            return _privately(await self._commands.run(text, reply.person, message.place))  # a hint
         return await self._in_thread(reply)
 
-    async def _in_thread(self, reply: Reply) -> Words:
+    async def _in_thread(self, reply: Reply) -> Response:
         """A reply in the thread of a session, a page or a roll-up card; or of nothing of ours."""
-        heard, text = reply.heard, reply.text
-        if is_talk(text) or not (text.strip() or heard.files):
-            return Words()
+        message, text = reply.message, reply.text
+        if is_talk(text) or not (text.strip() or message.files):
+            return Response()
         try:
-            asked = await self._threads.asked_in(*heard.thread)
+            asked = await self._threads.asked_in(*message.thread)
             if not text.strip():
                 return self._file_only(asked, reply)
-            if not asked and await self._threads.is_rollup(*heard.thread):
-                due = self._is_due(f"{heard.channel}:{heard.thread_ts}:{heard.user}")
-                return Words(phrases.NO_OPEN_QUESTION) if due else Words()
-            is_anothers = heard.parent == self._people.bot_user and not asked
-            if is_anothers and not await self._threads.is_ours(*heard.thread):
-                return Words(phrases.ANOTHERS_THREAD, recorded=False)
+            if not asked and await self._threads.is_rollup(*message.thread):
+                due = self._is_due(f"{message.channel}:{message.thread_ts}:{message.user}")
+                return Response(phrases.NO_OPEN_QUESTION) if due else Response()
+            is_anothers = message.parent == self._people.bot_user and not asked
+            if is_anothers and not await self._threads.is_ours(*message.thread):
+                return Response(phrases.ANOTHERS_THREAD, recorded=False)
             return await self._to_one_of(asked, reply)
         except (ClarifyError, SlackError) as error:
-            return _aside(explained(error, "of this thread"))
+            return _privately(explained(error, "of this thread"))
 
-    async def _to_one_of(self, asked: list[Clarification], reply: Reply) -> Words:
-        heard = reply.heard
-        if (done := next((each for each in asked if is_by(each, heard.user, heard.at)), None)) is not None:
-            await self._remember(done, heard)
-            return Words()
+    async def _to_one_of(self, asked: list[Clarification], reply: Reply) -> Response:
+        message = reply.message
+        if (
+            done := next((each for each in asked if is_by(each, message.user, message.at)), None)
+        ) is not None:
+            await self._remember(done, message)
+            return Response()
         waiting = [
             record
             for record in asked
@@ -304,41 +314,41 @@ class TypedMessages:
         ]
         decided = [record for record in asked if await self._decided_since(record, reply) is not None]
         if len(waiting) + len(decided) > 1 and waiting:
-            at = min(heard.at, self._clock.now())
-            name = f"{heard.channel}:{heard.ts}"
+            at = min(message.at, self._clock.now())
+            name = f"{message.channel}:{message.ts}"
             which, text_id = await self._answering.ask_which(
                 [*waiting, *decided], reply.text, reply.person, name, at
             )
-            return Words(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
+            return Response(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
         if waiting:
             return await self._answer(waiting[0], reply)
         if decided:
             return await self._found_late(max(decided, key=_decided_last), reply)
         return await self._too_late(asked, reply)
 
-    async def _answer(self, record: Clarification, reply: Reply) -> Words:
-        heard = reply.heard
+    async def _answer(self, record: Clarification, reply: Reply) -> Response:
+        message = reply.message
         try:
             reaction = await self._answering.answer_text(
-                record.id, reply.text, reply.person, heard.place, at=heard.at
+                record.id, reply.text, reply.person, message.place, at=message.at
             )
         except AnswerRejected as error:
             return self._hint(record, reply, str(error))
         except (ClarifyError, SlackError) as error:
-            return _aside(explained(error, record.id))
+            return _privately(explained(error, record.id))
         if reaction.record is not None:
-            await self._remember(reaction.record, heard)
-        return _aside(reaction)
+            await self._remember(reaction.record, message)
+        return _privately(reaction)
 
     async def _decided_since(self, record: Clarification, reply: Reply) -> Round | None:
         """The round that a missed reply could have answered in time, had it been known before that was decided."""
-        if not reply.heard.missed:
+        if not reply.message.missed:
             return None
         shown = await self._shown_to(record, reply)
         if shown is None or shown.stage == "open":
             return None
         ended = shown.answered_at or (record.resolved_at if shown.is_current else None)
-        expires, at = shown.asked.expires_at, reply.heard.at
+        expires, at = shown.asked.expires_at, reply.message.at
         in_time = expires is None or at < expires
         return shown if in_time and ended is not None and at < ended else None
 
@@ -347,58 +357,58 @@ class TypedMessages:
         if not await self._is_older(reply, record):
             return round_of(record)
         for number in range(record.round - 1, 0, -1):
-            shown = await self._messages.shown_at(record.id, number, reply.heard.channel)
-            if shown and float(shown) < float(reply.heard.ts):
+            shown = await self._messages.shown_at(record.id, number, reply.message.channel)
+            if shown and float(shown) < float(reply.message.ts):
                 return round_of(record, number)
         return None
 
     async def _is_older(self, reply: Reply, record: Clarification) -> bool:
         """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
-        ts = reply.heard.ts
-        shown = await self._messages.shown_at(record.id, record.round, reply.heard.channel)
+        ts = reply.message.ts
+        shown = await self._messages.shown_at(record.id, record.round, reply.message.channel)
         return float(ts) < float(shown) if shown else moment(ts) < record.asked_last
 
-    async def _found_late(self, record: Clarification, reply: Reply) -> Words:
+    async def _found_late(self, record: Clarification, reply: Reply) -> Response:
         """It was written in time and found after the decision: its author is told, and the thread shows it as that."""
-        shown, heard = await self._decided_since(record, reply), reply.heard
+        shown, message = await self._decided_since(record, reply), reply.message
         if shown is None or (label := _read_as(shown.asked, reply.text)) is None:
-            return Words()  # talk
-        if (refused := await self._answering.refusal(record, reply.person, heard.place)) is not None:
-            return _aside(refused)
+            return Response()  # talk
+        if (refused := await self._answering.refusal(record, reply.person, message.place)) is not None:
+            return _privately(refused)
         decided = (
             phrases.closed(record) if shown.is_current else phrases.already_answered(record, shown.number)
         )
-        return Words(
+        return Response(
             phrases.found_late(label, decided),
-            aloud=phrases.found_late_aloud(heard.user, label, heard.at, decided),
-            key=f"found-late:{heard.channel}:{heard.ts}",
+            aloud=phrases.found_late_aloud(message.user, label, message.at, decided),
+            key=f"found-late:{message.channel}:{message.ts}",
         )
 
-    async def _too_late(self, asked: list[Clarification], reply: Reply) -> Words:
+    async def _too_late(self, asked: list[Clarification], reply: Reply) -> Response:
         """Nothing is open. Somebody who answers just after another is told, once; the rest is talk."""
         closed = [(when, record) for record in asked if (when := _closed_at(record)) is not None]
         if not closed:
-            return Words()
+            return Response()
         when, record = max(closed, key=lambda each: each[0])
         by, user = record.asked.answered_by, reply.person.user
-        if abs(reply.heard.at - when) > JUST_NOW or (by is not None and by.user == user):
-            return Words()
+        if abs(reply.message.at - when) > JUST_NOW or (by is not None and by.user == user):
+            return Response()
         if _read_as(record.asked, reply.text) is None:
-            return Words()
+            return Response()
         first = await self._memory.first_time(f"late:{record.id}:{record.round}:{user}")
-        return Words(phrases.closed(record)) if first else Words()
+        return Response(phrases.closed(record)) if first else Response()
 
-    def _hint(self, record: Clarification, reply: Reply, hint: str) -> Words:
+    def _hint(self, record: Clarification, reply: Reply, hint: str) -> Response:
         """How to answer, to one person at most once a minute; another kind of trouble gets its own words."""
         kind = hashlib.blake2b(hint.encode(), digest_size=6).hexdigest()
         if not self._is_due(f"{record.id}:{record.round}:{reply.person.user}:{kind}"):
-            return Words()
-        return Words(phrases.unreadable_reply(record.asked, hint))
+            return Response()
+        return Response(phrases.unreadable_reply(record.asked, hint))
 
-    def _file_only(self, asked: list[Clarification], reply: Reply) -> Words:
+    def _file_only(self, asked: list[Clarification], reply: Reply) -> Response:
         waiting = [record for record in asked if record.is_open]
         if not waiting:
-            return Words()
+            return Response()
         how = f" {answers.hint(waiting[0].asked)}" if len(waiting) == 1 else ""
         return self._hint(waiting[0], reply, f"{phrases.FILE_ONLY}{how}")
 
@@ -411,9 +421,9 @@ class TypedMessages:
         self._hinted[hint] = now
         return True
 
-    async def _remember(self, record: Clarification, heard: MessageEvent) -> None:
+    async def _remember(self, record: Clarification, message: MessageEvent) -> None:
         """So that a later edit or deletion is seen to concern an answer."""
-        await self._memory.keep_text(_answer_key(heard), {"clarification": record.id})
+        await self._memory.keep_text(_answer_key(message), {"clarification": record.id})
 
 
 def is_talk(text: str) -> bool:
@@ -453,8 +463,8 @@ def _read_as(asked: Aaep, text: str) -> str | None:
         return None
 
 
-def _answer_key(heard: MessageEvent) -> str:
-    return f"answer:{heard.channel}:{heard.ts}"
+def _answer_key(message: MessageEvent) -> str:
+    return f"answer:{message.channel}:{message.ts}"
 
 
 def _decided_last(record: Clarification) -> datetime:
@@ -465,13 +475,13 @@ def _closed_at(record: Clarification) -> datetime | None:
     return record.asked.answered_at or record.resolved_at
 
 
-def _aside(reaction: Reaction) -> Words:
+def _privately(reaction: Reaction) -> Response:
     """To its author alone."""
-    return Words(reaction.text or None, blocks=reaction.blocks, recorded=reaction.recorded)
+    return Response(reaction.text or None, blocks=reaction.blocks, recorded=reaction.recorded)
 
 
-def _aloud(reaction: Reaction, heard: MessageEvent) -> Words:
+def _aloud(reaction: Reaction, message: MessageEvent) -> Response:
     """In direct messages, as a message."""
     if not reaction.recorded:
-        return Words(reaction.text, recorded=False)
-    return Words(aloud=reaction.text, blocks=reaction.blocks, key=f"aside:{heard.key}")
+        return Response(reaction.text, recorded=False)
+    return Response(aloud=reaction.text, blocks=reaction.blocks, key=f"aside:{message.key}")

@@ -1,6 +1,6 @@
 """The card of a question: its blocks, and the `text` that a screen reader reads aloud and a notification shows.
 
-Both say the same in the same words (`rounds`); what differs is how much of it fits. The text stands alone: where 4000
+Both say the same in the same words (`wording`); what differs is how much of it fits. The text stands alone: where 4000
 characters do not hold all of it, it begins, says that the whole follows in the thread, and `more` is the whole in pieces.
 Pure.
 """
@@ -37,7 +37,7 @@ from bot.views.blockkit import (
 )
 from bot.views.codec import SELECT_ACTION, Press
 from bot.views.locale import directed
-from bot.views.rounds import (
+from bot.views.wording import (
     ASK_AGAIN,
     HOW_TO_COMMENT,
     LABELS,
@@ -147,8 +147,8 @@ def card(
         text, more = open_text(shown)
         made = open_card(shown, verbosity, text, posted_to_fallback)
     else:
-        text, more = _settled_text(shown), ()
-        made = _settled_card(shown, text)
+        text, more = _closed_text(shown), ()
+        made = _closed_card(shown, text)
     return Draft(f"{record.id}.{record.revision}", text, made.parts, more)
 
 
@@ -241,7 +241,7 @@ def _detail(shown: Round, verbosity: Verbosity) -> str:
     return inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
 
 
-def _settled_card(shown: Round, text: str) -> Card:
+def _closed_card(shown: Round, text: str) -> Card:
     """A card that takes no answer any more: no controls but View full where words were cut."""
     answered = shown.stage == "answered"
     facts: list[Words] = []
@@ -420,7 +420,7 @@ def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...
     return f"{head} {_beginning(shown, body, room)}\n{pointer}\n{tail}", whole_pieces(shown)
 
 
-def _settled_text(shown: Round) -> str:
+def _closed_text(shown: Round) -> str:
     """Text of a question that takes no answer any more. Who answered is the only live part."""
     asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {words(shown.question)}", 1500)
     if shown.stage == "closed":

@@ -38,7 +38,7 @@ from bot.views.codec import (
     Press,
 )
 from bot.views.locale import directed
-from bot.views.rounds import (
+from bot.views.wording import (
     LABELS,
     Round,
     closed_words,

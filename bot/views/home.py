@@ -29,7 +29,7 @@ from bot.views.blockkit import (
     turning,
 )
 from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
-from bot.views.rounds import ID_LIMIT, NAME_LIMIT, name_of, until_words
+from bot.views.wording import ID_LIMIT, NAME_LIMIT, name_of, until_words
 from core.agents import AgentStatus, ReadyItem
 from core.clarification import HUMAN
 from core.index import Summary

@@ -37,7 +37,7 @@ from bot.views.blockkit import (
 from bot.views.card import CANCEL, MEANT, MEANT_THIS, MENU_OPTIONS, reply_dialog
 from bot.views.codec import LIST_CALLBACK, WHICH_ACTION, ListPress, Press
 from bot.views.locale import directed
-from bot.views.rounds import (
+from bot.views.wording import (
     ID_LIMIT,
     Round,
     closed_words,
@@ -68,7 +68,7 @@ _GRAVE = Dialog(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ListRow:
     """One clarification in a list; `aloud`: the same for the message's text, escaped."""
 
     parts: tuple[Part, ...]
@@ -93,7 +93,7 @@ def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[But
 
 
 def listing(
-    heading: str, rows: Sequence[Row], *, page: int, total: int, query: str, notes: Iterable[str] = ()
+    heading: str, rows: Sequence[ListRow], *, page: int, total: int, query: str, notes: Iterable[str] = ()
 ) -> Draft:
     """Page `page` (from 1) of `total` clarifications; `query` asks for the list again; `notes` are plain text."""
     pages = pages_of(total, PAGE_SIZE)
@@ -127,7 +127,7 @@ def page_of(page: int, total: int) -> int:
     return nearest(page, pages_of(total, PAGE_SIZE))
 
 
-def row(record: Clarification, offer: Offer, n: int) -> Row:
+def row(record: Clarification, offer: Offer, n: int) -> ListRow:
     """One clarification in a list; `n` tells its buttons apart from those of other rows."""
     shown = round_of(record)
     words = _asked(shown, _QUESTION)
@@ -144,15 +144,15 @@ def row(record: Clarification, offer: Offer, n: int) -> Row:
         buttons.insert(0, answer_button(record, shown.number, n))
     if shown.stage == "open" and offer.take:
         buttons.append(button(ListPress("take", record.id), TAKE, f"Take {record.id}", n=n))
-    return Row((Section(Words(words)), Context(facts), Actions(tuple(buttons))), aloud)
+    return ListRow((Section(Words(words)), Context(facts), Actions(tuple(buttons))), aloud)
 
 
-def unread(clarification_id: str, topic: str) -> Row:
+def unread(clarification_id: str, topic: str) -> ListRow:
     """One whose ledger cannot be read now."""
     words = inert.named(topic, _QUESTION)
     note = "its ledger cannot be read now"
     aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
-    return Row((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
+    return ListRow((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
 
 
 def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None, agent: str) -> Draft:

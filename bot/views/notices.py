@@ -34,8 +34,8 @@ from bot.views.blockkit import (
 from bot.views.card import POINTER, in_pieces
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.page import HAND, Matter, standing_words
-from bot.views.rounds import (
+from bot.views.page import HAND, PageItem, standing_words
+from bot.views.wording import (
     ID_LIMIT,
     NAME_LIMIT,
     aloud,
@@ -250,18 +250,18 @@ def handoff_body(handoff: Handoff) -> str:
     return "\n".join(filter(None, (reason, ". ".join(_handoff_facts(handoff)), handed)))
 
 
-def handoff_card(handoff: Handoff, matter: Matter) -> Draft:
-    """The card of a handoff: `matter` is what on-call is paged for, as it stands."""
-    take = button(PagePress("take", 0, matter.incident), TAKE, f"Take what {handoff.agent} hands over")
+def handoff_card(handoff: Handoff, item: PageItem) -> Draft:
+    """The card of a handoff: `item` is what on-call is paged for, as it stands."""
+    take = button(PagePress("take", 0, item.incident), TAKE, f"Take what {handoff.agent} hands over")
     hand = button(
-        PagePress("hand", 0, matter.incident), HAND, f"Hand what {handoff.agent} hands over to somebody"
+        PagePress("hand", 0, item.incident), HAND, f"Hand what {handoff.agent} hands over to somebody"
     )
     return _notice(
         handoff_title(handoff),
         _handed(handoff),
         plain_words(*_handoff_facts(handoff), _session(handoff.session)),
-        {"closed": (), "taken": (hand,)}.get(matter.state, (take, hand)),
-        alert=tuple(standing_words(matter)) or (Words(_UNTAKEN),),
+        {"closed": (), "taken": (hand,)}.get(item.state, (take, hand)),
+        alert=tuple(standing_words(item)) or (Words(_UNTAKEN),),
     )
 
 

@@ -1,8 +1,8 @@
-"""A page to whoever is on call: what has to be taken, all that is needed to decide it, the controls; and its words outside
-Slack's blocks.
+"""A page to the people on call: what has to be taken, what is needed to decide it, the controls; and the same as plain
+text for pagers outside Slack.
 
 A page about one question carries the question's own controls, as its card does; a page about several lists them. The
-top-level `text` stands alone, and so does what goes out through senders outside Slack. Pure.
+top-level `text` stands alone, and so does the text for pagers outside. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bot.views.blockkit import (
 from bot.views.card import MENU, Card, in_pieces, open_card, open_text, options, view_full, whole_pieces
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.rounds import (
+from bot.views.wording import (
     Round,
     aloud,
     answered_words,
@@ -49,12 +49,17 @@ from bot.views.rounds import (
 from core import answers
 from core.clarification import Clarification
 
-State = Literal["live", "taken", "snoozed", "closed"]
+ItemState = Literal["live", "taken", "snoozed", "closed"]
 HAND, SNOOZE, NOT_MINE, SHOW = "Hand to…", "Snooze", "Not mine", "Show"
 OPEN = "Go to the question"
 OPEN_OTHER = "Go to the message"  # a handoff, an error: no question
 LISTED = 20
-_NOTES: dict[State, str] = {"live": "", "taken": " · taken", "snoozed": " · snoozed", "closed": " · closed"}
+_NOTES: dict[ItemState, str] = {
+    "live": "",
+    "taken": " · taken",
+    "snoozed": " · snoozed",
+    "closed": " · closed",
+}
 _ROW, _FACT, _HEADING = 220, 300, 150
 _BARE = 2000
 _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
@@ -71,7 +76,7 @@ _BUTTONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Matter:
+class PageItem:
     """One incident of a page; `kind` as in `bot.oncall.incidents`.
 
     `who` is the Slack user who took it, or whom it was handed to; `asleep_by` and `until` tell of a snooze. `record`
@@ -83,7 +88,7 @@ class Matter:
     title: str
     reason: str
     body: str = ""
-    state: State = "live"
+    state: ItemState = "live"
     who: str | None = None
     handed: bool = False
     asleep_by: str | None = None
@@ -98,10 +103,10 @@ class Matter:
         """What people call it by: the clarification's id, else its title."""
         return inert.line(self.clarification or self.title, _HEADING) or "Something"
 
-    def with_question(self, record: Clarification | None, link: str | None) -> Matter:
+    def with_question(self, record: Clarification | None, link: str | None) -> PageItem:
         return replace(self, record=record and directed(_without_holder(record)), link=link)
 
-    def bare(self) -> Matter:
+    def bare(self) -> PageItem:
         """The id and the beginning of what is asked, as plain text: what can always be shown."""
         record = self.record
         asked = f"{record.question[:_BARE]}\n{answers.hint(record.asked)}" if record is not None else ""
@@ -110,15 +115,15 @@ class Matter:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """One page as it is to be shown. `matters` are the first that are listed, open ones first; `count` is all of
+class PageContent:
+    """One page as it is to be shown. `items` are the first that are listed, open ones first; `count` is all of
     them, `left` those that are not closed, `is_awaited` tells whether any of these is in nobody's hands. `covered`: a
     newer page to the same place is about all of it.
     """
 
     page: int
     sent_at: datetime
-    matters: tuple[Matter, ...]
+    items: tuple[PageItem, ...]
     count: int
     left: int
     covered: bool = False
@@ -126,9 +131,9 @@ class Sheet:
     is_awaited: bool = True
 
     @property
-    def only(self) -> Matter | None:
+    def only(self) -> PageItem | None:
         """What the page is about, where it is about one thing."""
-        return self.matters[0] if self.count == 1 and self.matters else None
+        return self.items[0] if self.count == 1 and self.items else None
 
     @property
     def is_closed(self) -> bool:
@@ -140,74 +145,72 @@ class Sheet:
         record = self.only.record if self.only is not None and self.only.state != "closed" else None
         return round_of(record) if record is not None and record.is_open and not self.covered else None
 
-    def bare(self) -> Sheet:
+    def bare(self) -> PageContent:
         """For the case that the words cannot be laid out."""
-        return replace(self, matters=tuple(each.bare() for each in self.matters))
+        return replace(self, items=tuple(each.bare() for each in self.items))
 
 
-def page_card(sheet: Sheet) -> Draft:
+def page_card(content: PageContent) -> Draft:
     """The message; what it says in full where it is only begun follows in the thread (`subject`)."""
-    text, more = _text(sheet)
-    matter = sheet.only
-    if matter is None:
-        parts = _list_parts(sheet)
-    elif (shown := sheet.waiting) is not None:
-        parts = _question_card(sheet, matter, shown, text).parts
+    text, more = _text(content)
+    item = content.only
+    if item is None:
+        parts = _list_parts(content)
+    elif (shown := content.waiting) is not None:
+        parts = _question_card(content, item, shown, text).parts
     else:
-        parts = _matter_card(sheet, matter, text).parts
-    return Draft(f"page.{sheet.page}", text, parts, more)
+        parts = _item_card(content, item, text).parts
+    return Draft(f"page.{content.page}", text, parts, more)
 
 
-def subject(sheet: Sheet) -> str | None:
+def subject(content: PageContent) -> str | None:
     """What the `more` of a page's text is: of an open question what its card's is too, by the card's key; else all that
     is said of the incident. None: a list of several, which is the page's own.
     """
-    matter, shown = sheet.only, sheet.waiting
-    if matter is None:
+    item, shown = content.only, content.waiting
+    if item is None:
         return None
-    return f"card:{shown.record.id}:{shown.number}" if shown is not None else f"incident:{matter.incident}"
+    return f"card:{shown.record.id}:{shown.number}" if shown is not None else f"incident:{item.incident}"
 
 
-def outside_words(sheet: Sheet) -> tuple[str, str]:
+def outside_words(content: PageContent) -> tuple[str, str]:
     """A title of one line and a text, both plain, for pagers, e-mail and the like."""
-    matter = sheet.only
-    body = (
-        inert.clip("\n".join(_listed(sheet)), _OUTSIDE) if matter is None else _matter_outside(sheet, matter)
-    )
-    links = [each.link for each in sheet.matters if each.link][:1]
-    return inert.clip(heading(sheet), 120), "\n".join([body or heading(sheet), *links])
+    item = content.only
+    body = inert.clip("\n".join(_listed(content)), _OUTSIDE) if item is None else _item_outside(content, item)
+    links = [each.link for each in content.items if each.link][:1]
+    return inert.clip(heading(content), 120), "\n".join([body or heading(content), *links])
 
 
-def heading(sheet: Sheet) -> str:
+def heading(content: PageContent) -> str:
     """One line: what it is, and how it stands."""
-    matter = sheet.only
-    if matter is None:
-        many = f"{sheet.left} of {sheet.count}" if sheet.left < sheet.count else str(sheet.count)
-        return f"{many} need a human" if sheet.left else f"{sheet.count} needed a human · closed"
-    note = _NOTES[matter.state]
-    title = inert.line(matter.title) or "Something needs a human"
-    if matter.kind == "escalated" and matter.record is not None:
-        agent = round_of(matter.record).agent
-        title = f"{matter.name}: {agent} {'needed' if matter.state == 'closed' else 'needs'} you"
-    elif matter.clarification and matter.clarification not in title:
-        title = f"{matter.clarification}: {title}"
+    item = content.only
+    if item is None:
+        many = f"{content.left} of {content.count}" if content.left < content.count else str(content.count)
+        return f"{many} need a human" if content.left else f"{content.count} needed a human · closed"
+    note = _NOTES[item.state]
+    title = inert.line(item.title) or "Something needs a human"
+    if item.kind == "escalated" and item.record is not None:
+        agent = round_of(item.record).agent
+        title = f"{item.name}: {agent} {'needed' if item.state == 'closed' else 'needs'} you"
+    elif item.clarification and item.clarification not in title:
+        title = f"{item.clarification}: {title}"
     return inert.clip(title, _HEADING - 12) + note
 
 
-def state_words(sheet: Sheet) -> list[Words]:
+def state_words(content: PageContent) -> list[Words]:
     """Who has it, until when it sleeps, how it ended, where it goes on."""
-    matter = sheet.only
-    found = standing_words(matter) if matter is not None else []
-    if sheet.covered and not sheet.is_closed:
+    item = content.only
+    found = standing_words(item) if item is not None else []
+    if content.covered and not content.is_closed:
         found.append(Words("Paged again below."))
     return found
 
 
-def why_words(matter: Matter) -> str:
+def why_words(item: PageItem) -> str:
     """Why somebody is paged: of a question its escalation, with both sides' positions."""
-    record = matter.record
-    reason = matter.reason
-    if matter.kind == "escalated" and record is not None:
+    record = item.record
+    reason = item.reason
+    if item.kind == "escalated" and record is not None:
         entry = next((each for each in reversed(record.thread) if each.type == "escalation"), None)
         said = entry.body.strip() if entry is not None else ""
         reason = (said.partition("\n")[0] if has_one_side(round_of(record)) else said) or reason
@@ -227,26 +230,26 @@ def left_words(ends: datetime | None, sent_at: datetime) -> str:
     return f"{left} left when this was sent"
 
 
-def more_words(sheet: Sheet) -> str:
+def more_words(content: PageContent) -> str:
     """What is not listed, and where it is; empty where all is."""
-    more = sheet.count - len(sheet.matters)
-    if more <= 0 or sheet.only is not None:
+    more = content.count - len(content.items)
+    if more <= 0 or content.only is not None:
         return ""
     return f"And {more} more: “/clarify” and the Home tab list all questions that are open."
 
 
-def item_words(matter: Matter) -> str:
-    """A matter on one line."""
-    record = matter.record
-    said = inert.line(record.question if record is not None else matter.body or matter.reason)
-    known = matter.name if record is None else f"{matter.name} · {round_of(record).agent}"
-    notes = _NOTES[matter.state]
+def item_words(item: PageItem) -> str:
+    """An item on one line."""
+    record = item.record
+    said = inert.line(record.question if record is not None else item.body or item.reason)
+    known = item.name if record is None else f"{item.name} · {round_of(record).agent}"
+    notes = _NOTES[item.state]
     return inert.clip(f"{known}{notes}: {said}" if said else f"{known}{notes}", _ROW)
 
 
-def closing_words(matter: Matter) -> str:
+def closing_words(item: PageItem) -> str:
     """How something that is closed ended, without who."""
-    record = matter.record
+    record = item.record
     if record is None:
         return "Closed"
     shown = round_of(record)
@@ -255,24 +258,24 @@ def closing_words(matter: Matter) -> str:
     return closed_words(shown, _FACT) if shown.stage == "closed" else "Closed"
 
 
-def standing_words(matter: Matter) -> list[Words]:
+def standing_words(item: PageItem) -> list[Words]:
     """Who has it, until when it sleeps, or how it ended; none while it is in nobody's hands."""
-    who = inert.mention(matter.who) if inert.is_user(matter.who) else None
-    if matter.state == "closed":
-        return _ending(matter, who)
-    if matter.state == "snoozed" and matter.until is not None:
-        by = f" by {inert.mention(matter.asleep_by)}" if inert.is_user(matter.asleep_by) else ""
-        return [Words(f"Snoozed until {inert.date(matter.until)}{by}", live=True)]
-    if matter.state == "taken":
+    who = inert.mention(item.who) if inert.is_user(item.who) else None
+    if item.state == "closed":
+        return _ending(item, who)
+    if item.state == "snoozed" and item.until is not None:
+        by = f" by {inert.mention(item.asleep_by)}" if inert.is_user(item.asleep_by) else ""
+        return [Words(f"Snoozed until {inert.date(item.until)}{by}", live=True)]
+    if item.state == "taken":
         return [Words(f"Taken by {who}", live=True) if who else Words("Taken")]
-    return [Words(f"Handed to {who}", live=True)] if who and matter.handed else []
+    return [Words(f"Handed to {who}", live=True)] if who and item.handed else []
 
 
-def _ending(matter: Matter, who: str | None) -> list[Words]:
-    record = matter.record
+def _ending(item: PageItem, who: str | None) -> list[Words]:
+    record = item.record
     shown = round_of(record) if record is not None else None
     if shown is None:
-        verb = "Taken" if matter.kind == "handoff" else "Seen"
+        verb = "Taken" if item.kind == "handoff" else "Seen"
         return [Words(f"{verb} by {who}", live=True)] if who else [Words("Closed")]
     if shown.stage != "answered":
         return [Words(closed_words(shown, _FACT))] if shown.stage == "closed" else [Words("Closed")]
@@ -280,9 +283,9 @@ def _ending(matter: Matter, who: str | None) -> list[Words]:
     return [answered_words(shown), *when]
 
 
-def _question_card(sheet: Sheet, matter: Matter, shown: Round, text: str) -> Card:
+def _question_card(content: PageContent, item: PageItem, shown: Round, text: str) -> Card:
     """The question's own card, with why somebody is paged and the page's controls."""
-    whole, alert = why_words(matter), _alert(sheet)
+    whole, alert = why_words(item), _alert(content)
     # Its menu is not cut, its words hardly below a screenful: why somebody is paged gets what these leave.
     menu = min(MENU, sum(map(inert.size, options(shown))))
     room = min(SECTION, MESSAGE_BUDGET - inert.size(text) - menu - _QUESTION)
@@ -291,102 +294,104 @@ def _question_card(sheet: Sheet, matter: Matter, shown: Round, text: str) -> Car
     card = open_card(shown, "normal", text + own, None)
     full = view_full(shown.record, shown.number)
     cut = (full,) if why != whole and full not in card.buttons else ()
-    left = left_words(shown.asked.expires_at, sheet.sent_at)
+    left = left_words(shown.asked.expires_at, content.sent_at)
     return replace(
         card,
-        heading=heading(sheet),
+        heading=heading(content),
         alert=alert,
         below=sections(why),
         facts=(*card.facts, *plain_words(left)),
-        buttons=(*card.buttons, *cut, *link_button(OPEN, matter.link)),
-        controls=_controls(sheet),
+        buttons=(*card.buttons, *cut, *link_button(OPEN, item.link)),
+        controls=_controls(content),
     )
 
 
-def _matter_card(sheet: Sheet, matter: Matter, text: str) -> Card:
+def _item_card(content: PageContent, item: PageItem, text: str) -> Card:
     """Something without a question, or one that takes no answer any more."""
-    record, over = matter.record, matter.state == "closed" or sheet.covered
-    alert, why = _alert(sheet), "" if over and record is not None else why_words(matter)
+    record, over = item.record, item.state == "closed" or content.covered
+    alert, why = _alert(content), "" if over and record is not None else why_words(item)
     budget = Budget.beside(text)
-    budget.spend(heading(sheet), *(each.text for each in alert))
-    said = [_said(matter), closing_words(matter) if record is not None and not record.is_open else ""]
+    budget.spend(heading(content), *(each.text for each in alert))
+    said = [_said(item), closing_words(item) if record is not None and not record.is_open else ""]
     *shown, why = budget.fit([*(words(each) if each.strip() else "" for each in said), why])
     cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
     return Card(
-        heading=heading(sheet),
+        heading=heading(content),
         alert=alert,
         question=sections(*shown),
         below=sections(why),
-        buttons=(*cut, *link_button(OPEN if record else OPEN_OTHER, matter.link)),
-        controls=_controls(sheet),
+        buttons=(*cut, *link_button(OPEN if record else OPEN_OTHER, item.link)),
+        controls=_controls(content),
     )
 
 
-def _list_parts(sheet: Sheet) -> tuple[Part, ...]:
+def _list_parts(content: PageContent) -> tuple[Part, ...]:
     items = []
-    for number, each in enumerate(sheet.matters):
-        show = PagePress("show", sheet.page, each.incident)
+    for number, each in enumerate(content.items):
+        show = PagePress("show", content.page, each.incident)
         label = f"{SHOW} {each.clarification or ''}".strip()
         items.append(
-            Section(Words(item_words(each)), None if sheet.covered else button(show, label, n=number))
+            Section(Words(item_words(each)), None if content.covered else button(show, label, n=number))
         )
     return (
-        Header(heading(sheet)),
-        Context(_alert(sheet)),
+        Header(heading(content)),
+        Context(_alert(content)),
         *items,
-        Context(plain_words(more_words(sheet))),
-        Actions(_controls(sheet)),
+        Context(plain_words(more_words(content))),
+        Actions(_controls(content)),
     )
 
 
-def _called(sheet: Sheet) -> str:
+def _called(content: PageContent) -> str:
     """Who is called, as mentions; nobody once all of it is closed."""
-    called = inert.mentions(list(filter(inert.is_user, sheet.mentions)))
-    return f"For {', '.join(called)}" if called and not sheet.is_closed else ""
+    called = inert.mentions(list(filter(inert.is_user, content.mentions)))
+    return f"For {', '.join(called)}" if called and not content.is_closed else ""
 
 
-def _alert(sheet: Sheet) -> tuple[Words, ...]:
-    called = _called(sheet)
-    return (*((Words(called, live=True),) if called else ()), *state_words(sheet))
+def _alert(content: PageContent) -> tuple[Words, ...]:
+    called = _called(content)
+    return (*((Words(called, live=True),) if called else ()), *state_words(content))
 
 
-def _controls(sheet: Sheet) -> tuple[Button, ...]:
+def _controls(content: PageContent) -> tuple[Button, ...]:
     """What somebody has can only be handed on: nobody else takes or snoozes it."""
-    if sheet.covered or sheet.is_closed:
+    if content.covered or content.is_closed:
         return ()
-    take, hand = button(PagePress("take", sheet.page), TAKE), button(PagePress("hand", sheet.page), HAND)
-    state = sheet.only.state if sheet.only is not None else "live"
+    take, hand = button(PagePress("take", content.page), TAKE), button(PagePress("hand", content.page), HAND)
+    state = content.only.state if content.only is not None else "live"
     if state in ("taken", "snoozed"):
         return (hand,) if state == "taken" else (take, hand)
-    snooze, not_mine = PagePress("snooze", sheet.page), PagePress("notmine", sheet.page)
+    snooze, not_mine = PagePress("snooze", content.page), PagePress("notmine", content.page)
     return take, hand, button(snooze, SNOOZE), button(not_mine, NOT_MINE)
 
 
-def _text(sheet: Sheet) -> tuple[str, tuple[str, ...]]:
+def _text(content: PageContent) -> tuple[str, tuple[str, ...]]:
     """`text` (≤ 4000, escaped) and `more`, the whole in pieces (plain) where `text` holds only the beginning."""
     said = [
-        inert.fallback(sentence(heading(sheet)), 300),
-        sentence(_called(sheet)),
-        *aloud(state_words(sheet)),
+        inert.fallback(sentence(heading(content)), 300),
+        sentence(_called(content)),
+        *aloud(state_words(content)),
     ]
     head = " ".join(filter(None, said))
-    matter, shown = sheet.only, sheet.waiting
-    if matter is None:
-        return _fitted(head, _listed(sheet))
+    item, shown = content.only, content.waiting
+    if item is None:
+        return _fitted(head, _listed(content))
     if shown is not None:
-        return _question_text(sheet, matter, shown, head)
-    closed, record = matter.state == "closed", matter.record
-    ending = closing_words(matter) if closed or (record is not None and not record.is_open) else ""
-    asked = _said(matter)
-    why = "" if closed else why_words(matter)
-    return _fitted(head, [words(asked) if asked.strip() else "", why, ending, _what_buttons_do(sheet)])
+        return _question_text(content, item, shown, head)
+    closed, record = item.state == "closed", item.record
+    ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
+    asked = _said(item)
+    why = "" if closed else why_words(item)
+    return _fitted(head, [words(asked) if asked.strip() else "", why, ending, _what_buttons_do(content)])
 
 
-def _question_text(sheet: Sheet, matter: Matter, shown: Round, head: str) -> tuple[str, tuple[str, ...]]:
-    why = inert.fallback(sentence(inert.clip(why_words(matter), _WHY_ALOUD)), _WHY_ALOUD)
+def _question_text(
+    content: PageContent, item: PageItem, shown: Round, head: str
+) -> tuple[str, tuple[str, ...]]:
+    why = inert.fallback(sentence(inert.clip(why_words(item), _WHY_ALOUD)), _WHY_ALOUD)
     asked, more = open_text(shown, _POINTER)
-    left = sentence(left_words(shown.asked.expires_at, sheet.sent_at))
-    tail = "\n".join(filter(None, map(inert.fallback, (left, _what_buttons_do(sheet)))))
+    left = sentence(left_words(shown.asked.expires_at, content.sent_at))
+    tail = "\n".join(filter(None, map(inert.fallback, (left, _what_buttons_do(content)))))
     around = inert.size(head) + inert.size(why) + inert.size(tail) + 3
     if around + inert.size(asked) <= inert.TEXT_LIMIT:
         return "\n".join(filter(None, (head, why, asked, tail))), more
@@ -405,36 +410,36 @@ def _fitted(head: str, parts: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     return f"{head}\n{cut}\n{_POINTER}", in_pieces(whole)
 
 
-def _matter_outside(sheet: Sheet, matter: Matter) -> str:
+def _item_outside(content: PageContent, item: PageItem) -> str:
     """All to decide it; of long parts the beginning, so that none pushes another out."""
-    asked, ends = [words(matter.body) if matter.body.strip() else ""], ""
-    if (record := matter.record) is not None:
+    asked, ends = [words(item.body) if item.body.strip() else ""], ""
+    if (record := item.record) is not None:
         shown, wanted = round_of(record), record.asked.confirmation
         context = f"Context: {shown.context}" if shown.context else ""
         asked = ["\n".join(filter(None, (words(shown.question), shown.numbered))), context]
-        left = f" ({left_words(shown.asked.expires_at, sheet.sent_at)})"
+        left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
         until = until_aloud(shown.asked, 300, left) if shown.asked.expires_at else ""
         ends = "\n".join(filter(None, (stakes_words(wanted) if wanted else "", until)))
-    parts = [part for part in (*asked, why_words(matter)) if part]
+    parts = [part for part in (*asked, why_words(item)) if part]
     budget = _OUTSIDE - inert.size(ends) - len(parts) - 1 - inert.size(_IN_SLACK)
     fitted = inert.shared(parts, budget)
     return "\n".join(filter(None, (*fitted, ends, _IN_SLACK if fitted != parts else "")))
 
 
-def _said(matter: Matter) -> str:
+def _said(item: PageItem) -> str:
     """What it is about, in others' words."""
-    return matter.record.question if matter.record is not None else matter.body
+    return item.record.question if item.record is not None else item.body
 
 
-def _listed(sheet: Sheet) -> list[str]:
-    said = (*map(item_words, sheet.matters), more_words(sheet), _what_buttons_do(sheet))
+def _listed(content: PageContent) -> list[str]:
+    said = (*map(item_words, content.items), more_words(content), _what_buttons_do(content))
     return [part for part in said if part]
 
 
-def _what_buttons_do(sheet: Sheet) -> str:
-    if sheet.covered or sheet.is_closed:
+def _what_buttons_do(content: PageContent) -> str:
+    if content.covered or content.is_closed:
         return ""
-    return _BUTTONS[sheet.only.state if sheet.only is not None else "live"]
+    return _BUTTONS[content.only.state if content.only is not None else "live"]
 
 
 def _without_holder(record: Clarification) -> Clarification:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bot.views import inert
-from bot.views.rounds import HOW_TO_COMMENT, Round, closed_by, default_of, round_of
+from bot.views.wording import HOW_TO_COMMENT, Round, closed_by, fallback_words, round_of
 from core import answers
 from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
 
@@ -71,7 +71,7 @@ def closed(record: Clarification) -> str:
         over = f"its time ran out{_when(record.asked.expires_at)}"
         return f"{_id(record)} takes no new answer: {over}. Replies written before that are still being looked for."
     why = {
-        "expired": _expired(record.asked),
+        "expired": f"it expired{_when(record.asked.expires_at)}; the agent {fallback_words(record.asked, _quoted)}",
         "cancelled": "the agent's session was cancelled",
         "session ended": "the agent's session has ended",
         "requester moved on": "the agent has moved on without an answer",
@@ -144,12 +144,6 @@ def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], st
     if not agents:
         return "waiting for a person" if on else status
     return f"{status} on {listed(agents)}{' and a person' if len(agents) < len(on) else ''}"
-
-
-def _expired(asked: Aaep) -> str:
-    default = default_of(asked)
-    told = f"was told to assume {_quoted(default)}" if default else "had no default to assume"
-    return f"it expired{_when(asked.expires_at)}; the agent {told}"
 
 
 def _closed_by(shown: Round) -> str:

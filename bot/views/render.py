@@ -19,7 +19,7 @@ from bot.errors import BadPress, RenderError
 from bot.views import blockkit, card, forms
 from bot.views.blockkit import Block, Draft, Part, View
 from bot.views.codec import seal, seal_controls
-from bot.views.rounds import Verbosity
+from bot.views.wording import Verbosity
 from core.clarification import Clarification
 
 _log = structlog.get_logger("clarify.render")

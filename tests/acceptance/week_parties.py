@@ -10,7 +10,7 @@ from typing import Any
 from bot.errors import PagerError, SlackUnreachableError
 from bot.people import Person, Profile, Refusal
 from bot.routing import Audience
-from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
+from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
 
@@ -22,7 +22,7 @@ class Post:
     key: str
     channel: str
     ts: str
-    draft: Draft
+    draft: Post
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Outer:
             return Never("is_archived", "place")
         return None
 
-    def land(self, channel: str, draft: Draft) -> Post:
+    def land(self, channel: str, draft: Post) -> Post:
         ts = f"{1_700_000_000 + len(self.posts)}.000100"
         post = Post(self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft)
         self.posts.append(post)
@@ -100,7 +100,7 @@ class SlackGateway:
         self._outer = outer
         self._effect = effect
 
-    async def post(self, channel: str, draft: Draft) -> Outcome:
+    async def post(self, channel: str, draft: Post) -> Outcome:
         await self._outer.wire()
         self._effect()
         key = str(draft.metadata["event_payload"].get("key", ""))
@@ -115,7 +115,7 @@ class SlackGateway:
         self._effect()
         return Unknown("timeout") if lossy else Sent(channel, post.ts)
 
-    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+    async def update(self, channel: str, ts: str, draft: Post) -> Outcome:
         await self._outer.wire()
         self._effect()
         return self._outer.weather(channel) or Sent(channel, ts)

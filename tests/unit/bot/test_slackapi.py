@@ -19,11 +19,11 @@ from bot.slackapi import (
     MESSAGE,
     NETWORK_ERRORS,
     PLACE,
-    Draft,
     Gateway,
     Later,
     Never,
     Place,
+    Post,
     Pulse,
     SlackBusyError,
     SlackClient,
@@ -184,7 +184,7 @@ NUDGE = {"event_type": "clarify_notice", "event_payload": {"key": "nudge:CLR-1-0
     ],
 )
 def test_kind_of_a_message(metadata: dict[str, Any], kind: str) -> None:
-    assert Draft("text", [], metadata).kind == kind
+    assert Post("text", [], metadata).kind == kind
 
 
 @pytest.mark.parametrize("kind", ["page", "nudge"])
@@ -209,7 +209,7 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
     web.chat_postMessage = web.chat_update = web.chat_postEphemeral = call  # type: ignore[method-assign,assignment]
     gateway = Gateway(web, "0" * 16, telemetry)
     metadata = {"event_type": "clarify_page", "event_payload": {"key": "page:1"}} if kind == "page" else NUDGE
-    draft = Draft("text", [], metadata)
+    draft = Post("text", [], metadata)
     await gateway.post("C1", draft)
     await gateway.update("C1", "1.1", draft)
     assert await gateway.tell("U1", Place("C1"), "psst") is (error is None)

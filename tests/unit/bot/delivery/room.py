@@ -17,7 +17,7 @@ from bot.delivery.messenger import Messenger
 from bot.delivery.rollups import Rollups
 from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
-from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
+from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from bot.storage.store import Store
 from bot.views.render import Message, Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
@@ -40,7 +40,7 @@ class Slack:
 
     clock: ManualClock
     script: list[tuple[Outcome | None, bool]] = field(default_factory=list)
-    there: dict[tuple[str, str], Draft] = field(default_factory=dict)
+    there: dict[tuple[str, str], Post] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     lookup: Outcome | None = None
     dm: str | Later | Unknown | Never = "D1"
@@ -48,21 +48,21 @@ class Slack:
     def _next(self) -> tuple[Outcome | None, bool]:
         return self.script.pop(0) if self.script else (None, True)
 
-    async def post(self, channel: str, draft: Draft) -> Outcome:
+    async def post(self, channel: str, post: Post) -> Outcome:
         self.calls.append(f"post {channel}")
         outcome, lands = self._next()
         ts = f"{self.clock.now().timestamp():.0f}.{len(self.calls):06d}"
         if lands:
-            self.there[channel, ts] = draft
+            self.there[channel, ts] = post
         return outcome or Sent(channel, ts)
 
-    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+    async def update(self, channel: str, ts: str, post: Post) -> Outcome:
         self.calls.append(f"update {channel}")
         outcome, lands = self._next()
         if outcome is None and (channel, ts) not in self.there:
             return Never("message_not_found", "message")
         if lands:
-            self.there[channel, ts] = draft
+            self.there[channel, ts] = post
         return outcome or Sent(channel, ts)
 
     async def open_dm(self, user: str) -> str | Later | Unknown | Never:
@@ -76,13 +76,13 @@ class Slack:
         if self.lookup is not None:
             return self.lookup
         wanted = matches["event_payload"].items()
-        for (where, ts), draft in self.there.items():
-            same = where == channel and ts not in known and draft.thread_ts == thread_ts
-            if same and wanted <= draft.metadata["event_payload"].items():
+        for (where, ts), post in self.there.items():
+            same = where == channel and ts not in known and post.thread_ts == thread_ts
+            if same and wanted <= post.metadata["event_payload"].items():
                 return Sent(where, ts)
         return None
 
-    def live(self) -> list[Draft]:
+    def live(self) -> list[Post]:
         """The messages that carry controls."""
         return [d for d in self.there.values() if any(b["type"] == "actions" for b in d.blocks)]
 

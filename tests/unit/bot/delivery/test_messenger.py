@@ -13,7 +13,7 @@ from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh
 from bot.delivery.messenger import LANDING
 from bot.errors import StorageUnavailable
-from bot.slackapi import Draft, Later, Never, Outcome, Unknown
+from bot.slackapi import Later, Never, Outcome, Post, Unknown
 from bot.storage.store import Store
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
@@ -57,8 +57,8 @@ async def test_card_is_posted_once_and_opens_the_thread(world: Room) -> None:
     assert await world.deliver(KEY) == Done(posted=True)
     assert await world.deliver(KEY) == Done()
     assert world.slack.calls == [f"post {CHANNEL}"]
-    (draft,) = world.slack.live()
-    assert draft.metadata == {
+    (post,) = world.slack.live()
+    assert post.metadata == {
         "event_type": "clarify_card",
         "event_payload": {"clarification": "CLR-42-001", "revision": 1},
     }
@@ -138,12 +138,12 @@ async def test_late_landing_within_the_margin_is_found(world: Room) -> None:
     await world.deliver(KEY)
     await world.clock.advance(3)
     assert isinstance(await world.deliver(KEY), Again)
-    draft = Draft(
+    post = Post(
         "x",
         [],
         {"event_type": "clarify_card", "event_payload": {"clarification": "CLR-42-001", "revision": 1}},
     )
-    world.slack.there[CHANNEL, "1.000001"] = draft
+    world.slack.there[CHANNEL, "1.000001"] = post
     await world.clock.advance(1.5)
     await world.until_done(KEY)
     assert list(world.slack.there) == [(CHANNEL, "1.000001")]
@@ -182,9 +182,9 @@ async def test_second_card_of_a_session_waits_for_the_one_that_opens_the_thread(
     assert isinstance(await world.deliver(OTHER), Again)
     await world.until_done(KEY)
     await world.until_done(OTHER)
-    drafts = list(world.slack.there.values())
-    assert [draft.thread_ts for draft in drafts] == [None, (await world.row(KEY)).ts]
-    assert [draft.broadcast for draft in drafts] == [False, True]
+    posts = list(world.slack.there.values())
+    assert [post.thread_ts for post in posts] == [None, (await world.row(KEY)).ts]
+    assert [post.broadcast for post in posts] == [False, True]
 
 
 async def test_place_refused_goes_where_it_can_be_seen_and_pages(world: Room) -> None:
@@ -219,9 +219,9 @@ async def test_content_refused_is_said_plainly_with_its_controls(world: Room) ->
     await opened(world)
     world.slack.script = [(Never("invalid_blocks", "content"), False)]
     await world.until_done(KEY)
-    (draft,) = world.slack.live()
-    assert [block["type"] for block in draft.blocks] == ["section", "actions"]
-    assert "Deploy to production?" in draft.blocks[0]["text"]["text"]
+    (post,) = world.slack.live()
+    assert [block["type"] for block in post.blocks] == ["section", "actions"]
+    assert "Deploy to production?" in post.blocks[0]["text"]["text"]
     assert world.raised == []
 
 
@@ -281,8 +281,8 @@ async def test_deleted_root_makes_the_next_card_open_a_new_thread(world: Room) -
     await asked_again(world)
     world.slack.script = [(Never("thread_not_found", "message"), False)]
     await world.until_done(OTHER)
-    (draft,) = world.slack.live()
-    assert draft.thread_ts is None
+    (post,) = world.slack.live()
+    assert post.thread_ts is None
     thread = await world.messages.thread_of("planner", "sess_1")
     assert thread is not None
     assert thread.ts == (await world.row(OTHER)).ts
@@ -299,7 +299,7 @@ async def test_two_at_work_on_one_message_make_one_post_and_know_where_it_is(
     world.slack.script = [(gone, False), (gone, False)]
     post = world.slack.post
 
-    async def slow(channel: str, draft: Draft) -> Outcome:
+    async def slow(channel: str, draft: Post) -> Outcome:
         outcome = await post(channel, draft)
         for _ in range(100 * len(world.slack.calls)):  # the later one hears later
             await asyncio.sleep(0)
@@ -307,7 +307,7 @@ async def test_two_at_work_on_one_message_make_one_post_and_know_where_it_is(
 
     monkeypatch.setattr(world.slack, "post", slow)
     await asyncio.gather(*(world.until_done(OTHER) for _ in range(2)))
-    there = [place for place, draft in world.slack.there.items() if "Other?" in draft.text]
+    there = [place for place, post in world.slack.there.items() if "Other?" in post.text]
     row = await world.row(OTHER)
     assert there == [(row.channel, row.ts)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from bot.delivery.messenger import live_blocks, plain_blocks
 from bot.oncall.pages import Destination
-from bot.slackapi import Draft, Place
+from bot.slackapi import Place, Post
 from bot.views import inert
 from tests.kit.until import until
 from tests.unit.bot.judges import shown
@@ -26,12 +26,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await made.stop()
 
 
-def overflow(world: World, place: str) -> list[Draft]:
+def overflow(world: World, place: str) -> list[Post]:
     """The messages in a place that hold the rest of another."""
     return [
-        draft
-        for (where, _), draft in world.slack.there.items()
-        if where == place and str(draft.metadata["event_payload"].get("key", "")).startswith("more:")
+        post
+        for (where, _), post in world.slack.there.items()
+        if where == place and str(post.metadata["event_payload"].get("key", "")).startswith("more:")
     ]
 
 
@@ -54,12 +54,12 @@ async def carded(world: World, question: str) -> None:
 async def test_the_rest_of_a_question_reads_as_it_was_written(world: World) -> None:
     await carded(world, LONG)
     rest = overflow(world, AGENTS)
-    blocks = [block for draft in rest for block in draft.blocks]
+    blocks = [block for post in rest for block in post.blocks]
     assert {block["text"]["type"] for block in blocks} == {"plain_text"}
     assert squeezed(LONG) in squeezed(shown(blocks))
     assert all(len(block["text"]["text"]) <= 3000 for block in blocks)
-    assert "<" not in "".join(draft.text for draft in rest)
-    assert squeezed(inert.fallback(LONG, 10**9)) in squeezed("".join(draft.text for draft in rest))
+    assert "<" not in "".join(post.text for post in rest)
+    assert squeezed(inert.fallback(LONG, 10**9)) in squeezed("".join(post.text for post in rest))
 
 
 async def test_the_rest_is_said_once_however_often_a_page_is_repeated(world: World) -> None:
@@ -78,7 +78,7 @@ async def test_the_rest_of_another_matter_is_said_as_well(world: World) -> None:
     for issue in (42, 43):
         await world.escalated(issue, f"rpl_{issue}", question=f"{issue}? {LONG}")
         await world.pass_by(60)
-    rest = "".join(shown(draft.blocks) for draft in overflow(world, DM))
+    rest = "".join(shown(post.blocks) for post in overflow(world, DM))
     assert "42? Use" in rest
     assert "43? Use" in rest
 
@@ -94,7 +94,7 @@ async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World
     assert len(world.slack.pages(AGENTS)) == 2
     assert len(in_thread) > 1
     assert len(alone) > 1
-    keys = [draft.metadata["event_payload"]["key"] for draft in in_thread]
+    keys = [post.metadata["event_payload"]["key"] for post in in_thread]
     assert keys == [f"more:card:CLR-42-001:1:{n}" for n in range(len(keys))], "the card's own"
 
 
@@ -102,17 +102,17 @@ async def test_the_rest_follows_a_page_in_the_channel_where_there_is_no_thread(w
     world.places.to["dm"] = (Destination("slack", AGENTS, ("planner", "sess_1")),)
     await world.escalated(question=LONG)
     await world.pass_by(1)
-    (at,) = [ts for (place, ts), draft in world.slack.there.items() if draft in world.slack.pages(AGENTS)]
+    (at,) = [ts for (place, ts), post in world.slack.there.items() if post in world.slack.pages(AGENTS)]
     rest = overflow(world, AGENTS)
     assert len(rest) > 1
-    assert {draft.thread_ts for draft in rest} == {at}
+    assert {post.thread_ts for post in rest} == {at}
 
 
 async def test_words_of_ours_stay_live(world: World) -> None:
     await world.delivery.say(Place(AGENTS, "1.1"), "k", f"<@{ONCALL}> took CLR-42-001 &amp; more.")
     await world.quiet()
-    (draft,) = world.slack.there.values()
-    assert shown(draft.blocks) == f"<@{ONCALL}> took CLR-42-001 &amp; more."
+    (post,) = world.slack.there.values()
+    assert shown(post.blocks) == f"<@{ONCALL}> took CLR-42-001 &amp; more."
 
 
 def test_blocks_are_never_empty_nor_too_long() -> None:

@@ -27,7 +27,7 @@ from bot.people import Person, Refusal
 from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
-from bot.slackapi import Draft, Later, Never, Outcome, Sent, Unknown
+from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from bot.storage.store import Store
 from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
@@ -135,7 +135,7 @@ class Slack:
     """Keeps what is posted. `refuses`: places that it will never post to; `unknown`: whose next answer is lost."""
 
     clock: ManualClock
-    there: dict[tuple[str, str], Draft] = field(default_factory=dict)
+    there: dict[tuple[str, str], Post] = field(default_factory=dict)
     posts: list[str] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
@@ -144,7 +144,7 @@ class Slack:
     down: bool = False
     asked: int = 0
 
-    async def post(self, channel: str, draft: Draft) -> Outcome:
+    async def post(self, channel: str, draft: Post) -> Outcome:
         if self.down or channel in self.stuck:
             return Later("down", 1.0)
         if channel in self.broken:
@@ -159,7 +159,7 @@ class Slack:
             return Unknown("timeout")
         return Sent(channel, ts)
 
-    async def update(self, channel: str, ts: str, draft: Draft) -> Outcome:
+    async def update(self, channel: str, ts: str, draft: Post) -> Outcome:
         if self.down:
             return Later("down", 1.0)
         self.there[channel, ts] = draft
@@ -183,7 +183,7 @@ class Slack:
         self.asked += 1
         return f"https://x.slack.com/archives/{channel}/p{ts.replace('.', '')}"
 
-    def pages(self, place: str = DM) -> list[Draft]:
+    def pages(self, place: str = DM) -> list[Post]:
         """The pages in a place, the earliest first."""
         return [
             draft
@@ -377,7 +377,7 @@ class World:
         await self.clock.advance(seconds)
         await self.quiet()
 
-    async def paged(self, count: int, place: str = DM) -> list[Draft]:
+    async def paged(self, count: int, place: str = DM) -> list[Post]:
         """The pages in a place, once there are `count` of them and no more to come."""
         await until(lambda: len(self.slack.pages(place)) >= count)
         await self.quiet()
@@ -408,5 +408,5 @@ class World:
         return [row["what"] for row in rows]
 
 
-def said(draft: Draft) -> str:
+def said(draft: Post) -> str:
     return "\n".join([draft.text, repr(draft.blocks)])

@@ -10,7 +10,7 @@ import pytest
 from bot.oncall import pageview
 from bot.views.blockkit import Draft
 from bot.views.codec import PagePress
-from bot.views.page import Sheet, page_card
+from bot.views.page import PageContent, page_card
 from tests.unit.bot.judges import labels
 from tests.unit.bot.oncall.stage import ADE, ONCALL, World, said
 
@@ -58,10 +58,10 @@ async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
 async def test_page_that_cannot_be_laid_out_says_that_there_is_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(sheet: Sheet) -> Draft:
-        if "planner stopped" in repr(sheet):
+    def broken(content: PageContent) -> Draft:
+        if "planner stopped" in repr(content):
             raise KeyError("a fault of ours")
-        return page_card(sheet)
+        return page_card(content)
 
     monkeypatch.setattr(pageview, "page_card", broken)
     await world.raised()

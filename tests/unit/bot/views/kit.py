@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bot.views.blockkit import Draft
-from bot.views.page import Matter, Sheet
+from bot.views.page import PageContent, PageItem
 from bot.views.render import Message, Renderer
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
@@ -43,7 +43,7 @@ def told_why(record: Clarification, words: str) -> Clarification:
     return record.model_copy(update={"status": "escalated", "thread": (*record.thread, entry)})
 
 
-def matter(number: int = 1, **more: Any) -> Matter:
+def item(number: int = 1, **more: Any) -> PageItem:
     """An incident: the planner stopped."""
     fields: dict[str, Any] = {
         "incident": number,
@@ -51,16 +51,16 @@ def matter(number: int = 1, **more: Any) -> Matter:
         "title": f"planner stopped {number}",
         "reason": "permanent",
     }
-    return Matter(**(fields | more))
+    return PageItem(**(fields | more))
 
 
-def about(record: Clarification, **more: Any) -> Matter:
+def about(record: Clarification, **more: Any) -> PageItem:
     """An incident: a question needs a human."""
     fields: dict[str, Any] = {"kind": "escalated", "title": "x", "clarification": record.id, "record": record}
-    return matter(**(fields | more))
+    return item(**(fields | more))
 
 
-def sheet(*matters: Matter, count: int | None = None, **more: Any) -> Sheet:
-    left = sum(each.state != "closed" for each in matters)
-    count = len(matters) if count is None else count
-    return Sheet(7, NOW, matters, count, left if count == len(matters) else count, **more)
+def content(*items: PageItem, count: int | None = None, **more: Any) -> PageContent:
+    left = sum(each.state != "closed" for each in items)
+    count = len(items) if count is None else count
+    return PageContent(7, NOW, items, count, left if count == len(items) else count, **more)

@@ -15,7 +15,7 @@ from bot.views.codec import Press
 from bot.views.forms import full_view
 from bot.views.page import page_card
 from bot.views.render import Message
-from bot.views.rounds import Verbosity, round_of
+from bot.views.wording import Verbosity, round_of
 from core.clarification import (
     Answer,
     Clarification,
@@ -46,7 +46,7 @@ from tests.unit.bot.strategies import (
     record_of,
     settled_records,
 )
-from tests.unit.bot.views.kit import RENDERER, about, sheet
+from tests.unit.bot.views.kit import RENDERER, about, content
 
 LATER = NOW + timedelta(minutes=1)
 TOO = "architect (an agent) was asked too; the first answer counts."
@@ -501,8 +501,8 @@ def test_slack_takes_whatever_is_asked(
             judge_message(message)
             assert record.id in message.text
             assert record.id in shown(message.blocks)
-        judge_message(RENDERER.message(page_card(sheet(about(record)))))
-        judge_message(RENDERER.message(page_card(sheet(about(record)).bare())))
+        judge_message(RENDERER.message(page_card(content(about(record)))))
+        judge_message(RENDERER.message(page_card(content(about(record)).bare())))
         judge_view(RENDERER.answer_modal(record))
         first = RENDERER.view(full_view(record))
         judge_view(first)

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bot.views import inert, phrases
-from bot.views import rounds as consent
+from bot.views import wording as consent
 from bot.views.codec import Press
 from bot.views.lists import rollup, which_question
 from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.render import Message
-from bot.views.rounds import Verbosity
+from bot.views.wording import Verbosity
 from core import answers
 from core.aaep import Confirmation
 from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
@@ -24,7 +24,7 @@ from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
-from tests.unit.bot.views.kit import RENDERER, about, sheet
+from tests.unit.bot.views.kit import RENDERER, about, content
 
 TEXT = 16_384
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
@@ -115,13 +115,13 @@ def test_card_says_the_stakes_whole_whatever_is_cut(record: Clarification, verbo
 @many
 @given(consents())
 def test_page_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
-    judged(record, RENDERER.message(page_card(sheet(about(record)))))
+    judged(record, RENDERER.message(page_card(content(about(record)))))
 
 
 @many
 @given(consents())
 def test_pager_outside_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
-    title, text = outside_words(sheet(about(record)))
+    title, text = outside_words(content(about(record)))
     assert inert.size(title) <= 120
     assert inert.size(text) <= 3100
     for part in unmistakable(record):
@@ -205,7 +205,7 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
         assert words_.count("ℭ") > 300
     assert "View full" in labels(message.blocks)
     assert full_text(record).count("𝔈") >= TEXT
-    judged(record, RENDERER.message(page_card(sheet(about(record)))))
+    judged(record, RENDERER.message(page_card(content(about(record)))))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from bot.views.notices import (
     session_notice,
     tools_notice,
 )
-from bot.views.page import Matter, outside_words, page_card
+from bot.views.page import PageItem, outside_words, page_card
 from bot.views.render import Message
 from core.aaep import parse_event
 from core.clarification import Answer, Clarification, Decider, abandoned, answered
@@ -38,9 +38,9 @@ from core.matching import followed_up
 from tests.unit.bot.judges import walk
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
 from tests.unit.bot.views.kit import RENDERER, about, told_why
+from tests.unit.bot.views.kit import content as any_content
 from tests.unit.bot.views.kit import event as any_event
-from tests.unit.bot.views.kit import matter as any_matter
-from tests.unit.bot.views.kit import sheet as any_sheet
+from tests.unit.bot.views.kit import item as any_item
 
 # With what would turn round the words behind it: an override, an embedding, isolates that nobody ends or began.
 NAME = "\u202eסוכן\u2067"
@@ -52,8 +52,8 @@ PICTURES = re.compile("[\U0001f300-\U0001faff\u2600-\u27bf]|:[a-z_]+:")
 CLOCK = re.compile(r"\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d(?: UTC)?")
 ISOLATED = re.compile("[\u2066-\u2068][^\u2066-\u2069\n]*\u2069")
 event = functools.partial(any_event, session_id="1", producer={"agent_id": "7", "agent_name": NAME})
-matter = functools.partial(any_matter, title=inert.line(SAID), reason=SAID, body=SAID)
-sheet = functools.partial(any_sheet, mentions=("U0GOOD",))
+item = functools.partial(any_item, title=inert.line(SAID), reason=SAID, body=SAID)
+content = functools.partial(any_content, mentions=("U0GOOD",))
 
 
 def asks(*kinds: str, **fields: Any) -> Clarification:
@@ -87,7 +87,7 @@ def done(record: Clarification) -> Clarification:
     return answered(record, Answer(SAID, SAID), Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD"), NOW)
 
 
-def asking(**fields: Any) -> Matter:
+def asking(**fields: Any) -> PageItem:
     return about(
         told_why(asks("multiple_choice"), SAID), title=inert.line(SAID), reason=SAID, body=SAID, **fields
     )
@@ -113,7 +113,7 @@ MESSAGES: dict[str, Callable[[], Message]] = {
     "card, confirmation": lambda: RENDERER.card(consent()),
     "card, confirmed": lambda: RENDERER.card(done(consent())),
     "page of a confirmation": lambda: RENDERER.message(page_card(
-        sheet(matter(kind="escalated", clarification="CLR-42-001", record=told_why(consent(), SAID)))
+        content(item(kind="escalated", clarification="CLR-42-001", record=told_why(consent(), SAID)))
     )),
     "nudge, confirmation": lambda: RENDERER.message(nudge(consent(), [])),
     "error": lambda: RENDERER.message(error_notice(
@@ -134,12 +134,12 @@ MESSAGES: dict[str, Callable[[], Message]] = {
     "nudge of many": lambda: RENDERER.message(rollup_nudge(NAME, 3, NOW, [])),
     "roll-up": lambda: RENDERER.message(rollup([asks(), asks("yes_no")], 3, NOW, NAME)),
     "which question": lambda: RENDERER.message(which_question([asks(), asks("yes_no")], "t1")),
-    "handoff": lambda: RENDERER.message(handoff_card(HANDOFF, matter(kind="handoff"))),
-    "handoff, taken": lambda: RENDERER.message(handoff_card(HANDOFF, matter(kind="handoff", state="closed", who="U0GOOD"))),
-    "page": lambda: RENDERER.message(page_card(sheet(matter()))),
-    "page of a question": lambda: RENDERER.message(page_card(sheet(asking()))),
-    "page, taken": lambda: RENDERER.message(page_card(sheet(asking(state="taken", who="U0GOOD")))),
-    "page of many": lambda: RENDERER.message(page_card(sheet(asking(), matter(incident=2)))),
+    "handoff": lambda: RENDERER.message(handoff_card(HANDOFF, item(kind="handoff"))),
+    "handoff, taken": lambda: RENDERER.message(handoff_card(HANDOFF, item(kind="handoff", state="closed", who="U0GOOD"))),
+    "page": lambda: RENDERER.message(page_card(content(item()))),
+    "page of a question": lambda: RENDERER.message(page_card(content(asking()))),
+    "page, taken": lambda: RENDERER.message(page_card(content(asking(state="taken", who="U0GOOD")))),
+    "page of many": lambda: RENDERER.message(page_card(content(asking(), item(incident=2)))),
 }  # fmt: skip
 VIEWS: dict[str, Callable[[], dict[str, Any]]] = {
     "answer modal": lambda: RENDERER.answer_modal(asks("multiple_choice", "freetext", "yes_no")),
@@ -185,9 +185,9 @@ def test_p8_right_to_left_words_reorder_none_of_ours_in_modals(kind: str) -> Non
         judge_sides(text)
 
 
-@pytest.mark.parametrize("made", [asking, matter])
-def test_p8_right_to_left_words_reorder_none_of_ours_outside_slack(made: Callable[[], Matter]) -> None:
-    for text in outside_words(sheet(made())):
+@pytest.mark.parametrize("made", [asking, item])
+def test_p8_right_to_left_words_reorder_none_of_ours_outside_slack(made: Callable[[], PageItem]) -> None:
+    for text in outside_words(content(made())):
         judge_sides(text)
 
 

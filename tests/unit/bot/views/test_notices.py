@@ -24,7 +24,7 @@ from bot.views.notices import (
     session_notice,
     tools_notice,
 )
-from bot.views.page import Matter, State
+from bot.views.page import ItemState, PageItem
 from bot.views.render import Message
 from core.aaep import Event
 from core.clarification import Clarification
@@ -40,8 +40,8 @@ def handoff(**fields: Any) -> Handoff:
     return handoff_of(event("handoff.requested", **fields))
 
 
-def card(found: Handoff, state: State = "live", **fields: Any) -> Message:
-    return judged(handoff_card(found, Matter(7, "handoff", "", "", state=state, **fields)))
+def card(found: Handoff, state: ItemState = "live", **fields: Any) -> Message:
+    return judged(handoff_card(found, PageItem(7, "handoff", "", "", state=state, **fields)))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,9 @@ def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
         ("closed", {}, "Closed", []),
     ],
 )
-def test_card_tells_who_has_it(state: State, fields: dict[str, Any], said: str, controls: list[str]) -> None:
+def test_card_tells_who_has_it(
+    state: ItemState, fields: dict[str, Any], said: str, controls: list[str]
+) -> None:
     message = card(handoff(reason="Tax law."), state, **fields)
     assert said in shown(message.blocks)
     assert said in message.text

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import hand_modal
-from bot.views.page import Matter, State, left_words, outside_words, page_card
+from bot.views.page import ItemState, PageItem, left_words, outside_words, page_card
 from core.clarification import Clarification
 from tests.unit.bot.judges import judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of, words
-from tests.unit.bot.views.kit import RENDERER, about, judged, matter, sheet, told_why
+from tests.unit.bot.views.kit import RENDERER, about, content, item, judged, told_why
 
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
 
@@ -23,12 +23,12 @@ CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
 POSITIONS = "Stuck: the agents go round in circles.\nplanner: 65\nreviewer: 67\nOptions: 65, 67"
 
 
-def asking(**more: Any) -> Matter:
+def asking(**more: Any) -> PageItem:
     return about(told_why(record_of(), POSITIONS), **more)
 
 
 def test_page_of_a_question_carries_everything_to_decide() -> None:
-    message = judged(page_card(sheet(asking(link="https://x.slack.com/p1"), mentions=("U0GOOD",))))
+    message = judged(page_card(content(asking(link="https://x.slack.com/p1"), mentions=("U0GOOD",))))
     seen = shown(message.blocks)
     for part in ("CLR-42-001", "Which retirement age", "planner: 65", "reviewer: 67", "Options: 65, 67"):
         assert part in seen
@@ -42,7 +42,7 @@ def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     record = record_of()
     stale = record.model_copy(update={"aaep": record.asked.model_copy(update={"escalated_for": "stale"})})
     found = told_why(stale, f"Nobody answered in time.\nplanner asks human: “{record.question}”")
-    seen = shown(judged(page_card(sheet(about(found)))).blocks)
+    seen = shown(judged(page_card(content(about(found)))).blocks)
     assert "Why: Nobody answered in time." in seen
     assert seen.count(record.question) == 1
 
@@ -64,7 +64,7 @@ def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     ],
 )
 def test_state_table(more: dict[str, Any], covered: bool, said: str, controls: list[str]) -> None:
-    message = judged(page_card(sheet(matter(**more), covered=covered)))
+    message = judged(page_card(content(item(**more), covered=covered)))
     assert said in message.text
     assert labels(message.blocks) == controls
 
@@ -73,14 +73,14 @@ def test_settled_question_has_no_controls_and_says_how_it_ended() -> None:
     record = record_of().model_copy(update={"status": "abandoned"})
     closed = record.model_copy(update={"aaep": record.asked.model_copy(update={"closed": "session ended"})})
     message = judged(
-        page_card(sheet(matter(kind="escalated", clarification=record.id, record=closed, state="closed")))
+        page_card(content(item(kind="escalated", clarification=record.id, record=closed, state="closed")))
     )
     assert labels(message.blocks) == []
     assert "the agent's session ended" in message.text
 
 
 def test_page_about_many_names_ten_and_counts_the_rest() -> None:
-    message = judged(page_card(sheet(*(matter(n) for n in range(1, 11)), count=199)))
+    message = judged(page_card(content(*(item(n) for n in range(1, 11)), count=199)))
     seen = shown(message.blocks)
     assert "199 need a human" in seen
     assert "And 189 more" in seen
@@ -93,7 +93,7 @@ def test_page_about_many_names_ten_and_counts_the_rest() -> None:
 
 
 def test_outside_words_stand_alone_and_are_plain() -> None:
-    title, body = outside_words(sheet(asking(link="https://x.slack.com/p1")))
+    title, body = outside_words(content(asking(link="https://x.slack.com/p1")))
     assert "\n" not in title
     for part in ("Which retirement age", "planner: 65", "https://x.slack.com/p1"):
         assert part in body
@@ -102,7 +102,7 @@ def test_outside_words_stand_alone_and_are_plain() -> None:
 
 def test_outside_words_of_a_question_hold_its_context() -> None:
     record = told_why(record_of(context="He is 63 & <b>tired</b>.", default_response="at 67"), POSITIONS)
-    _, body = outside_words(sheet(about(record)))
+    _, body = outside_words(content(about(record)))
     assert "\nContext: He is 63 & <b>tired</b>.\nWhy: Stuck" in body
     assert "This is only the beginning" not in body
 
@@ -113,7 +113,7 @@ def test_outside_words_too_long_push_nothing_out(long: str) -> None:
     said[long] = f"{said[long]} " + "𝔚" * 9000
     record = record_of(question=said["question"], context=said["context"], default_response="at 67")
     record = told_why(record, said["why"])
-    _, body = outside_words(sheet(about(record)))
+    _, body = outside_words(content(about(record)))
     for part in ("Which age?", "He is 63.", "Stuck: the agents", "at 67", "the whole is in Slack"):
         assert part in body
     assert inert.size(body) <= 3000
@@ -136,11 +136,11 @@ def test_left_words(left: timedelta | None, said: str) -> None:
 
 def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> None:
     record = told_why(largest, "𝔚" * 1500)
-    message = judged(page_card(sheet(about(record))))
+    message = judged(page_card(content(about(record))))
     assert "the whole follows in the thread" in message.text
     assert message.more
     assert labels(message.blocks)[-4:] == CONTROLS
-    judged(page_card(sheet(matter(kind="escalated", record=record), covered=True)))
+    judged(page_card(content(item(kind="escalated", record=record), covered=True)))
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -151,12 +151,12 @@ def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> 
     st.sampled_from(["live", "taken", "snoozed", "closed"]),
     st.integers(1, 12),
 )
-def test_others_words_are_inert(title: str, reason: str, body: str, state: State, count: int) -> None:
-    one = matter(title=title, reason=reason, body=body, state=state, who="U0GOOD", until=NOW)
-    judged(page_card(sheet(one)))
-    judged(page_card(sheet(*(replace(one, incident=n) for n in range(min(count, 10))), count=count)))
-    judged(page_card(sheet(one).bare()))
-    outside_words(sheet(one))
+def test_others_words_are_inert(title: str, reason: str, body: str, state: ItemState, count: int) -> None:
+    one = item(title=title, reason=reason, body=body, state=state, who="U0GOOD", until=NOW)
+    judged(page_card(content(one)))
+    judged(page_card(content(*(replace(one, incident=n) for n in range(min(count, 10))), count=count)))
+    judged(page_card(content(one).bare()))
+    outside_words(content(one))
 
 
 def test_hand_modal() -> None:
@@ -170,7 +170,7 @@ def test_hand_modal() -> None:
 def test_page_about_a_question_names_it(title: str, says: str) -> None:
     """Also one that cannot be laid out as it is (`bare`)."""
     record = record_of(question="Which one?", accepted_response_kinds=["yes_no"])
-    made = sheet(about(record, kind="unplaceable", title=title))
+    made = content(about(record, kind="unplaceable", title=title))
     message = judged(page_card(made if title else made.bare()))
     for said in (message.text, shown(message.blocks)):
         assert record.id in said

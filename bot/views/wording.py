@@ -1,14 +1,13 @@
-"""One round of a clarification as people are to see it: what was asked, how it stands, in which words.
+"""The words about one round of a clarification: what was asked, how it stands, what to know before deciding.
 
-All words come from here, so that the card, its fallback text and the modals say the same; also what people have to know
-before they accept or reject what an agent is about to do. Risk, reversibility and what silence does are always said in
-words, never by colour alone (AAEP §6.4). Pure.
+The card, its fallback text, the modals, lists and pages all take their words from here, so that they agree. Risk,
+reversibility and what silence does are always said in words, never by colour alone (AAEP §6.4). Pure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -53,7 +52,7 @@ _ESCALATED_FOR: dict[Why, str] = {
     "by hand": "Somebody passed this on.",
 }
 # Of these the card shows all but the reason anyway: the question, the topic, the options.
-_TOLD_BY_CARD: frozenset[Why] = frozenset({"stale", "by hand"})
+_SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "by hand"})
 LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
 _UNDO = {
     "irreversible": "Irreversible: it cannot be undone",
@@ -65,7 +64,7 @@ _DEFAULTS: dict[Decision | None, str] = {
     "reject": "the agent does not go ahead, as if rejected",
     None: "the agent did not say what it does",
 }
-_TOLD: dict[Decision, str] = {
+_EXPIRED_CONFIRMATION: dict[Decision, str] = {
     "accept": "Expired; the agent was told to go ahead, as if accepted",
     "reject": "Expired; the agent was told not to go ahead, as if rejected",
 }
@@ -81,7 +80,7 @@ _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 class Round:
     """`record` seen at round `number`; `asked` and `question` are those of that round.
 
-    `asks_an_agent`: whoever it is put to is asked too, by a command or an endpoint.
+    `asks_an_agent`: the agent that it is put to is asked too, by a command or an endpoint.
     """
 
     record: Clarification
@@ -309,11 +308,19 @@ def closed_words(shown: Round, limit: int) -> str:
 
 
 def _expired_words(asked: Aaep, limit: int) -> str:
-    if asked.confirmation and (told := expired_words(asked.confirmation)):
-        return told
-    if default := default_of(asked):
-        return f"Expired; the agent was told to assume “{inert.clip(default, limit)}”"
-    return "Expired; the agent had no default to assume"
+    if asked.confirmation and (said := expired_words(asked.confirmation)):
+        return said
+    return f"Expired; the agent {fallback_words(asked, lambda default: _quoted(default, limit))}"
+
+
+def fallback_words(asked: Aaep, quoted: Callable[[str], str]) -> str:
+    """What the agent was told when nobody answered; `quoted` puts its default in quotation marks."""
+    default = default_of(asked)
+    return f"was told to assume {quoted(default)}" if default else "had no default to assume"
+
+
+def _quoted(text: str, limit: int) -> str:
+    return f"“{inert.clip(text, limit)}”"
 
 
 def escalation_words(shown: Round, limit: int) -> str:
@@ -340,14 +347,14 @@ def reason_hides(shown: Round, limit: int) -> bool:
         return False
     reason, _, rest = _escalation(shown).partition("\n")
     return inert.size(inert.line(reason)) > limit or (
-        bool(rest) and shown.asked.escalated_for not in _TOLD_BY_CARD
+        bool(rest) and shown.asked.escalated_for not in _SHOWN_BY_CARD
     )
 
 
 def has_one_side(shown: Round) -> bool:
     """Whether an escalation's words, after the reason, only repeat what is shown of the question anyway."""
     answered = any(entry.type == "answer" for entry in shown.record.thread)
-    return shown.asked.escalated_for in _TOLD_BY_CARD and not answered
+    return shown.asked.escalated_for in _SHOWN_BY_CARD and not answered
 
 
 def instead_words(shown: Round, limit: int) -> list[str]:
@@ -411,7 +418,7 @@ def silence_words(wanted: Confirmation) -> str:
 
 def expired_words(wanted: Confirmation) -> str:
     """What happened, as nobody answered; empty where the agent did not say."""
-    return _TOLD[wanted.default_decision] if wanted.default_decision else ""
+    return _EXPIRED_CONFIRMATION[wanted.default_decision] if wanted.default_decision else ""
 
 
 def action_words(wanted: Confirmation) -> str:
