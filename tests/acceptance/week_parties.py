@@ -15,7 +15,7 @@ from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
 
 @dataclass(frozen=True)
-class Post:
+class SlackMessage:
     """A message that is in Slack. `key`: its name in our storage, empty for a card."""
 
     at: float
@@ -40,12 +40,12 @@ class Outer:
     def __init__(self, plan: Plan, now: Callable[[], float]) -> None:
         self.plan = plan
         self.now = now
-        self.posts: list[Post] = []
+        self.posts: list[SlackMessage] = []
         self.refusals: list[tuple[float, str]] = []  # when, of which message
         self.taken: list[Outside] = []
         self.refused_outside: list[Outside] = []
-        self.landed: Callable[[Post], None] = lambda _: None
-        self._places: dict[str, list[Post]] = {}
+        self.landed: Callable[[SlackMessage], None] = lambda _: None
+        self._places: dict[str, list[SlackMessage]] = {}
         self._calls = 0
 
     def fault(self, kind: FaultKind, *what: object) -> bool:
@@ -81,15 +81,17 @@ class Outer:
             return Never("is_archived", "place")
         return None
 
-    def land(self, channel: str, draft: Post) -> Post:
+    def land(self, channel: str, draft: Post) -> SlackMessage:
         ts = f"{1_700_000_000 + len(self.posts)}.000100"
-        post = Post(self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft)
+        post = SlackMessage(
+            self.now(), str(draft.metadata["event_payload"].get("key", "")), channel, ts, draft
+        )
         self.posts.append(post)
         self._places.setdefault(channel, []).append(post)
         self.landed(post)
         return post
 
-    def messages(self, channel: str) -> Iterator[Post]:
+    def messages(self, channel: str) -> Iterator[SlackMessage]:
         return reversed(self._places.get(channel, []))
 
 

@@ -17,7 +17,7 @@ from bot.views.codec import PagePress, PageVerb
 from core.answers import from_text
 from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
-from tests.acceptance.week_parties import Outer, Post
+from tests.acceptance.week_parties import Outer, SlackMessage
 from tests.acceptance.week_plan import (
     HOUR,
     MINUTE,
@@ -253,7 +253,7 @@ class World:
                 self._last[now.id] = now
                 self.story.changes.setdefault(now.id, []).append(now)
 
-    def _landed(self, post: Post) -> None:
+    def _landed(self, post: SlackMessage) -> None:
         """Whom it reaches may do something about it."""
         if not post.key.startswith("page:"):
             return
