@@ -201,7 +201,7 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
 
     async def use(ack: AsyncAck, body: dict[str, Any]) -> None:
         chosen = shortcut_of(body)
-        said = await to.typed.use(chosen)
+        said = await to.typed.take_as_answer(chosen)
         if not said.recorded and not await to.interactions.told(chosen, said):
             raise Unacknowledged("nobody could be told that a message was not taken as an answer")
         await ack()

@@ -130,7 +130,7 @@ class TypedMessages:
             return False
         return any(record.is_open for record in await self._threads.asked_in(*message.thread))
 
-    async def use(self, request: Request) -> Reaction:
+    async def take_as_answer(self, request: Request) -> Reaction:
         """“Use as answer” on a message in a session's thread: its text is the answer of the person who chose that, not
         of its author. Never raises for what can be expected.
         """

@@ -134,7 +134,7 @@ class Control:
         await self._workspace.accept_connections()
 
     async def _use_request_url(self, _request: web.Request, body: Json) -> Json:
-        await self._workspace.link.requests.use(str(body["url"]))
+        await self._workspace.link.requests.set_url(str(body["url"]))
         return {}
 
     async def _spoil_requests(self, _request: web.Request, body: Json) -> Json:

@@ -247,7 +247,7 @@ class Requests:
         self._http: aiohttp.ClientSession | None = None
         self.url = context.options.request_url
 
-    async def use(self, url: str) -> None:
+    async def set_url(self, url: str) -> None:
         """Make `url` the request URL, as in the app's settings: it has to repeat a challenge.
 
         Raises:

@@ -71,7 +71,7 @@ async def test_connections_that_ask_nothing_stop_nothing(world: World, mode: str
         url = await world.until(lambda: logged(world, life, "listening", "url"))
         await world.until(lambda: logged(world, life, "ready for clicks", "event"))
         if mode == "http":
-            await world.workspace.link.requests.use(f"{url}/slack/events")
+            await world.workspace.link.requests.set_url(f"{url}/slack/events")
         before = await asked(world, "rpl-before")
         with ExitStack() as stack:
             await asyncio.to_thread(lambda: stack.enter_context(connections(url, IDLE, SAID[said])))

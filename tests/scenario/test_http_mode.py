@@ -67,7 +67,7 @@ async def serving(stage: Scene, *, start: bool = True, port: int = 0) -> AsyncIt
 async def in_use(stage: Scene) -> AsyncIterator[Bot]:
     """The bot, and the workspace told to send to it."""
     async with serving(stage) as joined:
-        await stage.workspace.link.requests.use(joined.url)
+        await stage.workspace.link.requests.set_url(joined.url)
         yield joined.bot
 
 
@@ -177,7 +177,7 @@ async def test_requests_that_are_not_slacks_change_nothing(stage: Scene) -> None
 async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: Scene) -> None:
     stage.workspace.faults.add("auth.test", "refuse:internal_error", 1000)
     async with serving(stage, start=False) as joined:
-        await stage.workspace.link.requests.use(joined.url)  # the challenge
+        await stage.workspace.link.requests.set_url(joined.url)  # the challenge
         assert not (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
         assert stage.workspace.acks[-1].status == 503
         stage.workspace.faults.clear()

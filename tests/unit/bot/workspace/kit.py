@@ -119,7 +119,7 @@ async def over_http(app: App) -> AsyncIterator[App]:
     listening = web.TCPSite(runner, "127.0.0.1", 0)
     await listening.start()
     app.url = f"http://127.0.0.1:{listening.port}/slack/events"
-    await app.ws.link.requests.use(app.url)
+    await app.ws.link.requests.set_url(app.url)
     app.headers.clear()
     try:
         yield app

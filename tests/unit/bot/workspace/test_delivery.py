@@ -282,7 +282,7 @@ async def test_request_url_has_to_repeat_the_challenge(
 ) -> None:
     says(app, body, status)
     with pytest.raises(ControlError, match=why):
-        await ws.link.requests.use(f"{app.url}?other")
+        await ws.link.requests.set_url(f"{app.url}?other")
     assert ws.link.requests.url == app.url
 
 
