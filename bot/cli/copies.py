@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from time import monotonic
 
 from bot.cli.running import Shell
 from bot.retention import forget as forgetting
@@ -86,29 +86,17 @@ async def _until_it_lands(shell: Shell, found: Found, *, abandon: bool) -> Trace
         BadInput: it still is.
     """
     database = shell.settings.storage.path
-
-    async def settled() -> Traces:
-        while True:
-            traces = await asyncio.to_thread(
-                forgetting.forget, shell.ledger, database, found, abandoned=abandon
+    end = monotonic() + _PATIENCE
+    while True:
+        traces = await asyncio.to_thread(forgetting.forget, shell.ledger, database, found, abandoned=abandon)
+        if not traces.in_flight and (abandon or not traces.waiting):
+            return traces
+        if not shell.has_bot or monotonic() >= end:  # only a bot that runs brings what is on its way to its end
+            raise BadInput(
+                "The ledgers are done; the storage has a message of it on its way to Slack, or an event that is not "
+                "worked off: let the bot run, and give the same command again."
             )
-            if not traces.in_flight and (abandon or not traces.waiting):
-                return traces
-            await asyncio.sleep(_LOOK_EVERY)
-
-    try:
-        async with asyncio.timeout(_patience(shell)):
-            return await settled()
-    except TimeoutError:
-        raise BadInput(
-            "The ledgers are done; the storage has a message of it on its way to Slack, or an event that is not "
-            "worked off: let the bot run, and give the same command again."
-        ) from None
-
-
-def _patience(shell: Shell) -> float:
-    """Only a bot that runs brings anything on its way to its end."""
-    return _PATIENCE if shell.has_bot else _LOOK_EVERY / 2
+        await asyncio.sleep(_LOOK_EVERY)
 
 
 async def _tell_forgotten(shell: Shell, found: Found, traces: Traces, before: Mapping[str, _Places]) -> None:
@@ -133,11 +121,10 @@ async def _erased(shell: Shell) -> Mapping[str, _Places]:
     """How the messages in Slack stand, once the bot that runs is through, or after a while."""
     database = shell.settings.storage.path
     after = await asyncio.to_thread(forgetting.erasures, database)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_patience(shell)):
-            while after.get("wanted"):
-                await asyncio.sleep(_LOOK_EVERY)
-                after = await asyncio.to_thread(forgetting.erasures, database)
+    end = monotonic() + _PATIENCE
+    while after.get("wanted") and shell.has_bot and monotonic() < end:
+        await asyncio.sleep(_LOOK_EVERY)
+        after = await asyncio.to_thread(forgetting.erasures, database)
     return after
 
 
