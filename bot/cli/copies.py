@@ -91,7 +91,8 @@ async def _until_it_lands(shell: Shell, found: Found, *, abandon: bool) -> Trace
         traces = await asyncio.to_thread(forgetting.forget, shell.ledger, database, found, abandoned=abandon)
         if not traces.in_flight and (abandon or not traces.waiting):
             return traces
-        if not shell.has_bot or monotonic() >= end:  # only a bot that runs brings what is on its way to its end
+        # Only a bot that runs brings to its end what is on its way.
+        if not shell.has_bot or monotonic() >= end:
             raise BadInput(
                 "The ledgers are done; the storage has a message of it on its way to Slack, or an event that is not "
                 "worked off: let the bot run, and give the same command again."
