@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from bot.charts import draw
 from bot.cli.finding import each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
 from bot.cli.records import exact
 from bot.cli.running import Shell
+from bot.views.wording import past_round
 from core.clarification import US, Aaep, Clarification, Entry
 from core.clock import iso, recent, span_of, spoken
 from core.digest import Count, Digest, DigestBuilder
@@ -220,13 +219,7 @@ def _answered(asked: Aaep, entry: Entry) -> Line:
 
 def _rounds(record: Clarification) -> list[Aaep]:
     """What is known of each round that was asked through us, the first one first."""
-    known = []
-    for past in record.asked.earlier:
-        try:
-            known.append(Aaep.model_validate(past))
-        except ValidationError:  # others may have touched it
-            known.append(_UNKNOWN)
-    return [*known, record.asked]
+    return [*map(past_round, record.asked.earlier), record.asked]
 
 
 def _questions(record: Clarification) -> dict[int, Aaep]:

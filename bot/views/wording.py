@@ -7,10 +7,12 @@ reversibility and what silence does are always said in words, never by colour al
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import ValidationError
 
 from bot.views import inert
 from bot.views.blockkit import Words
@@ -203,13 +205,21 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
         answer = _last(record, "answer", record.round) if answered else None
         return Round(record, record.round, record.asked, record.question, answer, stage)
     past = record.asked.earlier
-    asked = Aaep.model_validate(past[number - 1]) if number <= len(past) else Aaep(kinds=())
+    asked = past_round(past[number - 1]) if number <= len(past) else Aaep(kinds=())
     question = _last(record, "question", number)
     answer = _last(record, "answer", number)
     known = asked.response is not None or answer is not None
     return Round(
         record, number, asked, question.body if question else "", answer, "answered" if known else "closed"
     )
+
+
+def past_round(fields: Mapping[str, Any]) -> Aaep:
+    """What is known of an earlier round; nothing, if other programs broke it."""
+    try:
+        return Aaep.model_validate(fields)
+    except ValidationError:
+        return Aaep(kinds=())
 
 
 def name_of(agent: str) -> str:
