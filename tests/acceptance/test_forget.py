@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ from tests.kit.world import Scene, said, scene
 
 SECRET = "tell-nobody-7f3a"
 OTHER = "something-else-9b1c"
+ON_ITS_WAY = "select key from messages where ts is null and intent_at is not null"
 
 
 @pytest.fixture
@@ -54,6 +56,9 @@ async def a_course_of_things(stage: Scene, bot: Bot) -> str:
     await bot.intake.drained()
     await until(lambda: bot.delivery.lanes.length == 0 and bot.pages.next_look() is None)
     await bot.messages.in_flight.settled()
+    async with asyncio.timeout(60):
+        while await bot.store.read(ON_ITS_WAY):  # noqa: ASYNC110 - the storage tells nobody
+            await asyncio.sleep(0.01)
     return clarification
 
 

@@ -159,9 +159,9 @@ class Night(Scene):
 
 
 @asynccontextmanager
-async def night(folder: Path, *, seconds_to_ack: float = 30.0) -> AsyncIterator[Night]:
+async def night(folder: Path, *, seconds_to_ack: float = 30.0, speed: float = 1.0) -> AsyncIterator[Night]:
     """A workspace and a producer on one leaping clock. The workspace waits long for a machine that is busy."""
-    clock = LeapClock()
+    clock = LeapClock(speed)
     options = Options(ack_timeout=seconds_to_ack, trigger_lifetime=600.0, clock=clock.seconds)
     async with (
         Workspace(options=options) as workspace,
