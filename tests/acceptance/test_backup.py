@@ -28,24 +28,24 @@ from core.escalation import NewIncident
 from core.ledger import FileLedger
 from tests.kit.clocks import ManualClock
 from tests.kit.processes import Said, command
-from tests.kit.world import Scene, config, controls, said, scene
+from tests.kit.world import World, config, controls, said, scene
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         (tmp_path / "clarify.toml").write_text(config(made.producer.url))
         yield made
 
 
-async def clarify(stage: Scene, *words: str) -> Said:
+async def clarify(stage: World, *words: str) -> Said:
     return await command(stage.folder / "clarify.toml", *words)
 
 
-async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: Scene) -> None:
+async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: World) -> None:
     """The disk is lost after the backup: what was asked since comes again from the producer, what was answered
     before is not answered again, what was open can be answered."""
     copy = stage.folder / "copy"
@@ -87,7 +87,7 @@ async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: Scene) -> 
     assert sorted(tokens) == ["rpl_done", "rpl_open", "rpl_since"]
 
 
-async def test_answer_on_its_way_is_still_that_persons_after_a_restore(stage: Scene) -> None:
+async def test_answer_on_its_way_is_still_that_persons_after_a_restore(stage: World) -> None:
     copy = stage.folder / "copy"
     async with stage.bot():
         card = await stage.ask()
@@ -103,17 +103,17 @@ async def test_answer_on_its_way_is_still_that_persons_after_a_restore(stage: Sc
         assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
 
 
-def lost(stage: Scene) -> None:
+def lost(stage: World) -> None:
     shutil.rmtree(stage.folder / "ledgers")
     for path in stage.folder.glob("clarify.db*"):
         path.unlink()
 
 
-def cards_saying(stage: Scene, text: str) -> list[Any]:
+def cards_saying(stage: World, text: str) -> list[Any]:
     return [card for card in stage.cards() if text in said(card)]
 
 
-async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Scene) -> None:
+async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: World) -> None:
     copy = stage.folder / "copy"
     async with stage.bot():
         await stage.ask()
@@ -349,7 +349,7 @@ async def test_backup_that_fails_leaves_nothing(
 
 @pytest.mark.parametrize("more", [(), ("--copy",)])
 async def test_restored_bot_keeps_its_buttons_and_a_copy_does_not(
-    stage: Scene, more: tuple[str, ...]
+    stage: World, more: tuple[str, ...]
 ) -> None:
     copy = stage.folder / "copy"
     async with stage.bot() as bot:

@@ -21,7 +21,7 @@ from core.ledger import FileLedger
 from tests.acceptance.upkeep import erasing, leaks
 from tests.kit.processes import Said, command
 from tests.kit.until import until
-from tests.kit.world import Scene, said, scene
+from tests.kit.world import World, said, scene
 
 SECRET = "tell-nobody-7f3a"
 OTHER = "something-else-9b1c"
@@ -29,16 +29,16 @@ ON_ITS_WAY = "select key from messages where ts is null and intent_at is not nul
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         yield made
 
 
-async def forget(stage: Scene, *words: str) -> Said:
+async def forget(stage: World, *words: str) -> Said:
     return await command(stage.folder / "clarify.toml", "forget", *words)
 
 
-async def a_course_of_things(stage: Scene, bot: Bot) -> str:
+async def a_course_of_things(stage: World, bot: Bot) -> str:
     """A session that leaves traces everywhere: card, thread, page, notice; and another one. Returns the id."""
     card = await stage.ask(
         question=f"Shall {SECRET} go on?", context=f"Context of {SECRET}", session="sess_gone"
@@ -62,7 +62,7 @@ async def a_course_of_things(stage: Scene, bot: Bot) -> str:
     return clarification
 
 
-async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: Scene) -> None:
+async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
         (stage.folder / "clarify.toml").write_text(_config(stage))
         clarification = await a_course_of_things(stage, bot)
@@ -88,7 +88,7 @@ async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: Scene
     assert SECRET not in json.dumps(record)
 
 
-async def test_forgotten_session_starts_again_quietly(stage: Scene) -> None:
+async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     """Forgotten while no bot runs: the next one deletes the messages, and shows nothing again."""
     async with stage.bot() as bot:
         (stage.folder / "clarify.toml").write_text(_config(stage))
@@ -104,7 +104,7 @@ async def test_forgotten_session_starts_again_quietly(stage: Scene) -> None:
     assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
 
 
-async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: Scene) -> None:
+async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
         (stage.folder / "clarify.toml").write_text(_config(stage))
         card = await stage.ask(question=f"{SECRET}?")
@@ -119,7 +119,7 @@ async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: Scen
     assert stage.record()["status"] == "abandoned"
 
 
-async def test_forget_asks_before_and_knows_no_other_names(stage: Scene) -> None:
+async def test_forget_asks_before_and_knows_no_other_names(stage: World) -> None:
     async with stage.bot():
         (stage.folder / "clarify.toml").write_text(_config(stage))
         await stage.ask(question=f"{SECRET}?")
@@ -133,7 +133,7 @@ async def test_forget_asks_before_and_knows_no_other_names(stage: Scene) -> None
     assert SECRET in json.dumps(stage.record())
 
 
-async def test_message_that_slack_will_not_delete_is_emptied(stage: Scene) -> None:
+async def test_message_that_slack_will_not_delete_is_emptied(stage: World) -> None:
     async with stage.bot() as bot:
         (stage.folder / "clarify.toml").write_text(_config(stage))
         card = await stage.ask(question=f"{SECRET}?")
@@ -145,7 +145,7 @@ async def test_message_that_slack_will_not_delete_is_emptied(stage: Scene) -> No
         assert next(m for m in stage.workspace.messages(AGENTS) if m.ts == card.ts).text == "(forgotten)"
 
 
-async def test_message_on_its_way_to_slack_is_waited_for(stage: Scene) -> None:
+async def test_message_on_its_way_to_slack_is_waited_for(stage: World) -> None:
     async with stage.bot():
         (stage.folder / "clarify.toml").write_text(_config(stage))
         await stage.ask(question=f"{SECRET}?")
@@ -197,7 +197,7 @@ def _record(seq: int, producer: str) -> dict[str, Any]:
     }
 
 
-def _config(stage: Scene) -> str:
+def _config(stage: World) -> str:
     from tests.kit.world import config
 
     return config(stage.producer.url)

@@ -12,13 +12,13 @@ from bot.app import Bot
 from bot.retention.upkeep import Upkeep
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.until import until
-from tests.kit.world import Scene, config, question, said, scene
+from tests.kit.world import World, config, question, said, scene
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         yield made
 
@@ -35,7 +35,7 @@ def retention(bot: Bot) -> Upkeep:
     )
 
 
-async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Scene) -> None:
+async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: World) -> None:
     ledgers = stage.folder / "ledgers"
     async with stage.bot() as bot:
         keeper = retention(bot)

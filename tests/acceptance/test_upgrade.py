@@ -20,7 +20,7 @@ from bot.storage.store import Store, newest_version
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
 from core.records import Subject
-from tests.kit.world import Scene, controls, question, said, scene
+from tests.kit.world import World, controls, question, said, scene
 
 FIRST = Path(__file__).with_name("first_version")
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
@@ -46,7 +46,7 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     laid_out(tmp_path)
     async with scene(tmp_path) as made:
         # The agents still run, and tell again what they asked: that is nothing new.
@@ -61,7 +61,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
         yield made
 
 
-async def test_first_versions_files_are_gone_on_from(stage: Scene) -> None:
+async def test_first_versions_files_are_gone_on_from(stage: World) -> None:
     before = records(stage.folder)
     async with stage.bot() as bot:
         assert (await stage.reply("rpl_sent"))["response"] is False  # decided then, delivered now

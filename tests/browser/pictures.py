@@ -15,7 +15,7 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import PHONE, WIDE, Visit, card
-from tests.kit.world import Scene, scene
+from tests.kit.world import World, scene
 
 SHOP = "sess_shop"
 CARD: ViewportSize = {"width": 860, "height": 640}
@@ -26,7 +26,7 @@ CHOICES = [
 ]
 
 
-async def story(stage: Scene) -> None:
+async def story(stage: World) -> None:
     """A release: a question, talk, an answer, what a tool did, a second question."""
     shown = await stage.ask(
         "rpl_1",
@@ -61,7 +61,7 @@ async def story(stage: Scene) -> None:
     )
 
 
-async def consent(stage: Scene) -> None:
+async def consent(stage: World) -> None:
     await stage.producer.emit(
         {
             "type": "aaep:agent.awaiting.confirmation",
@@ -94,7 +94,7 @@ async def take(folder: Path) -> None:
             await browser.close()
 
 
-async def pictures(stage: Scene, visit: Visit, folder: Path) -> None:
+async def pictures(stage: World, visit: Visit, folder: Path) -> None:
     """`folder/*.png`: the workspace, a card, a page to on-call, App Home, a modal, the confirm dialog, a phone."""
     await story(stage)
     for scheme in ("light", "dark"):

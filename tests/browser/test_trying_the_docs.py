@@ -11,14 +11,14 @@ import pytest_asyncio
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.visitor import PATIENCE, serious
-from tests.kit.world import Scene, config, scene, url_of
+from tests.kit.world import World, config, scene, url_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PUSHES = '\n[[producers]]\nname = "mailer"\n'
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         yield made
 
@@ -30,7 +30,7 @@ async def opened(page: Page, method: str, path: str) -> Locator:
     return found
 
 
-async def test_requests_are_tried_on_the_page_and_reach_people(window: BrowserContext, stage: Scene) -> None:
+async def test_requests_are_tried_on_the_page_and_reach_people(window: BrowserContext, stage: World) -> None:
     asked: list[str] = []
     complaints: list[str] = []
     async with stage.bot(config(stage.producer.url, more=PUSHES)) as bot:

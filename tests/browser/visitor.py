@@ -9,7 +9,7 @@ from axe_playwright_python.async_playwright import Axe  # type: ignore[import-un
 from playwright.async_api import BrowserContext, Locator, Page, ViewportSize, expect
 
 from bot.workspace.seed import ADE, AGENTS
-from tests.kit.world import Scene
+from tests.kit.world import World
 
 PATIENCE = 30_000.0
 WIDE: ViewportSize = {"width": 1400, "height": 900}  # with the traffic beside the chat
@@ -22,7 +22,7 @@ expect.set_options(timeout=PATIENCE)
 class Visit:
     """Pages of one workspace. Whatever a page's script complains of fails the test at `close`."""
 
-    def __init__(self, stage: Scene, window: BrowserContext) -> None:
+    def __init__(self, stage: World, window: BrowserContext) -> None:
         self.stage = stage
         self._window = window
         self._pages: list[Page] = []

@@ -101,7 +101,7 @@ def question(token: str, *, session: str = "sess_one", **fields: Any) -> dict[st
     } | fields
 
 
-class Scene:
+class World:
     """One workspace, one producer, one folder; the bot can be started and stopped in it."""
 
     def __init__(self, folder: Path, workspace: Workspace, producer: DemoProducer, clock: Clock) -> None:
@@ -251,7 +251,7 @@ def said(message: Message) -> str:
     return f"{message.text}\n{json.dumps(message.blocks, ensure_ascii=False)}"
 
 
-def of_a_click(stage: Scene, user: str, card: Message) -> dict[str, Any]:
+def of_a_click(stage: World, user: str, card: Message) -> dict[str, Any]:
     """What Slack sends of a press on **Yes**."""
     control = find(card.blocks, "Yes", kinds={"button"})
     make = stage.workspace.interactions
@@ -277,7 +277,7 @@ async def scene(
     options: Options | None = None,
     clock: Clock | None = None,
     producer_clock: Clock | None = None,
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[World]:
     """A workspace and a producer, on one clock."""
     clock = clock or SystemClock()
     made = replace(options or PATIENT, clock=lambda: clock.now().timestamp())
@@ -285,4 +285,4 @@ async def scene(
         Workspace(options=made) as workspace,
         DemoProducer("planner-agent", agent_name="Planner", now=(producer_clock or clock).now) as producer,
     ):
-        yield Scene(folder, workspace, producer, clock)
+        yield World(folder, workspace, producer, clock)

@@ -7,11 +7,11 @@ import pytest
 
 from bot.producers import subscriber
 from tests.kit.clocks import LeapClock
-from tests.kit.world import Scene, scene
+from tests.kit.world import World, scene
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """Its clock runs as fast as `@pytest.mark.speed` says, for what takes seconds by the bot's clock."""
     speed = request.node.get_closest_marker("speed")
     async with scene(tmp_path, clock=LeapClock(*speed.args) if speed else None) as made:

@@ -15,13 +15,13 @@ from typing import Any
 
 from tests.kit import processes
 from tests.kit.processes import clarify
-from tests.kit.world import Scene, config, environment
+from tests.kit.world import World, config, environment
 
 Json = dict[str, Any]
 
 
 @contextmanager
-def marker(stage: Scene, issue: int) -> Iterator[Path]:
+def marker(stage: World, issue: int) -> Iterator[Path]:
     """Hold a ledger as the protocol has it: whoever creates the marker file exclusively is its writer."""
     path = stage.folder / "ledgers" / f"issue-{issue}.json"
     lock = path.with_name(f"{path.name}.lock")
@@ -34,7 +34,7 @@ def marker(stage: Scene, issue: int) -> Iterator[Path]:
         lock.unlink()
 
 
-async def another_writes(stage: Scene, change: Callable[[Json], None], issue: int = 100001) -> None:
+async def another_writes(stage: World, change: Callable[[Json], None], issue: int = 100001) -> None:
     """Another implementation changes the first record, in place, and counts no revision."""
     while True:
         try:
@@ -77,7 +77,7 @@ def in_a_persons_name(body: str, user: str, **claimed: Any) -> Callable[[Json], 
 
 
 @contextmanager
-def database_locked(stage: Scene) -> Iterator[None]:
+def database_locked(stage: World) -> Iterator[None]:
     """Another program has the bot's database to itself."""
     other = sqlite3.connect(stage.folder / "clarify.db", isolation_level=None)
     other.execute("begin exclusive")
@@ -122,7 +122,7 @@ class Process:
 
 
 @asynccontextmanager
-async def bot_process(stage: Scene, text: str | None = None, **variables: str) -> AsyncIterator[Process]:
+async def bot_process(stage: World, text: str | None = None, **variables: str) -> AsyncIterator[Process]:
     """`clarify run` on a scene, ready for clicks; ended by SIGTERM, which must end it with exit code 0."""
     file = stage.folder / "clarify.toml"
     file.write_text(text or config(stage.producer.url))

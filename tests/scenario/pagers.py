@@ -21,7 +21,7 @@ from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import Scene, config, controls, said
+from tests.kit.world import World, config, controls, said
 
 LONG = 60.0  # seconds of patience: the machine is not ours alone
 Json = dict[str, Any]
@@ -81,7 +81,7 @@ def step(after: str, *notify: str, every: str | None = None) -> str:
     return f'{{after = "{after}", notify = [{told}]' + (f', every = "{every}"}}' if every else "}")
 
 
-class Night(Scene):
+class Night(World):
     """A scene with somebody on call. `environ` is what the bot finds in its environment beside Slack's tokens."""
 
     clock: LeapClock

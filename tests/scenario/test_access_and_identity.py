@@ -17,7 +17,7 @@ from bot.errors import ConfigurationError
 from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
 from tests.kit.until import until
-from tests.kit.world import PATIENT, Scene, config, controls, of_a_click, scene, url_of
+from tests.kit.world import PATIENT, World, config, controls, of_a_click, scene, url_of
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from tests.kit.world import PATIENT, Scene, config, controls, of_a_click, scene,
     ],
 )
 async def test_p6_click_of_one_who_may_not_is_refused_aloud_and_logged(
-    stage: Scene, user: str, why: str, caplog: pytest.LogCaptureFixture
+    stage: World, user: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if user == GONE:
         stage.workspace.state.channels[AGENTS].members.append(GONE)
@@ -47,7 +47,7 @@ async def test_p6_click_of_one_who_may_not_is_refused_aloud_and_logged(
 
 
 @pytest.mark.parametrize("user", [GIO, EVA])
-async def test_p6_thread_reply_of_one_who_may_not_is_refused_aloud(stage: Scene, user: str) -> None:
+async def test_p6_thread_reply_of_one_who_may_not_is_refused_aloud(stage: World, user: str) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.workspace.post(user, AGENTS, "yes", thread_ts=card.ts)
@@ -55,7 +55,7 @@ async def test_p6_thread_reply_of_one_who_may_not_is_refused_aloud(stage: Scene,
         assert stage.record()["status"] == "pending"
 
 
-async def test_p6_who_left_the_channel_is_refused_at_the_click(stage: Scene) -> None:
+async def test_p6_who_left_the_channel_is_refused_at_the_click(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
@@ -68,7 +68,7 @@ async def test_p6_who_left_the_channel_is_refused_at_the_click(stage: Scene) -> 
         assert stage.record()["status"] == "pending"
 
 
-async def test_p6_guest_made_of_a_member_is_refused_from_then_on(stage: Scene) -> None:
+async def test_p6_guest_made_of_a_member_is_refused_from_then_on(stage: World) -> None:
     async with stage.bot():
         first = await stage.ask("rpl_1")
         await stage.workspace.click(ADE, AGENTS, first.ts, label="Yes")
@@ -81,7 +81,7 @@ async def test_p6_guest_made_of_a_member_is_refused_from_then_on(stage: Scene) -
 
 
 @pytest.mark.parametrize("user", [GIO, EVA])
-async def test_p6_guest_and_external_answer_when_listed_by_id(stage: Scene, user: str) -> None:
+async def test_p6_guest_and_external_answer_when_listed_by_id(stage: World, user: str) -> None:
     async with stage.bot(config(stage.producer.url, answerers=("members", user))):
         card = await stage.ask()
         await stage.workspace.click(user, AGENTS, card.ts, label="Yes")
@@ -90,7 +90,7 @@ async def test_p6_guest_and_external_answer_when_listed_by_id(stage: Scene, user
         assert reply["decided_by"] == f"user:slack/{team}/{user}"
 
 
-async def test_p6_only_the_listed_group_answers_and_its_changes_count_at_once(stage: Scene) -> None:
+async def test_p6_only_the_listed_group_answers_and_its_changes_count_at_once(stage: World) -> None:
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
         card = await stage.ask()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
@@ -104,7 +104,7 @@ async def test_p6_only_the_listed_group_answers_and_its_changes_count_at_once(st
         assert (await stage.reply())["response"] is False
 
 
-async def test_p6_unknown_who_it_is_takes_nothing_and_says_so(stage: Scene) -> None:
+async def test_p6_unknown_who_it_is_takes_nothing_and_says_so(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.change_user(ADE, real_name="Ade B.")
@@ -134,7 +134,7 @@ IDENTITIES = f"""
     ],
 )
 async def test_p5_decided_by_is_stable_and_the_ledger_keeps_the_ids(
-    stage: Scene, settings: dict[str, Any], user: str, decided_by: str
+    stage: World, settings: dict[str, Any], user: str, decided_by: str
 ) -> None:
     async with stage.bot(config(stage.producer.url, **settings)):
         card = await stage.ask()
@@ -146,7 +146,7 @@ async def test_p5_decided_by_is_stable_and_the_ledger_keeps_the_ids(
     assert stage.record()["thread"][1]["from"] == decided_by
 
 
-async def test_card_in_the_fallback_channel_is_answered_by_its_members(stage: Scene) -> None:
+async def test_card_in_the_fallback_channel_is_answered_by_its_members(stage: World) -> None:
     stage.workspace.archive(AGENTS)
     async with stage.bot():
         await stage.producer.emit(
@@ -166,7 +166,7 @@ async def test_card_in_the_fallback_channel_is_answered_by_its_members(stage: Sc
 
 @pytest.mark.parametrize("code", ["user_not_found", "user_not_visible"])
 async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer(
-    stage: Scene, code: str, caplog: pytest.LogCaptureFixture
+    stage: World, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.workspace.change_user(ADE, hidden=code)
     stage.workspace.add_user(User("U000HIDDEN", "hidden", "Hidden", "T0EXTERN", hidden=code))
@@ -183,7 +183,7 @@ async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer
     assert len(told_of) == 1
 
 
-async def test_start_asks_about_few_of_a_thousand_guests(stage: Scene) -> None:
+async def test_start_asks_about_few_of_a_thousand_guests(stage: World) -> None:
     for number in range(1000):
         user = stage.workspace.add_user(
             User(f"U00{number:04}", f"guest{number}", "Guest", "T0LOCAL", is_restricted=True)
@@ -199,7 +199,7 @@ async def test_start_asks_about_few_of_a_thousand_guests(stage: Scene) -> None:
 @pytest.mark.parametrize("method", ["users.info", "conversations.members", "usergroups.users.list"])
 @pytest.mark.parametrize("fault", ["429:60", "delay:60", "refuse:internal_error"])
 async def test_start_does_not_wait_until_slack_tells_who_may_answer(
-    stage: Scene, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
+    stage: World, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bot.people._LONGEST_CHECK", 1.0)
     stage.workspace.faults.add(method, fault, times=1000)
@@ -224,7 +224,7 @@ async def degraded(bot: Bot) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("when", ["before the start", "later"])
 async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
-    stage: Scene, when: str, caplog: pytest.LogCaptureFixture
+    stage: World, when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     if when == "before the start":
         stage.workspace.disable_group(PLATFORM)
@@ -247,7 +247,7 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
 
 
 @pytest.mark.parametrize("fault", ["refuse:missing_scope", "refuse:internal_error", "429:60", "delay:60"])
-async def test_user_group_that_slack_does_not_tell_of_keeps_no_member_out(stage: Scene, fault: str) -> None:
+async def test_user_group_that_slack_does_not_tell_of_keeps_no_member_out(stage: World, fault: str) -> None:
     async with stage.bot(config(stage.producer.url, answerers=BOTH)) as bot:
         card = await stage.ask()
         bot.people.forget("group", PLATFORM)
@@ -265,7 +265,7 @@ async def test_user_group_that_slack_does_not_tell_of_keeps_no_member_out(stage:
     ],
 )
 async def test_expired_answer_serves_while_slack_tells_nothing_newer(
-    stage: Scene, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
+    stage: World, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(people, "LOOK_UPS", 0.8)  # as in life
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
@@ -281,7 +281,7 @@ async def test_expired_answer_serves_while_slack_tells_nothing_newer(
 
 
 async def test_nobody_is_refused_on_what_slack_said_long_ago(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
         card = await stage.ask()
@@ -294,7 +294,7 @@ async def test_nobody_is_refused_on_what_slack_said_long_ago(
         await stage.whisper(FOLAKE, "Slack did not say who you are")
 
 
-async def test_start_ends_where_only_a_disabled_user_group_could_answer(stage: Scene) -> None:
+async def test_start_ends_where_only_a_disabled_user_group_could_answer(stage: World) -> None:
     stage.workspace.disable_group(PLATFORM)
     with pytest.raises(ConfigurationError) as caught:
         async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
@@ -306,7 +306,7 @@ async def test_start_ends_where_only_a_disabled_user_group_could_answer(stage: S
 
 @pytest.mark.parametrize("org_wide", [False, True])
 async def test_p6_colleague_of_another_workspace_of_the_same_organization_answers(
-    stage: Scene, org_wide: bool
+    stage: World, org_wide: bool
 ) -> None:
     stage.workspace.join_enterprise("E0ORG", org_wide=org_wide)
     stage.workspace.change_user(EVA, enterprise_id="E0ELSE")
@@ -320,7 +320,7 @@ async def test_p6_colleague_of_another_workspace_of_the_same_organization_answer
         assert (await stage.reply())["decided_by"] == "user:slack/T0OTHER/U0COL"
 
 
-async def test_org_wide_installation_starts_and_its_user_groups_answer(stage: Scene) -> None:
+async def test_org_wide_installation_starts_and_its_user_groups_answer(stage: World) -> None:
     stage.workspace.join_enterprise("E0ORG", org_wide=True)
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
         card = await stage.ask()
@@ -335,7 +335,7 @@ async def test_org_wide_installation_starts_and_its_user_groups_answer(stage: Sc
 
 @pytest.mark.parametrize(("org_wide", "team"), [(False, "T0LOCAL"), (True, "E0ORG")])
 async def test_p5_click_that_names_no_team_is_of_the_home_team(
-    stage: Scene, org_wide: bool, team: str
+    stage: World, org_wide: bool, team: str
 ) -> None:
     if org_wide:
         stage.workspace.join_enterprise("E0ORG", org_wide=True)
@@ -350,7 +350,7 @@ async def test_p5_click_that_names_no_team_is_of_the_home_team(
     assert by == {"surface": "slack", "team": team, "user": ADE}
 
 
-async def test_p6_refused_click_is_said_where_the_click_was(stage: Scene) -> None:
+async def test_p6_refused_click_is_said_where_the_click_was(stage: World) -> None:
     """Not in the card's thread, which nobody who clicks in the channel has open."""
     async with stage.bot():
         root = await stage.ask("rpl_1", question="First?")
@@ -367,11 +367,11 @@ async def test_p6_refused_click_is_said_where_the_click_was(stage: Scene) -> Non
         assert {stage.record(number=number)["status"] for number in (0, 1)} == {"pending"}
 
 
-def _whispered(stage: Scene, known: int) -> list[Ephemeral]:
+def _whispered(stage: World, known: int) -> list[Ephemeral]:
     return stage.workspace.ephemerals(GIO)[known:]
 
 
-async def test_p6_refused_click_in_a_thread_is_said_there(stage: Scene) -> None:
+async def test_p6_refused_click_in_a_thread_is_said_there(stage: World) -> None:
     async with stage.bot():
         root = await stage.ask("rpl_1", question="First?")
         await stage.ask("rpl_2", question="Second?")

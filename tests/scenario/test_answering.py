@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.kit.world import Scene, controls, question, said
+from tests.kit.world import World, controls, question, said
 
 REGIONS = [{"value": "eu-1", "label": "Europe"}, {"value": "us-1", "label": "America"}]
 MANY = [{"value": f"v{n}", "label": f"Region number {n} with a long name that clips"} for n in range(1, 8)]
 
 
-async def test_click_answers_and_reply_reaches_the_producer(stage: Scene) -> None:
+async def test_click_answers_and_reply_reaches_the_producer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
@@ -31,7 +31,7 @@ async def test_click_answers_and_reply_reaches_the_producer(stage: Scene) -> Non
     assert record["aaep"]["answeredBy"] == {"surface": "slack", "team": "T0LOCAL", "user": FOLAKE}
 
 
-async def test_choice_buttons_send_the_value_and_show_the_label(stage: Scene) -> None:
+async def test_choice_buttons_send_the_value_and_show_the_label(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=REGIONS)
         assert controls(card) == ["Europe", "America"]
@@ -40,7 +40,7 @@ async def test_choice_buttons_send_the_value_and_show_the_label(stage: Scene) ->
         assert "Answer: America" in said(await stage.now_says(card, "Answer:"))
 
 
-async def test_select_answers_where_choices_are_many(stage: Scene) -> None:
+async def test_select_answers_where_choices_are_many(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=MANY)
         assert all(choice["label"] in said(card) for choice in MANY)
@@ -85,7 +85,7 @@ async def test_select_answers_where_choices_are_many(stage: Scene) -> None:
     ids=["numeric", "freetext", "several kinds", "choice or words", "several choices", "free form"],
 )
 async def test_modal_answers(
-    stage: Scene, fields: dict[str, Any], values: dict[str, Any], response: object
+    stage: World, fields: dict[str, Any], values: dict[str, Any], response: object
 ) -> None:
     async with stage.bot():
         await stage.producer.emit(
@@ -101,7 +101,7 @@ async def test_modal_answers(
         await stage.now_says(card, f"<@{ADE}>")
 
 
-async def test_modal_says_beside_the_field_what_to_mend_and_keeps_what_was_typed(stage: Scene) -> None:
+async def test_modal_says_beside_the_field_what_to_mend_and_keeps_what_was_typed(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
@@ -117,7 +117,7 @@ async def test_modal_says_beside_the_field_what_to_mend_and_keeps_what_was_typed
         assert (await stage.reply())["response"] == "Later"
 
 
-async def test_modal_of_a_question_answered_meanwhile_says_who_was_first(stage: Scene) -> None:
+async def test_modal_of_a_question_answered_meanwhile_says_who_was_first(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")
@@ -146,7 +146,7 @@ async def test_modal_of_a_question_answered_meanwhile_says_who_was_first(stage: 
     ],
 )
 async def test_thread_reply_answers(
-    stage: Scene, fields: dict[str, Any], text: str, response: object
+    stage: World, fields: dict[str, Any], text: str, response: object
 ) -> None:
     async with stage.bot():
         card = await stage.ask(**fields)
@@ -157,7 +157,7 @@ async def test_thread_reply_answers(
         await stage.now_says(card, f"<@{ADE}>")
 
 
-async def test_second_session_question_goes_into_the_thread_and_to_the_channel(stage: Scene) -> None:
+async def test_second_session_question_goes_into_the_thread_and_to_the_channel(stage: World) -> None:
     async with stage.bot():
         first = await stage.ask("rpl_1")
         second = await stage.ask("rpl_2", question="And then?", accepted_response_kinds=["freetext"])
@@ -167,7 +167,7 @@ async def test_second_session_question_goes_into_the_thread_and_to_the_channel(s
         assert other.thread_ts is None
 
 
-async def test_p3_second_answerer_is_told_who_what_and_when(stage: Scene) -> None:
+async def test_p3_second_answerer_is_told_who_what_and_when(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         folake, ade = await both_click(stage, card.ts)
@@ -183,7 +183,7 @@ async def test_p3_second_answerer_is_told_who_what_and_when(stage: Scene) -> Non
     assert [entry["type"] for entry in stage.record()["thread"]] == ["question", "answer"]
 
 
-async def both_click(stage: Scene, ts: str) -> tuple[Any, Any]:
+async def both_click(stage: World, ts: str) -> tuple[Any, Any]:
     """Two people answer at the same moment."""
     yes, no = await asyncio.gather(
         stage.workspace.click(FOLAKE, AGENTS, ts, label="Yes"),
@@ -192,7 +192,7 @@ async def both_click(stage: Scene, ts: str) -> tuple[Any, Any]:
     return yes, no
 
 
-async def test_click_on_a_stale_card_of_an_answered_question_gets_a_clear_word(stage: Scene) -> None:
+async def test_click_on_a_stale_card_of_an_answered_question_gets_a_clear_word(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         blocks = list(card.blocks)
@@ -207,7 +207,7 @@ async def test_click_on_a_stale_card_of_an_answered_question_gets_a_clear_word(s
     assert len(stage.producer.replies) == 1
 
 
-async def test_channel_with_a_new_id_keeps_its_threads(stage: Scene) -> None:
+async def test_channel_with_a_new_id_keeps_its_threads(stage: World) -> None:
     """slack.md: ids change (channel_id_changed); a reply in the thread is still an answer."""
     async with stage.bot() as bot:
         await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
@@ -228,11 +228,11 @@ def hosts(count: int, more: int = 0) -> list[dict[str, str]]:
     return [{"value": f"host-{n}", "label": f"Host {n}{' x' * (more // 2)}"} for n in range(1, count + 1)]
 
 
-def shows_another(stage: Scene, user: str, before: dict[str, Any]) -> bool:
+def shows_another(stage: World, user: str, before: dict[str, Any]) -> bool:
     return bool(stage.workspace.view(user).payload != before)
 
 
-async def every_page(stage: Scene, user: str) -> str:
+async def every_page(stage: World, user: str) -> str:
     """All that the modal behind View full says, page by page, on one line."""
     pages = [(await stage.modal(user)).payload]
     while "Next" in controls(stage.workspace.view(user)):
@@ -253,7 +253,7 @@ TOO_MANY = [hosts(101), hosts(500), hosts(500, 1800), hosts(100, 2000)]
 @pytest.mark.parametrize("choices", TOO_MANY, ids=["101", "500", "500 long ones", "100 long ones"])
 @pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
 async def test_question_with_more_choices_than_fit_is_shown_and_can_be_read_whole(
-    stage: Scene, choices: list[dict[str, str]], several: bool
+    stage: World, choices: list[dict[str, str]], several: bool
 ) -> None:
     async with stage.bot():
         card = await stage.ask(
@@ -279,7 +279,7 @@ async def test_question_with_more_choices_than_fit_is_shown_and_can_be_read_whol
 @pytest.mark.parametrize("typed", ["137", "#137", "host-137", "Host 137"])
 @pytest.mark.parametrize("kinds", [["multiple_choice"], ["multiple_choice", "numeric", "freetext"]])
 async def test_choice_beyond_a_menu_is_typed_into_the_modal(
-    stage: Scene, typed: str, kinds: list[str]
+    stage: World, typed: str, kinds: list[str]
 ) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=kinds, choices=hosts(500))
@@ -294,7 +294,7 @@ async def test_choice_beyond_a_menu_is_typed_into_the_modal(
         assert "Answer: Host 137" in said(await stage.now_says(card, f"<@{ADE}>"))
 
 
-async def test_several_choices_beyond_a_menu_are_typed_into_the_modal(stage: Scene) -> None:
+async def test_several_choices_beyond_a_menu_are_typed_into_the_modal(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(
             accepted_response_kinds=["multiple_choice"], choices=hosts(101), multi_select=True
@@ -305,7 +305,7 @@ async def test_several_choices_beyond_a_menu_are_typed_into_the_modal(stage: Sce
         assert (await stage.reply())["response"] == "Host 7, Host 101"
 
 
-async def test_long_choice_is_picked_from_the_menu(stage: Scene) -> None:
+async def test_long_choice_is_picked_from_the_menu(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=hosts(100, 2000))
         menu = next(

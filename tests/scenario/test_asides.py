@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Ephemeral, Message
-from tests.kit.world import Scene, config, said
+from tests.kit.world import World, config, said
 from tests.scenario.typist import (
     FREE,
     HOSTILE,
@@ -30,7 +30,7 @@ MENTIONS = [
 ]
 
 
-async def say(stage: Scene, user: str, text: str, thread_ts: str | None = None) -> Message:
+async def say(stage: World, user: str, text: str, thread_ts: str | None = None) -> Message:
     """Say something in the direct messages; the bot's answer there."""
     channel = direct(stage, user)
     before = {message.ts for message in stage.workspace.messages(channel)}
@@ -44,7 +44,7 @@ async def say(stage: Scene, user: str, text: str, thread_ts: str | None = None) 
     return told
 
 
-async def paged(stage: Scene, number: int = 1, **fields: object) -> Message:
+async def paged(stage: World, number: int = 1, **fields: object) -> Message:
     """A question of issue 42 that was escalated; its page in the direct messages of the one on call."""
     text = f"Question {number}?"
     await stage.ask(f"rpl_{number}", session=f"sess_{number}", question=text, **of_issue(42), **fields)
@@ -52,7 +52,7 @@ async def paged(stage: Scene, number: int = 1, **fields: object) -> Message:
     return await stage.page(text)
 
 
-async def test_mention_in_a_channel_is_answered_to_its_author_alone(stage: Scene) -> None:
+async def test_mention_in_a_channel_is_answered_to_its_author_alone(stage: World) -> None:
     async with stage.bot():
         await stage.ask(session="sess_1", question="Question 1?", **of_issue(42))
         for n, (text, told) in enumerate(MENTIONS, start=1):
@@ -65,13 +65,13 @@ async def test_mention_in_a_channel_is_answered_to_its_author_alone(stage: Scene
         assert len(stage.workspace.ephemerals(ADE)) == len(MENTIONS)
 
 
-async def told_next(stage: Scene, count: int) -> Ephemeral:
+async def told_next(stage: World, count: int) -> Ephemeral:
     """The last of `count` messages that only Ade sees, once there are so many."""
     await stage.until(lambda: len(stage.workspace.ephemerals(ADE)) >= count)
     return stage.workspace.ephemerals(ADE)[count - 1]
 
 
-async def test_mention_of_a_guest_changes_nothing_and_says_why(stage: Scene) -> None:
+async def test_mention_of_a_guest_changes_nothing_and_says_why(stage: World) -> None:
     async with stage.bot():
         await stage.ask(session="sess_1", question="Question 1?", **of_issue(42))
         await stage.workspace.post(GIO, AGENTS, f"{ME} answer CLR-42-001 yes")
@@ -79,7 +79,7 @@ async def test_mention_of_a_guest_changes_nothing_and_says_why(stage: Scene) -> 
         assert stage.record(42)["status"] == "pending"
 
 
-async def test_words_in_direct_messages_are_answered_there(stage: Scene) -> None:
+async def test_words_in_direct_messages_are_answered_there(stage: World) -> None:
     async with stage.bot():
         await stage.ask(session=HOSTILE, question=HOSTILE, **YES_NO, **of_issue(42))
         for text, told in (
@@ -100,7 +100,7 @@ async def test_words_in_direct_messages_are_answered_there(stage: Scene) -> None
         assert not stage.workspace.ephemerals(ADE)
 
 
-async def test_list_in_direct_messages_is_paged_and_answered_from(stage: Scene) -> None:
+async def test_list_in_direct_messages_is_paged_and_answered_from(stage: World) -> None:
     async with stage.bot() as bot:
         expected = await ask_many(stage, bot.index, 10)
         listed = await say(stage, ADE, "mine")
@@ -115,7 +115,7 @@ async def test_list_in_direct_messages_is_paged_and_answered_from(stage: Scene) 
         await stage.until(lambda: len(stage.producer.replies) == 1)
 
 
-async def test_direct_message_answers_the_only_open_page_of_whom_it_went_to(stage: Scene) -> None:
+async def test_direct_message_answers_the_only_open_page_of_whom_it_went_to(stage: World) -> None:
     """The person on call is no answerer of the route, and may answer since they were paged."""
     async with stage.bot(config(stage.producer.url, answerers=(ADE,))):
         await paged(stage)
@@ -128,7 +128,7 @@ async def test_direct_message_answers_the_only_open_page_of_whom_it_went_to(stag
     assert len(stage.producer.replies) == 1
 
 
-async def test_reply_in_the_thread_of_a_page_answers_its_question(stage: Scene) -> None:
+async def test_reply_in_the_thread_of_a_page_answers_its_question(stage: World) -> None:
     async with stage.bot():
         first = await paged(stage, 1, **FREE)
         await paged(stage, 2, **FREE)
@@ -140,7 +140,7 @@ async def test_reply_in_the_thread_of_a_page_answers_its_question(stage: Scene) 
         assert "already answered by" in words(await say(stage, ONCALL, "again", first.ts))
 
 
-async def test_direct_message_with_several_open_pages_is_asked_back(stage: Scene) -> None:
+async def test_direct_message_with_several_open_pages_is_asked_back(stage: World) -> None:
     async with stage.bot():
         await paged(stage, 1, **FREE)
         await paged(stage, 2, **FREE)
@@ -153,7 +153,7 @@ async def test_direct_message_with_several_open_pages_is_asked_back(stage: Scene
     assert len(stage.producer.replies) == 1
 
 
-async def test_direct_message_of_somebody_else_answers_no_page(stage: Scene) -> None:
+async def test_direct_message_of_somebody_else_answers_no_page(stage: World) -> None:
     async with stage.bot():
         await paged(stage)
         assert "is not understood" in words(await say(stage, FOLAKE, "yes"))

@@ -18,19 +18,19 @@ from bot.web.server import Limits
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import Scene, scene
+from tests.kit.world import World, scene
 
 
 @asynccontextmanager
-async def elsewhere(stage: Scene) -> AsyncIterator[Scene]:
+async def elsewhere(stage: World) -> AsyncIterator[World]:
     """Another installation on the same Slack app: files and an agent of its own. Its numbers begin where all begin."""
     folder = stage.folder / "elsewhere"
     folder.mkdir()
     async with DemoProducer("other-agent", agent_name="Other", now=stage.clock.now) as producer:
-        yield Scene(folder, stage.workspace, producer, stage.clock)
+        yield World(folder, stage.workspace, producer, stage.clock)
 
 
-async def test_press_on_a_card_of_replaced_files_decides_nothing_and_says_why(stage: Scene) -> None:
+async def test_press_on_a_card_of_replaced_files_decides_nothing_and_says_why(stage: World) -> None:
     async with elsewhere(stage) as anew:
         async with stage.bot():
             old = await stage.ask("rpl_1", question="Delete the backups?")
@@ -44,7 +44,7 @@ async def test_press_on_a_card_of_replaced_files_decides_nothing_and_says_why(st
             assert (await anew.reply("rpl_2"))["response"] is False
 
 
-async def test_two_bots_on_one_app_answer_only_what_they_asked(stage: Scene) -> None:
+async def test_two_bots_on_one_app_answer_only_what_they_asked(stage: World) -> None:
     """Slack hands each click to either of them."""
     async with elsewhere(stage) as other, stage.bot(), other.bot():
         mine = await stage.ask("rpl_1", question="Delete the backups?")
@@ -59,7 +59,7 @@ async def test_two_bots_on_one_app_answer_only_what_they_asked(stage: Scene) -> 
         assert (await other.reply("rpl_2"))["response"] is False
 
 
-async def test_reply_to_a_card_that_is_not_ours_is_not_lost_in_silence(stage: Scene) -> None:
+async def test_reply_to_a_card_that_is_not_ours_is_not_lost_in_silence(stage: World) -> None:
     async with elsewhere(stage) as other:
         async with other.bot():
             theirs = await other.ask("rpl_2")
@@ -76,7 +76,7 @@ async def test_reply_to_a_card_that_is_not_ours_is_not_lost_in_silence(stage: Sc
 
 @pytest.mark.speed(10)
 async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_same_number(
-    stage: Scene,
+    stage: World,
 ) -> None:
     async with elsewhere(stage) as anew:
         async with stage.bot():
@@ -91,7 +91,7 @@ async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_
 
 
 @pytest.mark.speed(10)
-async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(stage: Scene) -> None:
+async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_is(stage: World) -> None:
     """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
     async with stage.bot() as running:
         stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
@@ -132,7 +132,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         assert "another bot" in found["slack app"].text
 
 
-async def test_modal_page_list_and_home_of_another_installation_decide_nothing(stage: Scene) -> None:
+async def test_modal_page_list_and_home_of_another_installation_decide_nothing(stage: World) -> None:
     """They stand on no message that could be looked up, or were opened before the files were replaced."""
     workspace = stage.workspace
     free_text = {"accepted_response_kinds": ["freetext"]}
@@ -162,7 +162,7 @@ async def test_modal_page_list_and_home_of_another_installation_decide_nothing(s
             assert anew.record() == before
 
 
-async def test_modal_that_hands_over_of_another_installation_decides_nothing(stage: Scene) -> None:
+async def test_modal_that_hands_over_of_another_installation_decides_nothing(stage: World) -> None:
     async with elsewhere(stage) as anew:
         async with stage.bot():
             await stage.ask("rpl_1", question="Delete the backups?")
@@ -181,7 +181,7 @@ async def test_modal_that_hands_over_of_another_installation_decides_nothing(sta
 
 
 async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_as_ours(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their payloads name no installation."""
     async with elsewhere(stage) as other:
@@ -208,7 +208,7 @@ async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_a
 
 
 async def test_press_of_an_earlier_release_on_a_card_whose_post_is_in_doubt_counts(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bot.app, "Renderer", lambda _: Renderer())
     async with stage.bot():
@@ -220,7 +220,7 @@ async def test_press_of_an_earlier_release_on_a_card_whose_post_is_in_doubt_coun
         assert (await stage.reply())["response"] is True
 
 
-async def test_page_whose_post_is_in_doubt_can_be_taken_and_answered(stage: Scene) -> None:
+async def test_page_whose_post_is_in_doubt_can_be_taken_and_answered(stage: World) -> None:
     async with stage.bot():
         await stage.ask()
         stage.workspace.faults.add("chat.postMessage", "accept_then_drop")

@@ -13,7 +13,7 @@ from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
 from tests.kit.clocks import LeapClock
-from tests.kit.world import Scene, config, controls, said, scene
+from tests.kit.world import World, config, controls, said, scene
 from tests.scenario.other_parties import marker
 from tests.scenario.typist import (
     FREE,
@@ -34,18 +34,18 @@ from tests.scenario.typist import (
 MAX = "U0MAX"
 
 
-async def ask(stage: Scene, count: int = 1, **fields: Any) -> None:
+async def ask(stage: World, count: int = 1, **fields: Any) -> None:
     """Have as many questions of issue 42 open, each in a session of its own."""
     for n in range(1, count + 1):
         await stage.ask(f"rpl_{n}", session=f"sess_{n}", question=f"Question {n}?", **fields, **of_issue(42))
 
 
-def status(stage: Scene, number: int = 1) -> str:
+def status(stage: World, number: int = 1) -> str:
     return str(stage.record(42, number - 1)["status"])
 
 
 async def test_p4_every_change_is_in_the_ledger_before_it_is_acknowledged(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage.bot() as bot:
         await ask(stage, 4)
@@ -79,7 +79,7 @@ async def test_p4_every_change_is_in_the_ledger_before_it_is_acknowledged(
     ],
 )
 async def test_answer_reaches_the_agent_under_the_name_of_who_typed_it(
-    stage: Scene, where: str, text: str, fields: dict[str, Any], response: Any
+    stage: World, where: str, text: str, fields: dict[str, Any], response: Any
 ) -> None:
     async with stage.bot():
         await ask(stage, **fields)
@@ -95,7 +95,7 @@ async def test_answer_reaches_the_agent_under_the_name_of_who_typed_it(
     assert len(stage.producer.replies) == 1
 
 
-async def test_p3_later_changes_of_an_answered_one_are_told_who_was_first(stage: Scene) -> None:
+async def test_p3_later_changes_of_an_answered_one_are_told_who_was_first(stage: World) -> None:
     async with stage.bot():
         await ask(stage)
         await command(stage, "answer CLR-42-001 yes", FOLAKE)
@@ -107,7 +107,7 @@ async def test_p3_later_changes_of_an_answered_one_are_told_who_was_first(stage:
     assert len(stage.producer.replies) == 1
 
 
-async def test_abandoned_by_hand_is_closed_for_everybody_with_its_name(stage: Scene) -> None:
+async def test_abandoned_by_hand_is_closed_for_everybody_with_its_name(stage: World) -> None:
     async with stage.bot():
         await ask(stage)
         card = await stage.card("Question 1?")
@@ -133,7 +133,7 @@ async def test_expired_one_takes_no_change_and_says_what_the_agent_assumes(tmp_p
     assert not stage.producer.replies
 
 
-async def test_escalation_pages_the_one_on_call_with_the_reason(stage: Scene) -> None:
+async def test_escalation_pages_the_one_on_call_with_the_reason(stage: World) -> None:
     async with stage.bot():
         await ask(stage)
         told = await command(stage, "escalate CLR-42-001 “the *whole* <!channel> is asleep”")
@@ -145,7 +145,7 @@ async def test_escalation_pages_the_one_on_call_with_the_reason(stage: Scene) ->
         assert "Stale questions: 1" in words(await command(stage, "stale", FOLAKE))
 
 
-async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: Scene) -> None:
+async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None:
     doing = {ADE: "answer CLR-42-001 yes", ONCALL: "escalate CLR-42-002", MAX: "abandon CLR-42-003"}
     stage.workspace.add_user(User(MAX, "max", "Max", TEAM))
     stage.workspace.channel(AGENTS).members.append(MAX)
@@ -170,7 +170,7 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: Scene) -> None
 
 
 async def test_p4_slow_look_ups_take_nothing_and_say_so_in_slacks_three_seconds(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bot.people.LOOK_UPS", 0.8)
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM, FOLAKE))):
@@ -201,7 +201,7 @@ async def test_p4_slow_look_ups_take_nothing_and_say_so_in_slacks_three_seconds(
     assert len(stage.producer.replies) == 1
 
 
-async def test_oncall_take_sends_the_next_pages_to_whoever_took_it(stage: Scene) -> None:
+async def test_oncall_take_sends_the_next_pages_to_whoever_took_it(stage: World) -> None:
     async with stage.bot():
         await ask(stage)
         assert "You are on call for platform until" in words(await command(stage, "oncall take 2h"))
@@ -211,7 +211,7 @@ async def test_oncall_take_sends_the_next_pages_to_whoever_took_it(stage: Scene)
         assert not stage.workspace.direct(ONCALL)
 
 
-async def test_oncall_hand_tells_the_other_and_outlives_a_restart(stage: Scene) -> None:
+async def test_oncall_hand_tells_the_other_and_outlives_a_restart(stage: World) -> None:
     async with stage.bot():
         told = await command(stage, "oncall hand <@U0FOLAKE|folake> 2h Platform", ADE, direct(stage, ADE))
         assert f"<@{FOLAKE}> is on call for platform until" in words(told)
@@ -221,7 +221,7 @@ async def test_oncall_hand_tells_the_other_and_outlives_a_restart(stage: Scene) 
         assert f"platform: <@{FOLAKE}>" in words(await command(stage, "oncall who"))
 
 
-async def test_oncall_is_changed_only_by_and_for_those_who_may(stage: Scene) -> None:
+async def test_oncall_is_changed_only_by_and_for_those_who_may(stage: World) -> None:
     async with stage.bot():
         outsider(stage)
         for user, text, why in (
@@ -237,7 +237,7 @@ async def test_oncall_is_changed_only_by_and_for_those_who_may(stage: Scene) -> 
 
 
 @pytest.mark.parametrize("where", [AGENTS, "direct messages"])
-async def test_row_is_viewed_taken_and_answered_where_it_is_listed(stage: Scene, where: str) -> None:
+async def test_row_is_viewed_taken_and_answered_where_it_is_listed(stage: World, where: str) -> None:
     async with stage.bot():
         await ask(stage, **FREE)
         card = await stage.card("Question 1?")
@@ -262,7 +262,7 @@ async def test_row_is_viewed_taken_and_answered_where_it_is_listed(stage: Scene,
         assert not controls(await stage.now_says(card, "8080"))
 
 
-async def test_row_of_an_old_list_says_who_answered_meanwhile(stage: Scene) -> None:
+async def test_row_of_an_old_list_says_who_answered_meanwhile(stage: World) -> None:
     async with stage.bot():
         await ask(stage)
         listed = await command(stage, "")
@@ -272,7 +272,7 @@ async def test_row_of_an_old_list_says_who_answered_meanwhile(stage: Scene) -> N
         assert not stage.workspace.views(ADE)
 
 
-async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: Scene) -> None:
+async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: World) -> None:
     async with stage.bot() as bot:
         expected = await ask_many(stage, bot.index, 45)
         listed = await command(stage, "")
@@ -292,7 +292,7 @@ async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: S
         assert stage.calls("response_url") == before + 6
 
 
-async def test_list_that_got_shorter_turns_to_its_last_page(stage: Scene) -> None:
+async def test_list_that_got_shorter_turns_to_its_last_page(stage: World) -> None:
     async with stage.bot() as bot:
         expected = await ask_many(stage, bot.index, 9)
         listed = await command(stage, "#42", ADE, direct(stage, ADE))

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, ONCALL, RANDOM
-from tests.kit.world import Scene, scene
+from tests.kit.world import World, scene
 from tests.scenario.typist import (
     FREE,
     HOSTILE,
@@ -54,7 +54,7 @@ FORMS = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     """Open: two of issue 42, an escalated one of issue 7, one of an agent that wants to break out. Answered: one."""
     async with scene(tmp_path_factory.mktemp("desk")) as stage, stage.bot():
         outsider(stage)
@@ -72,7 +72,7 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]
         yield stage
 
 
-def _records(stage: Scene, issue: int) -> list[dict[str, Any]]:
+def _records(stage: World, issue: int) -> list[dict[str, Any]]:
     ledger = json.loads((stage.folder / "ledgers" / f"issue-{issue}.json").read_text())
     found: list[dict[str, Any]] = ledger["clarifications"]
     return found
@@ -148,7 +148,7 @@ HINTS = [
 @pytest.mark.parametrize(("text", "said", "unsaid"), READING)
 @pytest.mark.parametrize("where", ["channel", "direct messages"])
 async def test_reading_form_answers_to_its_author_alone(
-    desk: Scene, text: str, said: tuple[str, ...], unsaid: tuple[str, ...], where: str
+    desk: World, text: str, said: tuple[str, ...], unsaid: tuple[str, ...], where: str
 ) -> None:
     channel = AGENTS if where == "channel" else direct(desk, ADE)
     told = await command(desk, text, ADE, channel)
@@ -161,14 +161,14 @@ async def test_reading_form_answers_to_its_author_alone(
 
 
 @pytest.mark.parametrize(("text", "said"), HINTS)
-async def test_what_cannot_be_done_is_said_and_changes_nothing(desk: Scene, text: str, said: str) -> None:
+async def test_what_cannot_be_done_is_said_and_changes_nothing(desk: World, text: str, said: str) -> None:
     before = [(desk.folder / "ledgers" / f"issue-{n}.json").read_text() for n in (7, 42)]
     told = await command(desk, text)
     assert said in words(told), words(told)
     assert [(desk.folder / "ledgers" / f"issue-{n}.json").read_text() for n in (7, 42)] == before
 
 
-async def test_list_has_links_and_what_can_be_done_row_by_row(desk: Scene) -> None:
+async def test_list_has_links_and_what_can_be_done_row_by_row(desk: World) -> None:
     told = await command(desk, "")
     assert ids(told) == ["CLR-42-001", "CLR-42-002", "CLR-7-001", "CLR-66-001"]  # by time left
     for name, card in (("CLR-42-001", DEPLOY), ("CLR-7-001", KEYS)):
@@ -181,13 +181,13 @@ async def test_list_has_links_and_what_can_be_done_row_by_row(desk: Scene) -> No
 
 
 @pytest.mark.parametrize("text", ["", "mine", "#66", "CLR-66-001", "agents", "ready", "digest 7d"])
-async def test_p8_agents_words_are_inert_in_every_list(desk: Scene, text: str) -> None:
+async def test_p8_agents_words_are_inert_in_every_list(desk: World, text: str) -> None:
     told = await command(desk, text)
     assert "Ping" in words(told)
     assert_inert(told)
 
 
-async def test_p8_what_a_person_typed_is_inert_in_the_hint(desk: Scene) -> None:
+async def test_p8_what_a_person_typed_is_inert_in_the_hint(desk: World) -> None:
     assert_inert(await command(desk, HOSTILE))
     assert_inert(await command(desk, f"answer {HOSTILE}"))
     assert_inert(await command(desk, f"answer CLR-42-001 {HOSTILE}"))
@@ -195,7 +195,7 @@ async def test_p8_what_a_person_typed_is_inert_in_the_hint(desk: Scene) -> None:
 
 @pytest.mark.parametrize(("user", "why"), [(GIO, "a guest"), (EVA, "not a member of this workspace")])
 async def test_p6_who_may_not_answer_sees_the_channels_questions_without_controls(
-    desk: Scene, user: str, why: str
+    desk: World, user: str, why: str
 ) -> None:
     told = await command(desk, "", user)
     assert "0 for you, 4 more in this channel" in words(told)
@@ -208,18 +208,18 @@ async def test_p6_who_may_not_answer_sees_the_channels_questions_without_control
 
 
 @pytest.mark.parametrize("text", ["", "mine", "stale", "#42", "CLR-42-001", "agents", "ready", "digest"])
-async def test_p6_who_is_not_in_the_channel_sees_nothing_of_it(desk: Scene, text: str) -> None:
+async def test_p6_who_is_not_in_the_channel_sees_nothing_of_it(desk: World, text: str) -> None:
     told = words(await command(desk, text, LIN, RANDOM))
     assert not [each for each in (DEPLOY, PORT, KEYS, "Planner", "Asked*: 5") if each in told], told
 
 
-async def test_p6_who_is_not_in_the_channel_changes_nothing_and_is_told_so(desk: Scene) -> None:
+async def test_p6_who_is_not_in_the_channel_changes_nothing_and_is_told_so(desk: World) -> None:
     for text in CHANGES:
         told = words(await command(desk, text, LIN, RANDOM))
         assert "you are not in the channel" in told, told
     assert desk.record(42)["status"] == "pending"
 
 
-async def test_elsewhere_only_what_waits_for_the_person_is_listed(desk: Scene) -> None:
+async def test_elsewhere_only_what_waits_for_the_person_is_listed(desk: World) -> None:
     assert "Open questions: 4" in words(await command(desk, "", ADE, RANDOM))
     assert "Nothing waits for you" in words(await command(desk, "", GIO, RANDOM))

@@ -11,7 +11,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.kit.world import TOKEN, Scene, config, controls, said
+from tests.kit.world import TOKEN, World, config, controls, said
 from tests.scenario.other_parties import another_writes, answers, in_a_persons_name
 from tests.scenario.prompts import Project
 from tests.scenario.typist import command
@@ -25,7 +25,7 @@ ACTION = "Drop the table “orders” of production."
 AGAIN = {"clarify.accept"}
 
 
-async def confirm(stage: Scene, token: str = TOKEN, *, session: str = "sess_one", **fields: Any) -> Message:
+async def confirm(stage: World, token: str = TOKEN, *, session: str = "sess_one", **fields: Any) -> Message:
     """Have the producer ask for a consent; its card, once it is there. High risk and irreversible unless said."""
     event: dict[str, Any] = {
         "type": "aaep:agent.awaiting.confirmation",
@@ -49,7 +49,7 @@ def asks_again(message: Message) -> set[str]:
     return {each["action_id"] for each in elements}
 
 
-async def decided(stage: Scene) -> dict[str, Any]:
+async def decided(stage: World) -> dict[str, Any]:
     """The reply as the producer took it, once; valid by its schema."""
     reply = await stage.reply()
     VALID.validate(reply)
@@ -60,7 +60,7 @@ async def decided(stage: Scene) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("label", "decision"), [("Accept", "accept"), ("Reject", "reject")])
 async def test_click_decides_and_the_reply_reaches_the_producer(
-    stage: Scene, label: str, decision: str
+    stage: World, label: str, decision: str
 ) -> None:
     async with stage.bot():
         card = await confirm(stage, correlation_id="corr_1")
@@ -78,7 +78,7 @@ async def test_click_decides_and_the_reply_reaches_the_producer(
     assert (record["aaep"]["action"], record["aaep"]["riskLevel"]) == (ACTION, "high")
 
 
-async def test_everything_to_decide_it_stands_in_blocks_and_in_the_fallback_text(stage: Scene) -> None:
+async def test_everything_to_decide_it_stands_in_blocks_and_in_the_fallback_text(stage: World) -> None:
     async with stage.bot():
         card = await confirm(
             stage, extra_context={"database": {"host": "db-7", "tables": ["orders", "items"]}}
@@ -94,7 +94,7 @@ async def test_everything_to_decide_it_stands_in_blocks_and_in_the_fallback_text
         assert "Warning" not in card.text
 
 
-async def test_default_that_breaks_the_rule_is_warned_of(stage: Scene) -> None:
+async def test_default_that_breaks_the_rule_is_warned_of(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage, default_decision="accept")
         for shown in (card.text, json.dumps(card.blocks, ensure_ascii=False)):
@@ -102,7 +102,7 @@ async def test_default_that_breaks_the_rule_is_warned_of(stage: Scene) -> None:
             assert "If nobody answers, the agent goes ahead, as if accepted" in shown
 
 
-async def test_low_risk_is_not_asked_twice(stage: Scene) -> None:
+async def test_low_risk_is_not_asked_twice(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage, risk_level="low", irreversible=False, reversibility="reversible")
         assert "Risk: low. Reversible." in card.text
@@ -110,7 +110,7 @@ async def test_low_risk_is_not_asked_twice(stage: Scene) -> None:
 
 
 @pytest.mark.parametrize("reason", [None, "Not before <Monday>, & ask *Ade*."])
-async def test_modal_takes_a_decision_and_a_reason(stage: Scene, reason: str | None) -> None:
+async def test_modal_takes_a_decision_and_a_reason(stage: World, reason: str | None) -> None:
     async with stage.bot():
         card = await confirm(stage)
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Answer…")).ok
@@ -130,7 +130,7 @@ async def test_modal_takes_a_decision_and_a_reason(stage: Scene, reason: str | N
             assert f"Reason: {reason}" in json.dumps(after.blocks, ensure_ascii=False)
 
 
-async def test_thread_takes_its_own_words_and_asks_the_others_back(stage: Scene) -> None:
+async def test_thread_takes_its_own_words_and_asks_the_others_back(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage)
         await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=card.ts)
@@ -144,7 +144,7 @@ async def test_thread_takes_its_own_words_and_asks_the_others_back(stage: Scene)
     assert (entry["type"], entry["body"]) == ("answer", "Reject: too late in the day")
 
 
-async def test_command_and_shell_decide(stage: Scene) -> None:
+async def test_command_and_shell_decide(stage: World) -> None:
     async with stage.bot():
         await confirm(stage)
         listed = await command(stage, "")
@@ -186,7 +186,7 @@ FORGERIES = {
 }
 
 
-async def consent_is_refused(stage: Scene, first: Message, named: str) -> None:
+async def consent_is_refused(stage: World, first: Message, named: str) -> None:
     """It is told in the thread, once, and a person decides."""
     told = await stage.message("Not accepted")
     assert told.thread_ts == first.ts
@@ -202,7 +202,7 @@ async def consent_is_refused(stage: Scene, first: Message, named: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FORGERIES)
-async def test_p5_program_that_writes_the_ledger_cannot_consent_for_a_person(stage: Scene, kind: str) -> None:
+async def test_p5_program_that_writes_the_ledger_cannot_consent_for_a_person(stage: World, kind: str) -> None:
     change, named = FORGERIES[kind]
     async with stage.bot():
         first = await confirm(stage)
@@ -211,7 +211,7 @@ async def test_p5_program_that_writes_the_ledger_cannot_consent_for_a_person(sta
 
 
 @pytest.mark.parametrize("kind", ["an agent", "a person", "all fields", "a seal"])
-async def test_p5_nor_while_the_bot_is_down(stage: Scene, kind: str) -> None:
+async def test_p5_nor_while_the_bot_is_down(stage: World, kind: str) -> None:
     change, named = FORGERIES[kind]
     async with stage.bot():
         first = await confirm(stage)
@@ -227,7 +227,7 @@ async def test_p5_nor_while_the_bot_is_down(stage: Scene, kind: str) -> None:
         (in_a_persons_name("reject", ADE), f"ledger:user:slack/T0LOCAL/{ADE}"),
     ],
 )
-async def test_other_writers_may_reject_under_their_own_name(stage: Scene, change: Any, by: str) -> None:
+async def test_other_writers_may_reject_under_their_own_name(stage: World, change: Any, by: str) -> None:
     async with stage.bot():
         card = await confirm(stage)
         await another_writes(stage, change)
@@ -236,7 +236,7 @@ async def test_other_writers_may_reject_under_their_own_name(stage: Scene, chang
         assert f"<@{ADE}>" not in said(await stage.now_says(card, "Answer: Reject"))
 
 
-async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: Scene) -> None:
+async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: World) -> None:
     text = config(stage.producer.url)
     async with stage.bot(text):
         await confirm(stage)
@@ -260,7 +260,7 @@ async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: Sc
         assert (reply["decision"], reply["decided_by"][:8]) == ("accept", "user:os/")
 
 
-async def test_only_what_the_agent_takes_is_offered(stage: Scene) -> None:
+async def test_only_what_the_agent_takes_is_offered(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage, allowed_replies=["reject", "postpone"])
         assert controls(card) == ["Reject", "Answer…"]
@@ -276,7 +276,7 @@ async def test_only_what_the_agent_takes_is_offered(stage: Scene) -> None:
     ids=["no action", "no token", "no decision"],
 )
 async def test_broken_confirmation_is_shown_and_paged_but_never_decided(
-    stage: Scene, broken: dict[str, Any]
+    stage: World, broken: dict[str, Any]
 ) -> None:
     async with stage.bot():
         event = {
@@ -290,7 +290,7 @@ async def test_broken_confirmation_is_shown_and_paged_but_never_decided(
     assert not list((stage.folder / "ledgers").glob("issue-*.json"))
 
 
-async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: Scene) -> None:
+async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: World) -> None:
     async with stage.bot() as bot:
         card = await confirm(stage)
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")
@@ -305,7 +305,7 @@ async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: 
     assert len(stage.cards()) == 2
 
 
-async def test_consent_is_asked_of_people_whatever_role_the_event_names(stage: Scene) -> None:
+async def test_consent_is_asked_of_people_whatever_role_the_event_names(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage, extensions={"agentx": {"issue": 7, "to": "architect"}})
         assert "architect" not in said(card)
@@ -315,7 +315,7 @@ async def test_consent_is_asked_of_people_whatever_role_the_event_names(stage: S
     assert (record["to"], record["aaep"].get("heldBack")) == ("human", None)
 
 
-async def test_escalated_confirmation_is_decided_on_the_page(stage: Scene) -> None:
+async def test_escalated_confirmation_is_decided_on_the_page(stage: World) -> None:
     async with stage.bot():
         await confirm(stage)
         await command(stage, "escalate CLR-100001-001")
@@ -328,7 +328,7 @@ async def test_escalated_confirmation_is_decided_on_the_page(stage: Scene) -> No
     assert stage.record()["status"] == "resolved"
 
 
-async def test_reply_is_the_same_on_every_try(stage: Scene) -> None:
+async def test_reply_is_the_same_on_every_try(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage)
         stage.producer.refuse_next(503, times=2)

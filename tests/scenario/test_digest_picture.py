@@ -10,14 +10,14 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, BOT_USER, FOLAKE, RANDOM
 from bot.workspace.state import File, Message
-from tests.kit.world import Scene
+from tests.kit.world import World
 from tests.scenario.typist import LIN, command, direct, of_issue, outsider, words
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SHELL = "`clarify digest --png FILE` draws it in a shell."
 
 
-async def picture(stage: Scene, user: str = ADE) -> tuple[Message, File]:
+async def picture(stage: World, user: str = ADE) -> tuple[Message, File]:
     """The message with the picture, in the person's direct messages, once it is there."""
     message: Message = await stage.until(
         lambda: next((m for m in stage.workspace.direct(user) if m.files), None)
@@ -25,14 +25,14 @@ async def picture(stage: Scene, user: str = ADE) -> tuple[Message, File]:
     return message, stage.workspace.state.files[message.files[0]]
 
 
-def pictures(stage: Scene) -> list[str]:
+def pictures(stage: World) -> list[str]:
     """The conversations that pictures were shared in."""
     channels = stage.workspace.state.channels.values()
     return [each.id for each in channels for message in each.messages.values() if message.files]
 
 
 @pytest.mark.parametrize("where", ["channel", "direct messages", "mention"])
-async def test_picture_comes_to_the_direct_messages(stage: Scene, where: str) -> None:
+async def test_picture_comes_to_the_direct_messages(stage: World, where: str) -> None:
     async with stage.bot():
         await stage.ask("rpl_1", session="s1", **of_issue(42, topic="deploys"))
         await stage.ask("rpl_2", session="s2", question="And now?", **of_issue(42))
@@ -60,14 +60,14 @@ async def test_picture_comes_to_the_direct_messages(stage: Scene, where: str) ->
     assert stage.workspace.direct(FOLAKE) == []
 
 
-async def test_without_the_word_there_is_no_picture(stage: Scene) -> None:
+async def test_without_the_word_there_is_no_picture(stage: World) -> None:
     async with stage.bot():
         told = await command(stage, "digest 7d")
     assert "picture" not in words(told)
     assert not stage.calls("files.getUploadURLExternal", ok=False)
 
 
-async def test_p6_picture_counts_only_what_its_reader_may_see(stage: Scene) -> None:
+async def test_p6_picture_counts_only_what_its_reader_may_see(stage: World) -> None:
     outsider(stage)
     async with stage.bot():
         await stage.ask()
@@ -86,7 +86,7 @@ async def test_p6_picture_counts_only_what_its_reader_may_see(stage: Scene) -> N
     ],
 )  # fmt: skip
 async def test_failed_upload_is_told_where_it_was_asked_for(
-    stage: Scene, method: str, fault: str, said: str
+    stage: World, method: str, fault: str, said: str
 ) -> None:
     async with stage.bot():
         stage.workspace.faults.add(method, fault)
@@ -97,7 +97,7 @@ async def test_failed_upload_is_told_where_it_was_asked_for(
     assert told.text.endswith(said + SHELL)
 
 
-async def test_failed_bytes_are_told(stage: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_bytes_are_told(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.workspace.api.MOST_BYTES", 100)
     async with stage.bot():
         await command(stage, "digest png")
@@ -106,7 +106,7 @@ async def test_failed_bytes_are_told(stage: Scene, monkeypatch: pytest.MonkeyPat
     assert not pictures(stage)
 
 
-async def test_failed_drawing_is_told(stage: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_drawing_is_told(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bot.charts._figure", None)
     async with stage.bot():
         await command(stage, "digest png")
@@ -114,7 +114,7 @@ async def test_failed_drawing_is_told(stage: Scene, monkeypatch: pytest.MonkeyPa
     assert told.text == f"The picture could not be sent: something went wrong (TypeError). {SHELL}"
 
 
-async def test_missing_scope_is_named(stage: Scene) -> None:
+async def test_missing_scope_is_named(stage: World) -> None:
     tokens = stage.workspace.state.tokens
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"files:write"}
     async with stage.bot():
@@ -124,7 +124,7 @@ async def test_missing_scope_is_named(stage: Scene) -> None:
     assert "the app lacks the scope files:write, see manifest.yml. " in failed.text
 
 
-async def test_where_the_bot_is_no_member_a_failure_is_told_in_the_direct_messages(stage: Scene) -> None:
+async def test_where_the_bot_is_no_member_a_failure_is_told_in_the_direct_messages(stage: World) -> None:
     async with stage.bot():
         stage.workspace.faults.add("files.getUploadURLExternal", "refuse:file_uploads_disabled")
         await command(stage, "digest png", ADE, RANDOM)
@@ -132,7 +132,7 @@ async def test_where_the_bot_is_no_member_a_failure_is_told_in_the_direct_messag
     assert told.channel == direct(stage, ADE)
 
 
-async def test_acknowledgement_does_not_wait_for_the_picture(stage: Scene) -> None:
+async def test_acknowledgement_does_not_wait_for_the_picture(stage: World) -> None:
     async with stage.bot():
         stage.workspace.faults.add("files.getUploadURLExternal", "delay:3")
         told = await command(stage, "digest png")
@@ -142,7 +142,7 @@ async def test_acknowledgement_does_not_wait_for_the_picture(stage: Scene) -> No
 
 
 async def test_without_what_draws_the_figures_come_with_how_to_get_it(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     async with stage.bot():

@@ -8,20 +8,20 @@ from typing import Any
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message, View
-from tests.kit.world import Scene, controls, question, said
+from tests.kit.world import World, controls, question, said
 
 LIMIT = 20
 
 
-def open_cards(stage: Scene) -> list[Message]:
+def open_cards(stage: World) -> list[Message]:
     return [card for card in stage.cards() if controls(card)]
 
 
-def rollup(stage: Scene) -> Message | None:
+def rollup(stage: World) -> Message | None:
     return next((m for m in stage.workspace.messages(AGENTS) if "Show all" in controls(m)), None)
 
 
-async def flood(stage: Scene, count: int) -> None:
+async def flood(stage: World, count: int) -> None:
     for n in range(count):
         await stage.producer.emit(
             question(
@@ -36,7 +36,7 @@ async def flood(stage: Scene, count: int) -> None:
     await stage.until(lambda: f"{count - LIMIT} open questions" in said(rollup(stage) or stage.cards()[0]))
 
 
-async def test_p1_fifty_questions_are_twenty_cards_and_one_roll_up(stage: Scene) -> None:
+async def test_p1_fifty_questions_are_twenty_cards_and_one_roll_up(stage: World) -> None:
     async with stage.bot():
         await flood(stage, 50)
         card = rollup(stage)
@@ -64,7 +64,7 @@ def listed(view: View) -> list[str]:
     return [text.split(": ", 1)[1] for text in texts if "Question number" in text]
 
 
-async def test_p1_question_in_the_roll_up_is_answered_from_it_and_its_place_is_filled(stage: Scene) -> None:
+async def test_p1_question_in_the_roll_up_is_answered_from_it_and_its_place_is_filled(stage: World) -> None:
     async with stage.bot():
         await flood(stage, 23)
         card = rollup(stage)
@@ -79,7 +79,7 @@ async def test_p1_question_in_the_roll_up_is_answered_from_it_and_its_place_is_f
         await stage.until(lambda: len(open_cards(stage)) == LIMIT)
 
 
-async def answer_first_row(stage: Scene, card: Message) -> None:
+async def answer_first_row(stage: World, card: Message) -> None:
     button = next(c for c in found_controls(card.blocks) if c.element["text"]["text"] == "Answer…")
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, button.action_id)
     await stage.modal(FOLAKE)
@@ -87,7 +87,7 @@ async def answer_first_row(stage: Scene, card: Message) -> None:
     await stage.until(lambda: len(stage.producer.replies) == 1)
 
 
-async def test_reply_in_the_thread_of_a_roll_up_answers_what_it_holds(stage: Scene) -> None:
+async def test_reply_in_the_thread_of_a_roll_up_answers_what_it_holds(stage: World) -> None:
     async with stage.bot():
         await flood(stage, 22)
         card = rollup(stage)
@@ -113,7 +113,7 @@ async def test_reply_in_the_thread_of_a_roll_up_answers_what_it_holds(stage: Sce
         assert len(stage.producer.replies) == 2
 
 
-async def test_p10_reply_to_a_roll_up_written_while_the_bot_was_down_is_asked_about(stage: Scene) -> None:
+async def test_p10_reply_to_a_roll_up_written_while_the_bot_was_down_is_asked_about(stage: World) -> None:
     async with stage.bot():
         await flood(stage, 22)
         card = rollup(stage)
@@ -125,14 +125,14 @@ async def test_p10_reply_to_a_roll_up_written_while_the_bot_was_down_is_asked_ab
         assert len(controls(asked)) == 2
 
 
-def token_of(stage: Scene, card: Message) -> str:
+def token_of(stage: World, card: Message) -> str:
     """The reply token of the question that a card shows."""
     clarification = (card.metadata or {})["event_payload"]["clarification"]
     record = stage.record(int(clarification.split("-")[1]))
     return str(record["aaep"]["replyToken"])
 
 
-async def test_p2_flood_survives_a_restart_without_another_card(stage: Scene) -> None:
+async def test_p2_flood_survives_a_restart_without_another_card(stage: World) -> None:
     async with stage.bot():
         await flood(stage, 24)
     before = [message.ts for message in stage.workspace.messages(AGENTS)]
@@ -154,7 +154,7 @@ LONG = " ".join(f"word{n:05d}" for n in range(1638)) + " end!"  # 16384 characte
 CHOICES = [{"value": f"value-{n}", "label": f"Choice {n} " + "of long words " * 9} for n in range(32)]
 
 
-async def test_p8_largest_question_is_read_in_full_and_answered(stage: Scene) -> None:
+async def test_p8_largest_question_is_read_in_full_and_answered(stage: World) -> None:
     async with stage.bot():
         await stage.producer.emit(
             question(
@@ -181,12 +181,12 @@ async def test_p8_largest_question_is_read_in_full_and_answered(stage: Scene) ->
         assert "Choice 31" in said(await stage.now_says(card, f"<@{FOLAKE}>"))
 
 
-def told(stage: Scene, card: Message) -> str:
+def told(stage: World, card: Message) -> str:
     """All that a thread says as text."""
     return "".join(message.text for message in stage.workspace.thread(AGENTS, card.ts))
 
 
-async def test_p8_text_of_an_agent_is_inert_everywhere(stage: Scene) -> None:
+async def test_p8_text_of_an_agent_is_inert_everywhere(stage: World) -> None:
     live = "<!channel> <@U0ADE> <https://evil.example|click> *bold* `code` & @here #random"
     fields: dict[str, Any] = {
         "question": live,

@@ -6,7 +6,7 @@ import json
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import View
-from tests.kit.world import Scene, controls, question
+from tests.kit.world import World, controls, question
 from tests.scenario.typist import (
     FREE,
     HOSTILE,
@@ -27,7 +27,7 @@ SECTIONS = ["My inbox", "What I took", "Agents", "Ready queue", "On call", "Rece
 NEXT_OF_INBOX = "home.page.2"
 
 
-async def home(stage: Scene, user: str, *said: str, unsaid: str = "") -> View:
+async def home(stage: World, user: str, *said: str, unsaid: str = "") -> View:
     """The Home tab of somebody who looks at it, once it says all of `said`, and not `unsaid`."""
 
     def there() -> View | None:
@@ -49,7 +49,7 @@ def section(view: View, name: str) -> str:
     return told[begin:end]
 
 
-async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: Scene) -> None:
+async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: World) -> None:
     async with stage.bot():
         await stage.workspace.open_home(ADE)
         empty = await home(stage, ADE, "Nothing waits for you.", "Nothing on your plate.", "No answers yet.")
@@ -84,7 +84,7 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: S
         assert f"<@{FOLAKE}>" in section(view, "Recent answers")
 
 
-async def test_home_is_answered_from_and_others_see_it(stage: Scene) -> None:
+async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(question="Which port?", **FREE, **of_issue(42))
         await stage.workspace.open_home(ADE)
@@ -107,7 +107,7 @@ async def test_home_is_answered_from_and_others_see_it(stage: Scene) -> None:
             assert f"<@{ADE}>" in section(view, "Recent answers")
 
 
-async def test_home_pressed_when_somebody_else_was_first_says_who(stage: Scene) -> None:
+async def test_home_pressed_when_somebody_else_was_first_says_who(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**of_issue(42))
         await stage.workspace.open_home(ADE)
@@ -124,7 +124,7 @@ async def test_home_pressed_when_somebody_else_was_first_says_who(stage: Scene) 
     assert len(stage.producer.replies) == 1
 
 
-async def test_home_of_many_questions_keeps_slacks_limit_by_pages(stage: Scene) -> None:
+async def test_home_of_many_questions_keeps_slacks_limit_by_pages(stage: World) -> None:
     async with stage.bot() as bot:
         expected = await ask_many(stage, bot.index, 60)  # 120 blocks, and as many sessions at work
         await stage.workspace.open_home(ADE)
@@ -151,7 +151,7 @@ def ids_in_inbox(view: View) -> list[str]:
     return ids(part)
 
 
-async def test_p6_home_shows_only_what_is_theirs(stage: Scene) -> None:
+async def test_p6_home_shows_only_what_is_theirs(stage: World) -> None:
     async with stage.bot():
         outsider(stage)
         await stage.ask(question="Deploy to production?", **of_issue(42))
@@ -167,7 +167,7 @@ async def test_p6_home_shows_only_what_is_theirs(stage: Scene) -> None:
         assert buttons(view) == ["Answer…", "View full"]
 
 
-async def test_p8_agents_words_are_inert_on_the_home(stage: Scene) -> None:
+async def test_p8_agents_words_are_inert_on_the_home(stage: World) -> None:
     evil = {"agent_id": HOSTILE, "agent_name": HOSTILE}
     async with stage.bot():
         for n, text in enumerate((HOSTILE, f"Answered {HOSTILE}"), start=1):
@@ -181,7 +181,7 @@ async def test_p8_agents_words_are_inert_on_the_home(stage: Scene) -> None:
         assert_inert(view)
 
 
-async def test_home_is_kept_up_after_a_restart_and_says_what_changed_meanwhile(stage: Scene) -> None:
+async def test_home_is_kept_up_after_a_restart_and_says_what_changed_meanwhile(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1", session="sess_1", question="Before?", **of_issue(42))
         await stage.workspace.open_home(ADE)
@@ -195,7 +195,7 @@ async def test_home_is_kept_up_after_a_restart_and_says_what_changed_meanwhile(s
 
 
 async def test_home_is_brought_up_to_date_by_a_control_of_another_release_but_not_by_another_tab(
-    stage: Scene,
+    stage: World,
 ) -> None:
     async with stage.bot() as bot:
         text = {"type": "plain_text", "text": "Old"}

@@ -18,13 +18,13 @@ from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
 from tests.kit.clocks import LeapClock
-from tests.kit.world import Scene, config, controls, of_a_click, scene
+from tests.kit.world import World, config, controls, of_a_click, scene
 
 SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path, SOON) as made:
         yield made
 
@@ -37,7 +37,7 @@ class Joined:
     url: str
 
 
-def environment(stage: Scene) -> dict[str, str]:
+def environment(stage: World) -> dict[str, str]:
     return {
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_SIGNING_SECRET": SIGNING_SECRET,
@@ -46,7 +46,7 @@ def environment(stage: Scene) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def serving(stage: Scene, *, start: bool = True, port: int = 0) -> AsyncIterator[Joined]:
+async def serving(stage: World, *, start: bool = True, port: int = 0) -> AsyncIterator[Joined]:
     """The bot in HTTP mode; with `start` it is ready for clicks."""
     text = config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n')
     text = text.replace('mode = "socket"', 'mode = "http"')
@@ -64,14 +64,14 @@ async def serving(stage: Scene, *, start: bool = True, port: int = 0) -> AsyncIt
 
 
 @asynccontextmanager
-async def in_use(stage: Scene) -> AsyncIterator[Bot]:
+async def in_use(stage: World) -> AsyncIterator[Bot]:
     """The bot, and the workspace told to send to it."""
     async with serving(stage) as joined:
         await stage.workspace.link.requests.set_url(joined.url)
         yield joined.bot
 
 
-async def test_click_that_names_no_team_is_of_the_home_team(stage: Scene) -> None:
+async def test_click_that_names_no_team_is_of_the_home_team(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask()
         payload = of_a_click(stage, ADE, card)
@@ -81,7 +81,7 @@ async def test_click_that_names_no_team_is_of_the_home_team(stage: Scene) -> Non
         assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
 
 
-async def test_question_is_answered_by_a_click(stage: Scene) -> None:
+async def test_question_is_answered_by_a_click(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask()
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
@@ -92,7 +92,7 @@ async def test_question_is_answered_by_a_click(stage: Scene) -> None:
     assert stage.calls("apps.connections.open", ok=False) == 0
 
 
-async def test_question_is_answered_in_a_modal_that_first_says_what_to_mend(stage: Scene) -> None:
+async def test_question_is_answered_in_a_modal_that_first_says_what_to_mend(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
         assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")).ok
@@ -105,21 +105,21 @@ async def test_question_is_answered_in_a_modal_that_first_says_what_to_mend(stag
         assert not stage.workspace.views(FOLAKE)
 
 
-async def test_question_is_answered_in_the_thread(stage: Scene) -> None:
+async def test_question_is_answered_in_the_thread(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask()
         await stage.workspace.post(ADE, AGENTS, "no", card.ts)
         assert (await stage.reply())["response"] is False
 
 
-async def test_command_is_answered_in_its_response(stage: Scene) -> None:
+async def test_command_is_answered_in_its_response(stage: World) -> None:
     async with in_use(stage):
         await stage.ask()
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
         assert "CLR-" in (await stage.whisper(ADE, "/clarify")).text
 
 
-async def test_command_that_says_payload_is_heard(stage: Scene) -> None:
+async def test_command_that_says_payload_is_heard(stage: World) -> None:
     """Bolt reads forms with that word in them as if they were interactions, and finds nothing there."""
     async with in_use(stage):
         await stage.ask(accepted_response_kinds=["freetext"])
@@ -129,7 +129,7 @@ async def test_command_that_says_payload_is_heard(stage: Scene) -> None:
         assert (await stage.reply())["response"] == words
 
 
-async def test_message_is_used_as_the_answer_by_a_shortcut(stage: Scene) -> None:
+async def test_message_is_used_as_the_answer_by_a_shortcut(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask(accepted_response_kinds=["freetext"])
         said = await stage.workspace.post(FOLAKE, AGENTS, "note: the blue one", card.ts)
@@ -137,7 +137,7 @@ async def test_message_is_used_as_the_answer_by_a_shortcut(stage: Scene) -> None
         assert (await stage.reply())["response"] == "note: the blue one"
 
 
-async def test_home_tab_is_shown_to_who_opens_it(stage: Scene) -> None:
+async def test_home_tab_is_shown_to_who_opens_it(stage: World) -> None:
     async with in_use(stage):
         await stage.ask()
         await stage.workspace.open_home(ADE)
@@ -146,7 +146,7 @@ async def test_home_tab_is_shown_to_who_opens_it(stage: Scene) -> None:
         )
 
 
-async def test_event_that_comes_twice_is_handled_once(stage: Scene) -> None:
+async def test_event_that_comes_twice_is_handled_once(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask()
         await stage.heard("message")
@@ -160,7 +160,7 @@ async def test_event_that_comes_twice_is_handled_once(stage: Scene) -> None:
     assert len(stage.producer.replies) == 1
 
 
-async def test_requests_that_are_not_slacks_change_nothing(stage: Scene) -> None:
+async def test_requests_that_are_not_slacks_change_nothing(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask()
         for fault in ("bad_signature", "old_timestamp", "unsigned"):
@@ -174,7 +174,7 @@ async def test_requests_that_are_not_slacks_change_nothing(stage: Scene) -> None
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
 
 
-async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: Scene) -> None:
+async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: World) -> None:
     stage.workspace.faults.add("auth.test", "refuse:internal_error", 1000)
     async with serving(stage, start=False) as joined:
         await stage.workspace.link.requests.set_url(joined.url)  # the challenge
@@ -185,7 +185,7 @@ async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: Sce
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
 
 
-async def test_reply_written_while_the_bot_was_down_is_found_at_the_start(stage: Scene) -> None:
+async def test_reply_written_while_the_bot_was_down_is_found_at_the_start(stage: World) -> None:
     async with in_use(stage):
         card = await stage.ask()
         await stage.heard("message")
@@ -194,7 +194,7 @@ async def test_reply_written_while_the_bot_was_down_is_found_at_the_start(stage:
         assert (await stage.reply())["response"] is True
 
 
-async def test_reply_that_slack_gave_up_is_found_after_the_outage(stage: Scene) -> None:
+async def test_reply_that_slack_gave_up_is_found_after_the_outage(stage: World) -> None:
     """Nothing of it arrives; what comes next shows that there was an outage."""
     async with in_use(stage):
         card = await stage.ask()

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.kit.world import Scene, config, question, said, url_of
+from tests.kit.world import World, config, question, said, url_of
 
 AWAY = """
 [[producers]]
@@ -17,7 +17,7 @@ url = "http://127.0.0.1:9"
 """
 
 
-async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: Scene) -> None:
+async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World) -> None:
     async with stage.bot(config(stage.producer.url, more=AWAY)) as bot:
         async with httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client:
             await stage.until(lambda: bot.producers.status()["planner"]["connected"])
@@ -56,7 +56,7 @@ def event(agent: str, number: int) -> dict[str, Any]:
     }
 
 
-async def test_names_are_bound_to_the_producers_that_may_use_them(stage: Scene) -> None:
+async def test_names_are_bound_to_the_producers_that_may_use_them(stage: World) -> None:
     stage.environ |= {"MAILER_TOKEN": "mailer-token", "ENGINEER_TOKEN": "engineer-token"}
     async with (
         stage.bot(config(stage.producer.url, more=TWO)) as bot,
@@ -85,7 +85,7 @@ async def test_names_are_bound_to_the_producers_that_may_use_them(stage: Scene) 
         assert len(stage.cards()) == 3
 
 
-async def test_agent_that_a_stream_may_not_speak_for_is_paged(stage: Scene) -> None:
+async def test_agent_that_a_stream_may_not_speak_for_is_paged(stage: World) -> None:
     bound = config(stage.producer.url).replace('dialect = "auto"', 'dialect = "auto"\nagents = ["planner-*"]')
     async with stage.bot(bound):
         await stage.producer.emit(question("rpl_1") | {"producer": {"agent_id": "mailer"}})
@@ -96,7 +96,7 @@ async def test_agent_that_a_stream_may_not_speak_for_is_paged(stage: Scene) -> N
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/openapi.json", "/docs", "/clarifications"])
-async def test_name_that_somebody_else_made_leads_nowhere(stage: Scene, path: str) -> None:
+async def test_name_that_somebody_else_made_leads_nowhere(stage: World, path: str) -> None:
     """A web page whose name its maker points to this machine (DNS rebinding)."""
     async with (
         stage.bot() as bot,

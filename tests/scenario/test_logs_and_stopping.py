@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, FOLAKE, GIO
-from tests.kit.world import Scene, config, question
+from tests.kit.world import World, config, question
 from tests.scenario.other_parties import bot_process
 
 SECRETS = (
@@ -20,7 +20,7 @@ SECRETS = (
 )
 
 
-async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metadata(stage: Scene) -> None:
+async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metadata(stage: World) -> None:
     text = config(stage.producer.url).replace(
         'dialect = "auto"', 'dialect = "auto"\ntoken_env = "PLANNER_TOKEN"'
     )
@@ -64,7 +64,7 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
     assert [token for token in (BOT_TOKEN, APP_TOKEN, "bearer-of-planner") if token in files] == []
 
 
-async def test_p4_click_in_flight_at_sigterm_is_finished_and_acknowledged(stage: Scene) -> None:
+async def test_p4_click_in_flight_at_sigterm_is_finished_and_acknowledged(stage: World) -> None:
     async with bot_process(stage) as bot:
         card = await stage.ask()
         stage.workspace.change_user(FOLAKE, real_name="Folake A.")
@@ -78,7 +78,7 @@ async def test_p4_click_in_flight_at_sigterm_is_finished_and_acknowledged(stage:
         await stage.now_says(card, f"<@{FOLAKE}>")
 
 
-async def test_stopped_bot_leaves_its_subscription_open_while_a_question_waits(stage: Scene) -> None:
+async def test_stopped_bot_leaves_its_subscription_open_while_a_question_waits(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         assert len(stage.producer.subscriptions) == 1
@@ -89,7 +89,7 @@ async def test_stopped_bot_leaves_its_subscription_open_while_a_question_waits(s
         await stage.now_says(card, "Delivered")
 
 
-async def test_p4_reply_that_is_still_owed_at_the_stop_is_taken_after_it(stage: Scene) -> None:
+async def test_p4_reply_that_is_still_owed_at_the_stop_is_taken_after_it(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.producer.refuse_next(503, headers={"Retry-After": "3600"})

@@ -14,7 +14,7 @@ import pytest
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import Scene, config, controls, question, said, scene
+from tests.kit.world import World, config, controls, question, said, scene
 from tests.scenario.minimal_producer import Replayer, replayer
 from tests.unit.bot.producers.parties import Agent
 
@@ -36,7 +36,7 @@ def asks(token: str, **fields: Any) -> dict[str, Any]:
     return question(token, **({"accepted_response_kinds": ["yes_no"]} | fields))
 
 
-async def real_asks(stage: Scene, agent: Agent, token: str, **fields: Any) -> None:
+async def real_asks(stage: World, agent: Agent, token: str, **fields: Any) -> None:
     envelope = {
         "@context": "https://aaep-protocol.org/context/v1",
         "event_id": f"evt_{token}",
@@ -49,7 +49,7 @@ async def real_asks(stage: Scene, agent: Agent, token: str, **fields: Any) -> No
 
 @pytest.mark.parametrize("dialect", ["auto", "minimal"])
 async def test_answer_to_the_real_minimal_producer_is_confirmed_by_its_next_event(
-    stage: Scene, agent: Agent, dialect: str
+    stage: World, agent: Agent, dialect: str
 ) -> None:
     async with stage.bot(config(agent.url, dialect=dialect)):
         await real_asks(stage, agent, "rpl_1")
@@ -61,7 +61,7 @@ async def test_answer_to_the_real_minimal_producer_is_confirmed_by_its_next_even
 
 
 async def test_p4_real_minimal_producer_that_restarts_still_gets_the_answer(
-    stage: Scene, agent: Agent
+    stage: World, agent: Agent
 ) -> None:
     async with stage.bot(config(agent.url, dialect="minimal")):
         await real_asks(stage, agent, "rpl_1")
@@ -75,7 +75,7 @@ async def test_p4_real_minimal_producer_that_restarts_still_gets_the_answer(
 
 
 async def test_p2_replayed_backlog_with_answered_questions_changes_nothing(
-    stage: Scene, producer: Replayer
+    stage: World, producer: Replayer
 ) -> None:
     async with stage.bot(config(producer.url)):
         await producer.emit(asks("rpl_1"), stage.clock.now().isoformat())
@@ -98,7 +98,7 @@ async def test_p2_replayed_backlog_with_answered_questions_changes_nothing(
 
 
 async def test_same_words_again_are_the_next_round_in_the_same_thread(
-    stage: Scene, producer: Replayer
+    stage: World, producer: Replayer
 ) -> None:
     async with stage.bot(config(producer.url)):
         await producer.emit(asks("rpl_1"), stage.clock.now().isoformat())

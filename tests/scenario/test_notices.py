@@ -8,10 +8,10 @@ import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import AGENTS
-from tests.kit.world import Scene, controls, said
+from tests.kit.world import World, controls, said
 
 
-async def test_error_of_a_session_with_a_thread_is_told_in_it(stage: Scene) -> None:
+async def test_error_of_a_session_with_a_thread_is_told_in_it(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.says(
@@ -33,7 +33,7 @@ async def test_error_of_a_session_with_a_thread_is_told_in_it(stage: Scene) -> N
         assert not controls(await stage.now_says(card, "the agent's session ended"))
 
 
-async def test_p1_error_of_a_session_without_a_thread_opens_one(stage: Scene) -> None:
+async def test_p1_error_of_a_session_without_a_thread_opens_one(stage: World) -> None:
     async with stage.bot():
         await stage.says("session.errored", urgency="critical", summary_normal="Out of memory")
         notice = await stage.message("Out of memory")
@@ -45,7 +45,7 @@ async def test_p1_error_of_a_session_without_a_thread_opens_one(stage: Scene) ->
 @pytest.mark.parametrize(
     "uri", ["javascript:alert(1)", "ftp://example.org/x", "https://user:pw@example.org/", "slack://x"]
 )
-async def test_p8_error_links_nowhere_but_to_plain_web_addresses(stage: Scene, uri: str) -> None:
+async def test_p8_error_links_nowhere_but_to_plain_web_addresses(stage: World, uri: str) -> None:
     async with stage.bot():
         await stage.says("session.errored", urgency="critical", summary_normal="Broken", error_uri=uri)
         assert not controls(await stage.message("Broken"))
@@ -62,7 +62,7 @@ async def test_p8_error_links_nowhere_but_to_plain_web_addresses(stage: Scene, u
         ({"error_category": "timeout"}, False),
     ],
 )
-async def test_error_pages_by_its_category(stage: Scene, fields: dict[str, Any], paged: bool) -> None:
+async def test_error_pages_by_its_category(stage: World, fields: dict[str, Any], paged: bool) -> None:
     async with stage.bot():
         await stage.says(
             "session.errored", urgency="critical", summary_normal="", error_message="Boom", **fields
@@ -75,7 +75,7 @@ async def test_error_pages_by_its_category(stage: Scene, fields: dict[str, Any],
             assert not stage.workspace.direct("U0ONCALL")
 
 
-async def test_tool_errors_are_lines_and_successes_fold_into_one(stage: Scene) -> None:
+async def test_tool_errors_are_lines_and_successes_fold_into_one(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         for n in (1, 2, 3):
@@ -92,14 +92,14 @@ async def test_tool_errors_are_lines_and_successes_fold_into_one(stage: Scene) -
         assert folded in thread
 
 
-async def test_tool_results_of_a_session_without_a_thread_are_not_shown(stage: Scene) -> None:
+async def test_tool_results_of_a_session_without_a_thread_are_not_shown(stage: World) -> None:
     async with stage.bot():
         await stage.says("tool.completed", session="sess_two", tool="fetch", status="error")
         await stage.ask()
         assert len(stage.workspace.messages(AGENTS)) == 1
 
 
-async def test_p1_handoff_is_a_notice_and_a_page(stage: Scene) -> None:
+async def test_p1_handoff_is_a_notice_and_a_page(stage: World) -> None:
     async with stage.bot():
         await stage.says(
             "handoff.requested",
@@ -113,7 +113,7 @@ async def test_p1_handoff_is_a_notice_and_a_page(stage: Scene) -> None:
         assert "I am out of my depth" in said(await stage.page("hands over to a human"))
 
 
-async def test_streaming_and_progress_are_not_shown(stage: Scene) -> None:
+async def test_streaming_and_progress_are_not_shown(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         for n in range(20):

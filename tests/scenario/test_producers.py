@@ -17,13 +17,13 @@ from aiohttp import web
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clock import SystemClock
 from tests.kit.clocks import LeapClock
-from tests.kit.world import TOKEN, Scene, config, controls, question, said, scene
+from tests.kit.world import TOKEN, World, config, controls, question, said, scene
 from tests.scenario.minimal_producer import Replayer, replayer
 
 LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}
 
 
-async def test_p2_duplicate_event_and_token_make_one_card(stage: Scene) -> None:
+async def test_p2_duplicate_event_and_token_make_one_card(stage: World) -> None:
     async with stage.bot():
         event = await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
         await stage.producer.emit(event)
@@ -34,7 +34,7 @@ async def test_p2_duplicate_event_and_token_make_one_card(stage: Scene) -> None:
     assert len(stage.ledger(100001)["clarifications"]) == 2
 
 
-async def test_p1_agent_that_counts_from_one_again_has_all_its_questions_shown(stage: Scene) -> None:
+async def test_p1_agent_that_counts_from_one_again_has_all_its_questions_shown(stage: World) -> None:
     """Killed, it numbers its events anew: what it asks then is another question under a known id."""
     first = {"event_id": "evt_1", "session_id": "sess_1"}
     later = {"event_id": "evt_1", "session_id": "sess_2", "question": "Shall I stop?"}
@@ -62,7 +62,7 @@ async def test_p1_agent_that_counts_from_one_again_has_all_its_questions_shown(s
     ids=["no token", "unknown type", "confirmation"],
 )
 async def test_p1_critical_event_that_no_card_can_show_is_shown_generically(
-    stage: Scene, broken: dict[str, Any], shown: str
+    stage: World, broken: dict[str, Any], shown: str
 ) -> None:
     async with stage.bot():
         await stage.producer.emit(
@@ -87,7 +87,7 @@ async def test_p1_critical_event_that_no_card_can_show_is_shown_generically(
     ],
 )
 async def test_p1_question_that_breaks_its_schema_still_gets_its_card(
-    stage: Scene, odd: dict[str, Any], labels: list[str]
+    stage: World, odd: dict[str, Any], labels: list[str]
 ) -> None:
     async with stage.bot():
         whole = question("rpl_1") | {
@@ -132,7 +132,7 @@ async def test_p4_answer_given_while_the_producer_is_down_is_delivered_when_it_i
 
 
 @pytest.mark.parametrize("status", [401, 408, 429, 500, 503])
-async def test_p4_reply_is_tried_again_with_the_same_words(stage: Scene, status: int) -> None:
+async def test_p4_reply_is_tried_again_with_the_same_words(stage: World, status: int) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.producer.refuse_next(status, times=2)
@@ -144,7 +144,7 @@ async def test_p4_reply_is_tried_again_with_the_same_words(stage: Scene, status:
         await stage.now_says(card, "Delivered")
 
 
-async def test_p4_refused_reply_is_shown_and_pages(stage: Scene) -> None:
+async def test_p4_refused_reply_is_shown_and_pages(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.producer.refuse_next(400)
@@ -154,7 +154,7 @@ async def test_p4_refused_reply_is_shown_and_pages(stage: Scene) -> None:
         assert "the answer was refused" in said(await stage.page("refused"))
 
 
-async def test_p4_refusal_after_a_lost_response_is_no_refusal(stage: Scene) -> None:
+async def test_p4_refusal_after_a_lost_response_is_no_refusal(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.producer.lose_next_response()
@@ -167,7 +167,7 @@ async def test_p4_refusal_after_a_lost_response_is_no_refusal(stage: Scene) -> N
     assert stage.record()["status"] == "resolved"
 
 
-async def test_session_that_goes_on_confirms_the_answer(stage: Scene) -> None:
+async def test_session_that_goes_on_confirms_the_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
@@ -177,7 +177,7 @@ async def test_session_that_goes_on_confirms_the_answer(stage: Scene) -> None:
         assert f"<@{FOLAKE}>" in said(shown)
 
 
-async def test_session_that_leaves_awaiting_voids_its_only_open_question(stage: Scene) -> None:
+async def test_session_that_leaves_awaiting_voids_its_only_open_question(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.says("state.changed", **LEFT)
@@ -186,7 +186,7 @@ async def test_session_that_leaves_awaiting_voids_its_only_open_question(stage: 
         assert stage.record()["status"] == "abandoned"
 
 
-async def test_session_that_leaves_awaiting_voids_none_of_several(stage: Scene) -> None:
+async def test_session_that_leaves_awaiting_voids_none_of_several(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1", question="First?")
         second = await stage.ask("rpl_2", question="Second?")
@@ -207,7 +207,7 @@ async def test_session_that_leaves_awaiting_voids_none_of_several(stage: Scene) 
         ("session.errored", "Closed: the agent's session ended"),
     ],
 )
-async def test_end_of_a_session_voids_what_is_open(stage: Scene, kind: str, words: str) -> None:
+async def test_end_of_a_session_voids_what_is_open(stage: World, kind: str, words: str) -> None:
     async with stage.bot():
         first = await stage.ask("rpl_1", question="First?")
         second = await stage.ask("rpl_2", question="Second?")
@@ -292,7 +292,7 @@ async def test_producer_with_a_wrong_clock_keeps_its_questions_open(tmp_path: Pa
         await stage.now_says(card, "Delivered")
 
 
-async def test_p10_questions_asked_while_the_bot_was_down_are_asked_when_it_is_back(stage: Scene) -> None:
+async def test_p10_questions_asked_while_the_bot_was_down_are_asked_when_it_is_back(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1")
     await stage.producer.emit(
@@ -305,7 +305,7 @@ async def test_p10_questions_asked_while_the_bot_was_down_are_asked_when_it_is_b
     assert len(stage.cards()) == 2
 
 
-async def test_one_producer_in_trouble_does_not_touch_another(stage: Scene) -> None:
+async def test_one_producer_in_trouble_does_not_touch_another(stage: World) -> None:
     nowhere = '\n[[producers]]\nname = "nobody"\nurl = "http://127.0.0.1:9"\n'
     async with stage.bot(config(stage.producer.url, more=nowhere)):
         card = await stage.ask()
@@ -321,7 +321,7 @@ class SetClock(LeapClock):
         self.ahead = ahead
 
 
-async def answered_in_full_time(stage: Scene, clock: LeapClock, token: str) -> None:
+async def answered_in_full_time(stage: World, clock: LeapClock, token: str) -> None:
     """Ask; the card is there with its controls and its whole ten minutes, and takes an answer."""
     words = f"Is this {token}?"
     card = await stage.ask(token, question=words)
@@ -419,5 +419,5 @@ async def test_producer_that_refuses_our_token_after_an_answer_is_told_on_card_a
             await stage.now_says(card, "Delivered")
 
 
-async def producer_reply(stage: Scene, minimal: Replayer, dialect: str) -> dict[str, Any]:
+async def producer_reply(stage: World, minimal: Replayer, dialect: str) -> dict[str, Any]:
     return await (stage.reply() if dialect == "standard" else minimal.reply(TOKEN))

@@ -17,7 +17,7 @@ from core.clock import SystemClock, iso
 from core.ledger import FileLedger
 from core.router import Router
 from tests.kit.files import replace_text
-from tests.kit.world import Scene, config, controls, said
+from tests.kit.world import World, config, controls, said
 
 ARCHITECTS = "C0ARCHITECTS"
 ROLES = f"""
@@ -33,7 +33,7 @@ SHELL = Decider("user:os/root@build-7", "shell")
 class Elsewhere:
     """Another process: its own locks, the same files."""
 
-    def __init__(self, stage: Scene) -> None:
+    def __init__(self, stage: World) -> None:
         self.ledger = FileLedger(stage.folder / "ledgers")
         self.router = Router(self.ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
 
@@ -55,7 +55,7 @@ class Elsewhere:
 
 
 @contextmanager
-def elsewhere(stage: Scene) -> Iterator[Elsewhere]:
+def elsewhere(stage: World) -> Iterator[Elsewhere]:
     (stage.folder / "ledgers").mkdir(exist_ok=True)
     made = Elsewhere(stage)
     try:
@@ -65,17 +65,17 @@ def elsewhere(stage: Scene) -> Iterator[Elsewhere]:
 
 
 @pytest.fixture
-def stage(stage: Scene) -> Scene:
+def stage(stage: World) -> World:
     members = [FOLAKE, ADE, GIO, BOT_USER]
     stage.workspace.add_channel(Channel(ARCHITECTS, "architects", members, created=1))
     return stage
 
 
-def configured(stage: Scene, more: str = ROLES) -> str:
+def configured(stage: World, more: str = ROLES) -> str:
     return config(stage.producer.url, more=more)
 
 
-async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_alone(stage: Scene) -> None:
+async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_alone(stage: World) -> None:
     async with stage.bot(configured(stage)):
         with elsewhere(stage) as other:
             asked = await other.asks()
@@ -98,7 +98,7 @@ async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_
     assert not stage.cards(AGENTS)
 
 
-async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_it(stage: Scene) -> None:
+async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_it(stage: World) -> None:
     async with stage.bot(configured(stage)):
         with elsewhere(stage) as other:
             asked = await other.asks()
@@ -121,7 +121,7 @@ async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_
     assert len(stage.cards(ARCHITECTS)) == 3
 
 
-async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(stage: Scene) -> None:
+async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(stage: World) -> None:
     with elsewhere(stage) as other:
         async with stage.bot(configured(stage)):
             await other.asks()
@@ -150,7 +150,7 @@ async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(
     ],
 )
 async def test_what_another_process_did_is_shown_on_the_card(
-    stage: Scene, change: str, words: tuple[str, ...]
+    stage: World, change: str, words: tuple[str, ...]
 ) -> None:
     async with stage.bot(configured(stage)):
         with elsewhere(stage) as other:
@@ -172,7 +172,7 @@ async def test_what_another_process_did_is_shown_on_the_card(
             assert bool(controls(shown)) is (change == "escalate")
 
 
-async def test_resolved_by_another_implementation_says_who(stage: Scene) -> None:
+async def test_resolved_by_another_implementation_says_who(stage: World) -> None:
     async with stage.bot(configured(stage)):
         with elsewhere(stage) as other:
             await other.asks()
@@ -196,7 +196,7 @@ async def test_resolved_by_another_implementation_says_who(stage: Scene) -> None
             assert not controls(shown)
 
 
-def foreign(stage: Scene, change: Callable[[dict[str, Any]], None], issue: int = 42) -> None:
+def foreign(stage: World, change: Callable[[dict[str, Any]], None], issue: int = 42) -> None:
     """Another implementation writes: it replaces the file."""
     path = stage.folder / "ledgers" / f"issue-{issue}.json"
     ledger = json.loads(path.read_text())
@@ -206,7 +206,7 @@ def foreign(stage: Scene, change: Callable[[dict[str, Any]], None], issue: int =
     fresh.replace(path)
 
 
-def written(stage: Scene, **more: Any) -> None:
+def written(stage: World, **more: Any) -> None:
     """A ledger as another implementation begins it."""
     at = iso(datetime.now(UTC))
     record = {
@@ -231,7 +231,7 @@ def written(stage: Scene, **more: Any) -> None:
     replace_text(path, json.dumps({"issueNumber": 43, "clarifications": [record | more]}))
 
 
-async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage: Scene) -> None:
+async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage: World) -> None:
     half = {"from": "engineer \ud83d", "topic": "\ud83d", "status": "escalated"}
     async with stage.bot(configured(stage)):
         written(stage, round=10**20, status="escalated")
@@ -243,7 +243,7 @@ async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage
 
 
 async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_and_page_share_a_thread(
-    stage: Scene,
+    stage: World,
 ) -> None:
     more = (
         ROLES
@@ -267,24 +267,24 @@ async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_an
     assert len(stage.cards()) == 2
 
 
-async def test_foreign_question_that_nobody_answers_in_time_has_a_card_and_its_reminder(stage: Scene) -> None:
+async def test_foreign_question_that_nobody_answers_in_time_has_a_card_and_its_reminder(stage: World) -> None:
     written(stage, staleAfter="2026-01-05T09:00:00.000Z")
     async with stage.bot(configured(stage)):
         card = await stage.card("Tabs or spaces?")
         await stage.until(lambda: [each for each in said_in(stage, card) if "still waits" in each.text])
 
 
-def said_in(stage: Scene, card: Message) -> list[Message]:
+def said_in(stage: World, card: Message) -> list[Message]:
     return [each for each in stage.workspace.messages(card.channel) if each.thread_ts == card.ts]
 
 
-def pages(stage: Scene) -> list[Message]:
+def pages(stage: World) -> list[Message]:
     found = stage.workspace.messages(AGENTS)
     return [each for each in found if (each.metadata or {}).get("event_type") == "clarify_page"]
 
 
 async def test_event_that_no_workflow_allows_is_shown_to_the_agents_own_people_with_the_reason(
-    stage: Scene,
+    stage: World,
 ) -> None:
     async with stage.bot(configured(stage)):
         card = await stage.ask(question="May I?", extensions={"agentx": {"to": "architect", "issue": 42}})
@@ -296,7 +296,7 @@ async def test_event_that_no_workflow_allows_is_shown_to_the_agents_own_people_w
     assert not stage.cards(ARCHITECTS)
 
 
-async def test_event_to_a_role_of_people_has_a_thread_of_its_own_in_their_channel(stage: Scene) -> None:
+async def test_event_to_a_role_of_people_has_a_thread_of_its_own_in_their_channel(stage: World) -> None:
     allowed(stage)
     async with stage.bot(configured(stage)):
         to = {"agentx": {"to": "architect", "issue": 42}}
@@ -323,7 +323,7 @@ async def test_event_to_a_role_of_people_has_a_thread_of_its_own_in_their_channe
         assert (await stage.reply("rpl_1"))["response"] is False
 
 
-async def test_event_to_an_agent_is_a_card_too_and_the_first_answer_counts(stage: Scene) -> None:
+async def test_event_to_an_agent_is_a_card_too_and_the_first_answer_counts(stage: World) -> None:
     allowed(stage)
     to = {"agentx": {"to": "security", "issue": 42}}
     async with stage.bot(configured(stage, ROLES.replace('["false"]', '["sleep", "600"]'))):
@@ -335,7 +335,7 @@ async def test_event_to_an_agent_is_a_card_too_and_the_first_answer_counts(stage
 
 
 async def test_answer_of_an_agent_is_on_the_card_and_its_question_to_another_agent_is_on_none(
-    stage: Scene,
+    stage: World,
 ) -> None:
     allowed(stage)
     to = {"agentx": {"to": "security", "issue": 42}}
@@ -350,7 +350,7 @@ async def test_answer_of_an_agent_is_on_the_card_and_its_question_to_another_age
     assert len(stage.cards()) == 1
 
 
-def allowed(stage: Scene) -> None:
+def allowed(stage: World) -> None:
     """A workflow that lets the producer's agent ask."""
     folder = stage.folder / ".agentx" / "workflows"
     folder.mkdir(parents=True)
@@ -358,7 +358,7 @@ def allowed(stage: Scene) -> None:
     (folder / "feature.toml").write_text(steps)
 
 
-async def test_answer_that_is_too_long_is_said_in_words(stage: Scene) -> None:
+async def test_answer_that_is_too_long_is_said_in_words(stage: World) -> None:
     async with stage.bot(configured(stage)):
         with elsewhere(stage) as other:
             await other.asks()
@@ -372,7 +372,7 @@ async def test_answer_that_is_too_long_is_said_in_words(stage: Scene) -> None:
             assert stage.record(42)["status"] == "pending"
 
 
-async def test_list_names_it_to_its_own_people_only(stage: Scene) -> None:
+async def test_list_names_it_to_its_own_people_only(stage: World) -> None:
     async with stage.bot(configured(stage)):
         with elsewhere(stage) as other:
             asked = await other.asks()

@@ -15,7 +15,7 @@ import pytest
 from bot.app import Bot
 from bot.web.server import Limits
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.kit.world import Scene, config, controls, question, said
+from tests.kit.world import World, config, controls, question, said
 from tests.unit.bot.web.serving import PATIENCE, serving
 
 URL = "http://127.0.0.1:1"
@@ -24,7 +24,7 @@ URL = "http://127.0.0.1:1"
 class Agent:
     """As an agent's author writes one: two requests."""
 
-    def __init__(self, client: httpx.AsyncClient, scene: Scene) -> None:
+    def __init__(self, client: httpx.AsyncClient, scene: World) -> None:
         self._client = client
         self._scene = scene
         self._sent = 0
@@ -70,7 +70,7 @@ class Agent:
 
 
 @pytest.fixture
-def pushing(stage: Scene) -> str:
+def pushing(stage: World) -> str:
     """A configuration with a producer that pushes."""
     stage.environ["PLANNER_TOKEN"] = "planner-token"
     text = config(URL)
@@ -80,7 +80,7 @@ def pushing(stage: Scene) -> str:
 
 
 @asynccontextmanager
-async def agent(stage: Scene, bot: Bot, port: int = 0) -> AsyncIterator[Agent]:
+async def agent(stage: World, bot: Bot, port: int = 0) -> AsyncIterator[Agent]:
     """The agent, and the bot's HTTP door that it knows."""
     headers = {"Authorization": "Bearer planner-token"}
     async with (
@@ -90,7 +90,7 @@ async def agent(stage: Scene, bot: Bot, port: int = 0) -> AsyncIterator[Agent]:
         yield Agent(client, stage)
 
 
-async def test_question_posted_is_answered_in_the_stream(stage: Scene, pushing: str) -> None:
+async def test_question_posted_is_answered_in_the_stream(stage: World, pushing: str) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         await planner.asks("rpl_1")
         reading = asyncio.ensure_future(planner.reads())
@@ -110,7 +110,7 @@ async def test_question_posted_is_answered_in_the_stream(stage: Scene, pushing: 
 
 
 async def test_p4_answer_waits_for_an_agent_that_does_not_read_and_outlives_our_restart(
-    stage: Scene, pushing: str
+    stage: World, pushing: str
 ) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         await planner.asks("rpl_1")
@@ -125,7 +125,7 @@ async def test_p4_answer_waits_for_an_agent_that_does_not_read_and_outlives_our_
 
 
 async def test_p2_question_posted_again_has_one_card_and_its_answer_comes_again(
-    stage: Scene, pushing: str
+    stage: World, pushing: str
 ) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         await planner.asks("rpl_1")
@@ -149,7 +149,7 @@ BROKEN: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_p1_broken_question_is_refused_with_field_and_reason_and_a_repetition_is_told(
-    stage: Scene, pushing: str
+    stage: World, pushing: str
 ) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         asked = question("rpl_1", accepted_response_kinds=["yes_no"], event_id="evt_1")
@@ -166,7 +166,7 @@ async def test_p1_broken_question_is_refused_with_field_and_reason_and_a_repetit
         assert len(stage.cards()) == 2
 
 
-async def test_confirmation_posted_is_decided_in_the_stream(stage: Scene, pushing: str) -> None:
+async def test_confirmation_posted_is_decided_in_the_stream(stage: World, pushing: str) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         await planner.post(
             {
@@ -191,7 +191,7 @@ async def test_confirmation_posted_is_decided_in_the_stream(stage: Scene, pushin
 
 @pytest.mark.parametrize("session", ["sess_one", "sess_two"])
 async def test_step_of_the_agents_clock_kills_no_new_question(
-    stage: Scene, pushing: str, session: str
+    stage: World, pushing: str, session: str
 ) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         await planner.asks("rpl_1")
@@ -205,7 +205,7 @@ async def test_step_of_the_agents_clock_kills_no_new_question(
 
 
 @pytest.mark.parametrize("back", [timedelta(hours=2), timedelta(seconds=400)])
-async def test_no_question_of_a_slow_clock_arrives_dead(stage: Scene, pushing: str, back: timedelta) -> None:
+async def test_no_question_of_a_slow_clock_arrives_dead(stage: World, pushing: str, back: timedelta) -> None:
     """Also the first ones after a start, while nothing is known of the agent's clock."""
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         for number in range(3):
@@ -220,7 +220,7 @@ async def test_no_question_of_a_slow_clock_arrives_dead(stage: Scene, pushing: s
         assert (await planner.reads())["reply_token"] == "rpl_2"
 
 
-async def test_question_kept_back_while_we_were_away_is_as_old_as_it_says(stage: Scene, pushing: str) -> None:
+async def test_question_kept_back_while_we_were_away_is_as_old_as_it_says(stage: World, pushing: str) -> None:
     """It has what is left of its time."""
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         kept_back = (stage.clock.now() - timedelta(minutes=4)).isoformat()

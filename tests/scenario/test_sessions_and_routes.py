@@ -12,12 +12,12 @@ from bot.demo.producer import DemoProducer
 from bot.errors import StorageError
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, EVA, FALLBACK, FOLAKE, RANDOM
 from tests.kit.clocks import LeapClock
-from tests.kit.world import Scene, config, controls, question, said, scene
+from tests.kit.world import World, config, controls, question, said, scene
 
 WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
 
 
-async def test_p2_two_producers_with_the_same_ids_are_two_questions(stage: Scene) -> None:
+async def test_p2_two_producers_with_the_same_ids_are_two_questions(stage: World) -> None:
     async with DemoProducer("other-agent", agent_name="Other") as other:
         second = f'\n[[producers]]\nname = "other"\nurl = "{other.url}"\n'
         async with stage.bot(config(stage.producer.url, more=second)):
@@ -32,7 +32,7 @@ async def test_p2_two_producers_with_the_same_ids_are_two_questions(stage: Scene
             assert (await other.wait_for_reply("rpl_1", timeout=10))["response"] is False
 
 
-async def test_issue_named_by_the_agent_is_its_ledger(stage: Scene) -> None:
+async def test_issue_named_by_the_agent_is_its_ledger(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(
             extensions={"agentx": {"issue": 42, "topic": "Rollout", "to": "release-manager"}}
@@ -44,7 +44,7 @@ async def test_issue_named_by_the_agent_is_its_ledger(stage: Scene) -> None:
     assert (record["topic"], record["to"], record["from"]) == ("Rollout", "release-manager", "planner-agent")
 
 
-async def test_same_words_after_the_answer_was_taken_are_a_new_question_in_the_thread(stage: Scene) -> None:
+async def test_same_words_after_the_answer_was_taken_are_a_new_question_in_the_thread(stage: World) -> None:
     async with stage.bot():
         first = await stage.ask("rpl_1")
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
@@ -56,7 +56,7 @@ async def test_same_words_after_the_answer_was_taken_are_a_new_question_in_the_t
         assert (await stage.reply("rpl_2"))["response"] is False
 
 
-async def test_other_words_on_the_same_topic_while_answered_are_the_next_round(stage: Scene) -> None:
+async def test_other_words_on_the_same_topic_while_answered_are_the_next_round(stage: World) -> None:
     topic = {"agentx": {"topic": "Rollout"}}
     async with stage.bot():
         first = await stage.ask("rpl_1", extensions=topic)
@@ -68,7 +68,7 @@ async def test_other_words_on_the_same_topic_while_answered_are_the_next_round(s
         assert again.thread_ts == first.ts
 
 
-async def test_routes_choose_channel_answerers_and_detail_by_agent(stage: Scene) -> None:
+async def test_routes_choose_channel_answerers_and_detail_by_agent(stage: World) -> None:
     stage.workspace.join("U0BOT", RANDOM)
     route = f'\n[[routes]]\nagent = "planner-*"\nchannel = "{RANDOM}"\nanswerers = ["{EVA}"]\nverbosity = "terse"\n'
     stage.workspace.join(EVA, RANDOM)
@@ -88,7 +88,7 @@ async def test_routes_choose_channel_answerers_and_detail_by_agent(stage: Scene)
 
 
 @pytest.mark.speed(10)
-async def test_p1_question_that_no_channel_takes_reaches_on_call_with_its_words(stage: Scene) -> None:
+async def test_p1_question_that_no_channel_takes_reaches_on_call_with_its_words(stage: World) -> None:
     async with stage.bot(config(stage.producer.url, channel=AGENTS, fallback=ARCHIVED)):
         stage.workspace.archive(AGENTS)
         await stage.producer.emit(question("rpl_1", question="Does anybody hear me?", **WORDS))
@@ -96,14 +96,14 @@ async def test_p1_question_that_no_channel_takes_reaches_on_call_with_its_words(
         assert "Does anybody hear me?" in said(page)
 
 
-async def test_reply_that_is_also_sent_to_the_channel_is_an_answer(stage: Scene) -> None:
+async def test_reply_that_is_also_sent_to_the_channel_is_an_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**WORDS)
         await stage.workspace.post(ADE, AGENTS, "aloud", thread_ts=card.ts, broadcast=True)
         assert (await stage.reply())["response"] == "aloud"
 
 
-async def test_message_outside_the_thread_is_none(stage: Scene) -> None:
+async def test_message_outside_the_thread_is_none(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**WORDS)
         await stage.workspace.post(ADE, AGENTS, "beside it")
@@ -111,7 +111,7 @@ async def test_message_outside_the_thread_is_none(stage: Scene) -> None:
         assert (await stage.reply())["response"] == "in it"
 
 
-async def test_p8_long_answer_is_shown_with_a_way_to_read_it_whole(stage: Scene) -> None:
+async def test_p8_long_answer_is_shown_with_a_way_to_read_it_whole(stage: World) -> None:
     long = " ".join(f"because{n:04d}" for n in range(1200))
     async with stage.bot():
         card = await stage.ask(**WORDS)
@@ -123,7 +123,7 @@ async def test_p8_long_answer_is_shown_with_a_way_to_read_it_whole(stage: Scene)
         assert "because1199" in str((await stage.modal(FOLAKE)).payload)
 
 
-async def test_answer_that_an_agent_cannot_take_is_refused_with_a_hint(stage: Scene) -> None:
+async def test_answer_that_an_agent_cannot_take_is_refused_with_a_hint(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**WORDS)
         await stage.workspace.post(ADE, AGENTS, "x" * 17000, thread_ts=card.ts)
@@ -143,7 +143,7 @@ async def test_click_after_the_time_ran_out_says_what_is_assumed(tmp_path: Path)
     assert not stage.producer.replies
 
 
-async def test_modal_that_slack_does_not_open_is_said(stage: Scene) -> None:
+async def test_modal_that_slack_does_not_open_is_said(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**WORDS)
         stage.workspace.faults.add("views.open", "refuse:expired_trigger_id")
@@ -153,7 +153,7 @@ async def test_modal_that_slack_does_not_open_is_said(stage: Scene) -> None:
         await stage.modal(FOLAKE)
 
 
-async def test_second_bot_on_the_same_storage_does_not_start(stage: Scene) -> None:
+async def test_second_bot_on_the_same_storage_does_not_start(stage: World) -> None:
     async with stage.bot():
         with pytest.raises(StorageError):
             async with stage.bot():
@@ -161,7 +161,7 @@ async def test_second_bot_on_the_same_storage_does_not_start(stage: Scene) -> No
         await stage.ask()
 
 
-async def test_page_of_a_question_in_the_fallback_channel_has_no_live_words(stage: Scene) -> None:
+async def test_page_of_a_question_in_the_fallback_channel_has_no_live_words(stage: World) -> None:
     stage.workspace.archive(AGENTS)
     async with stage.bot():
         await stage.producer.emit(question("rpl_1", question="<!channel> hello", **WORDS))

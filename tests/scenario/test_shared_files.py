@@ -18,7 +18,7 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import TOKEN, Scene, config, controls, question, said, scene
+from tests.kit.world import TOKEN, World, config, controls, question, said, scene
 from tests.scenario.other_parties import (
     another_writes,
     answers,
@@ -35,7 +35,7 @@ from tests.scenario.typist import command, words
 Json = dict[str, Any]
 
 
-async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage: Scene) -> None:
+async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         await another_writes(stage, answers("yes"))
@@ -49,7 +49,7 @@ async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage
 
 @pytest.mark.parametrize("reply_state", ["sending", "confirmed"])
 async def test_p5_program_that_writes_the_ledger_cannot_answer_as_a_person(
-    stage: Scene, reply_state: str
+    stage: World, reply_state: str
 ) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
@@ -60,7 +60,7 @@ async def test_p5_program_that_writes_the_ledger_cannot_answer_as_a_person(
         assert f"<@{ADE}>" not in said(shown)
 
 
-async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(stage: Scene) -> None:
+async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
     await another_writes(stage, answers("no"))
@@ -70,7 +70,7 @@ async def test_answer_of_another_implementation_while_the_bot_was_down_goes_out(
 
 
 async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_question_open(
-    stage: Scene,
+    stage: World,
 ) -> None:
     async with stage.bot():
         first = await stage.ask()
@@ -85,7 +85,7 @@ async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_que
         assert (await stage.reply())["decided_by"].endswith(FOLAKE)
 
 
-async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_is_open(stage: Scene) -> None:
+async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_is_open(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.board.delete(card)
@@ -97,7 +97,7 @@ async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_
         await stage.now_says(again, "Answer: Yes")
 
 
-async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(stage: Scene) -> None:
+async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(stage: World) -> None:
     def escalated(record: Json) -> None:
         record["status"] = "escalated"
 
@@ -112,7 +112,7 @@ async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(
     assert stage.record()["status"] == "resolved"
 
 
-async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_later(stage: Scene) -> None:
+async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_later(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         with marker(stage, 100001):
@@ -128,7 +128,7 @@ async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_
     assert len(stage.producer.replies) == 1
 
 
-async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: Scene) -> None:
+async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: World) -> None:
     """No error shown means nothing lost: without the words, Slack's own error has to say it."""
     async with stage.bot():
         card = await stage.ask()
@@ -141,7 +141,7 @@ async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: Scene) -> 
         assert stage.record()["status"] == "pending"
 
 
-async def test_p1_question_for_a_held_ledger_is_shown_when_it_is_free(stage: Scene) -> None:
+async def test_p1_question_for_a_held_ledger_is_shown_when_it_is_free(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1")
         with marker(stage, 100001):
@@ -153,7 +153,7 @@ async def test_p1_question_for_a_held_ledger_is_shown_when_it_is_free(stage: Sce
 
 
 @pytest.mark.speed(10)
-async def test_p1_corrupted_ledger_is_set_aside_with_a_page_and_the_bot_lives(stage: Scene) -> None:
+async def test_p1_corrupted_ledger_is_set_aside_with_a_page_and_the_bot_lives(stage: World) -> None:
     async with stage.bot():
         await stage.ask()
         path = stage.folder / "ledgers" / "issue-100001.json"
@@ -181,7 +181,7 @@ def strange_files(folder: Path) -> set[str]:
     return files | {"issue-88.json", "issue-89.json", "issue-90.json"}
 
 
-async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_number(stage: Scene) -> None:
+async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_number(stage: World) -> None:
     names = strange_files(stage.folder / "ledgers")
     for token, number in (("rpl_1", 100001), ("rpl_2", 100002)):
         async with bot_process(stage) as bot:  # SIGTERM ends it with 0
@@ -195,7 +195,7 @@ async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_numbe
 
 
 async def test_strangers_file_where_a_ledger_is_to_be_is_set_aside_and_the_question_shown(
-    stage: Scene,
+    stage: World,
 ) -> None:
     async with stage.bot():
         folder = stage.folder / "ledgers"
@@ -220,7 +220,7 @@ async def eventually_paged(bot: Bot, keys: list[str]) -> None:
 
 @pytest.mark.speed(10)
 async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_and_never_answered(
-    stage: Scene,
+    stage: World,
 ) -> None:
     asked: Json = {
         "id": "CLR-7-001",
@@ -299,7 +299,7 @@ CHANGED_QUESTIONS: dict[str, Callable[[Json], None]] = {
 
 
 async def told_as_changed(
-    stage: Scene, card: Message, name: str = "CLR-100001-001", reply: str = "accept"
+    stage: World, card: Message, name: str = "CLR-100001-001", reply: str = "accept"
 ) -> None:
     """The card says so and takes nothing; who is on call knows, once; no surface takes an answer; nothing went out."""
     shown = await stage.now_says(card, "Closed: another program changed this question")
@@ -316,7 +316,7 @@ async def told_as_changed(
 
 @pytest.mark.parametrize("kind", CHANGED_QUESTIONS)
 async def test_p5_question_that_another_program_changed_is_answered_by_nobody(
-    stage: Scene, kind: str
+    stage: World, kind: str
 ) -> None:
     async with stage.bot():
         card = await confirm(stage)
@@ -326,7 +326,7 @@ async def test_p5_question_that_another_program_changed_is_answered_by_nobody(
 
 
 @pytest.mark.parametrize("kind", ["words", "free text", "no seal"])
-async def test_p5_nor_one_that_was_changed_while_the_bot_was_down(stage: Scene, kind: str) -> None:
+async def test_p5_nor_one_that_was_changed_while_the_bot_was_down(stage: World, kind: str) -> None:
     async with stage.bot():
         card = await confirm(stage)
     await another_writes(stage, CHANGED_QUESTIONS[kind])
@@ -341,7 +341,7 @@ async def test_p5_nor_one_that_was_changed_while_the_bot_was_down(stage: Scene, 
     assert sum("was changed" in said(page) for page in stage.workspace.direct(ONCALL)) == 1
 
 
-async def test_p5_click_before_the_change_was_noticed_decides_nothing(stage: Scene) -> None:
+async def test_p5_click_before_the_change_was_noticed_decides_nothing(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage)
         ledger = stage.folder / "ledgers" / "issue-100001.json"
@@ -354,7 +354,7 @@ async def test_p5_click_before_the_change_was_noticed_decides_nothing(stage: Sce
 
 
 @pytest.mark.speed(10)
-async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: Scene) -> None:
+async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: World) -> None:
     async with stage.bot():
         victim = await confirm(stage)
         asked = await stage.ask(
@@ -373,7 +373,7 @@ async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: S
         assert (await decided(stage))["decision"] == "reject"
 
 
-async def test_question_of_an_earlier_release_goes_on_and_its_card_stays_as_it_is(stage: Scene) -> None:
+async def test_question_of_an_earlier_release_goes_on_and_its_card_stays_as_it_is(stage: World) -> None:
     async with stage.bot() as bot:
         card = await confirm(stage)
         await bot.store.run("delete from counters where name = 'marks questions'")
@@ -389,7 +389,7 @@ async def test_question_of_an_earlier_release_goes_on_and_its_card_stays_as_it_i
         assert (await stage.reply())["decision"] == "accept"
 
 
-async def test_question_goes_on_after_what_we_do_with_it_ourselves(stage: Scene) -> None:
+async def test_question_goes_on_after_what_we_do_with_it_ourselves(stage: World) -> None:
     """Escalated, taken, asked further, beside other programs that write the file anew: it is as it was asked."""
 
     def written_anew(record: Json) -> None:
@@ -405,7 +405,7 @@ async def test_question_goes_on_after_what_we_do_with_it_ourselves(stage: Scene)
         assert (stage.record()["note"], stage.record()["aaep"]["theirs"]) == ("seen", 1)
 
 
-async def test_check_lists_records_that_cannot_be_read_and_is_not_held_up_by_a_fifo(stage: Scene) -> None:
+async def test_check_lists_records_that_cannot_be_read_and_is_not_held_up_by_a_fifo(stage: World) -> None:
     folder = stage.folder / "ledgers"
     folder.mkdir(exist_ok=True)
     asked = {"id": "CLR-7-001", "issueNumber": 7, "from": "x", "to": "y", "status": "pending"}
@@ -420,7 +420,7 @@ async def test_check_lists_records_that_cannot_be_read_and_is_not_held_up_by_a_f
         assert told in found, told
 
 
-async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(stage: Scene) -> None:
+async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(stage: World) -> None:
     async with stage.bot() as bot:
         first = await stage.ask("rpl_1")
         with database_locked(stage):
@@ -432,7 +432,7 @@ async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(s
         await stage.reply("rpl_1")
 
 
-async def test_p4_click_while_the_database_is_locked_is_in_the_ledger_before_its_ack(stage: Scene) -> None:
+async def test_p4_click_while_the_database_is_locked_is_in_the_ledger_before_its_ack(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         with database_locked(stage):
@@ -443,7 +443,7 @@ async def test_p4_click_while_the_database_is_locked_is_in_the_ledger_before_its
         await stage.now_says(card, "Delivered")
 
 
-async def test_p4_full_disk_takes_nothing_and_says_so(stage: Scene) -> None:
+async def test_p4_full_disk_takes_nothing_and_says_so(stage: World) -> None:
     async with bot_process(stage) as bot:
         card = await stage.ask()
         before = (stage.folder / "ledgers" / "issue-100001.json").read_bytes()
@@ -510,7 +510,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: Scene, umask: int) -> None:
+async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: World, umask: int) -> None:
     text = config(stage.producer.url).replace("[ledger]", '[ledger]\nworkflows = "workflows"')
     before = os.umask(umask)
     try:
@@ -538,7 +538,7 @@ async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: Scen
 
 @pytest.mark.parametrize("umask", [0o002, 0o077])
 async def test_ledgers_that_a_group_shares_are_shared_and_those_there_keep_their_mode(
-    stage: Scene, umask: int
+    stage: World, umask: int
 ) -> None:
     folder, before = stage.folder / "ledgers", os.umask(umask)
     text = config(stage.producer.url).replace("[ledger]", '[ledger]\nmode = "0660"')

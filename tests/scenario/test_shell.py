@@ -21,7 +21,7 @@ import pytest
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from tests.kit.processes import ended
 from tests.kit.until import until
-from tests.kit.world import Scene, config, controls, url_of
+from tests.kit.world import World, config, controls, url_of
 from tests.scenario.prompts import ASK, Project
 
 SOON = 60.0
@@ -32,7 +32,7 @@ def project(tmp_path: Path) -> Project:
     return Project.at(tmp_path)
 
 
-def beside(stage: Scene) -> Project:
+def beside(stage: World) -> Project:
     """A prompt in the folder of the bot."""
     text = config(stage.producer.url).replace(
         'directory = "ledgers"', 'directory = "ledgers"\nworkflows = "workflows"'
@@ -148,7 +148,7 @@ async def _on_terminal(project: Project, columns: int, *arguments: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n")
 
 
-async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stage: Scene) -> None:
+async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stage: World) -> None:
     project = beside(stage)
     async with stage.bot((stage.folder / "clarify.toml").read_text()):
         card = await stage.ask()
@@ -164,7 +164,7 @@ async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stag
     assert len(stage.producer.replies) == 1
 
 
-async def test_shell_is_told_that_a_click_was_first(stage: Scene) -> None:
+async def test_shell_is_told_that_a_click_was_first(stage: World) -> None:
     project = beside(stage)
     async with stage.bot((stage.folder / "clarify.toml").read_text()):
         card = await stage.ask()
@@ -176,7 +176,7 @@ async def test_shell_is_told_that_a_click_was_first(stage: Scene) -> None:
         assert stage.record()["aaep"]["response"] is False
 
 
-async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: Scene) -> None:
+async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: World) -> None:
     project = beside(stage)
     async with stage.bot((stage.folder / "clarify.toml").read_text()):
         card = await stage.ask()
@@ -186,7 +186,7 @@ async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: Scene) -
         assert not controls(await stage.now_says(card, "Closed by hand"))
 
 
-async def test_shell_asks_people_and_prints_what_one_of_them_replied_in_slack(stage: Scene) -> None:
+async def test_shell_asks_people_and_prints_what_one_of_them_replied_in_slack(stage: World) -> None:
     project = beside(stage)
     people = ("request", "--from", "engineer", "--to", "human", "--issue", "42", "Which database?")
     async with stage.bot((stage.folder / "clarify.toml").read_text()):
@@ -209,7 +209,7 @@ print("PostgreSQL, said by", os.getpid())
 """
 
 
-async def test_shell_that_waits_does_no_harm_to_a_bot_that_starts_meanwhile(stage: Scene) -> None:
+async def test_shell_that_waits_does_no_harm_to_a_bot_that_starts_meanwhile(stage: World) -> None:
     project = beside(stage).answering(GATED)
 
     def askers() -> list[Path]:
@@ -227,7 +227,7 @@ async def test_shell_that_waits_does_no_harm_to_a_bot_that_starts_meanwhile(stag
     assert (record["status"], record["aaep"]["decidedBy"]) == ("answered", "agent:architect")
 
 
-async def test_shell_that_waits_beside_a_bot_leaves_the_responder_to_it(stage: Scene) -> None:
+async def test_shell_that_waits_beside_a_bot_leaves_the_responder_to_it(stage: World) -> None:
     project = beside(stage).answering("print('PostgreSQL')")
     async with stage.bot((stage.folder / "clarify.toml").read_text()):
         said = await project.run(*ASK, "Which?", "--wait", "--timeout", "60s")
@@ -242,7 +242,7 @@ def readme_commands(of: str) -> list[list[str]]:
     return [shlex.split(block) for block in blocks if of in block]
 
 
-async def test_readmes_ways_to_ask_are_two_questions(stage: Scene) -> None:
+async def test_readmes_ways_to_ask_are_two_questions(stage: World) -> None:
     """One after the other, as somebody who follows README does: neither follows up on the other."""
     project = beside(stage)
     (over_http,) = readme_commands("/clarifications -d")

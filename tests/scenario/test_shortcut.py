@@ -7,12 +7,12 @@ import pytest
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
 from bot.workspace.state import Ephemeral, Message
-from tests.kit.world import Scene, controls
+from tests.kit.world import World, controls
 from tests.scenario.other_parties import marker
 from tests.scenario.typist import FREE, YES_NO, buttons, early, of_issue, words
 
 
-async def use(stage: Scene, message: Message, user: str = ADE) -> Ephemeral:
+async def use(stage: World, message: Message, user: str = ADE) -> Ephemeral:
     """Choose the shortcut on a message; what the person is told."""
     before = len(stage.workspace.ephemerals(user))
     outcome = await stage.workspace.shortcut(user, USE_AS_ANSWER, message.ts, message.channel)
@@ -23,13 +23,13 @@ async def use(stage: Scene, message: Message, user: str = ADE) -> Ephemeral:
     return told
 
 
-async def talk(stage: Scene, text: str, card: Message, user: str = FOLAKE) -> Message:
+async def talk(stage: World, text: str, card: Message, user: str = FOLAKE) -> Message:
     """Say something in a session's thread that is no answer by itself."""
     return await stage.workspace.post(user, AGENTS, f"note: {text}", thread_ts=card.thread_ts or card.ts)
 
 
 async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage.bot() as bot:
         card = await stage.ask(**FREE, **of_issue(42))
@@ -45,7 +45,7 @@ async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
     assert len(stage.producer.replies) == 1
 
 
-async def test_several_open_questions_are_asked_about_and_answered_by_button(stage: Scene) -> None:
+async def test_several_open_questions_are_asked_about_and_answered_by_button(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask("rpl_1", question="Deploy now?", **FREE)
         await stage.ask("rpl_2", question="Which region?", **FREE)
@@ -61,7 +61,7 @@ async def test_several_open_questions_are_asked_about_and_answered_by_button(sta
     assert len(stage.producer.replies) == 1
 
 
-async def test_nothing_open_is_said(stage: Scene) -> None:
+async def test_nothing_open_is_said(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         message = await talk(stage, "yes", card)
@@ -70,7 +70,7 @@ async def test_nothing_open_is_said(stage: Scene) -> None:
         assert (await stage.reply())["response"] is False
 
 
-async def test_message_that_is_no_answer_here_is_said_why(stage: Scene) -> None:
+async def test_message_that_is_no_answer_here_is_said_why(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**YES_NO)
         elsewhere = await stage.workspace.post(FOLAKE, AGENTS, "yes")
@@ -82,7 +82,7 @@ async def test_message_that_is_no_answer_here_is_said_why(stage: Scene) -> None:
         assert stage.record()["status"] == "pending"
 
 
-async def test_p6_who_may_not_answer_is_told_why(stage: Scene) -> None:
+async def test_p6_who_may_not_answer_is_told_why(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**FREE)
         message = await talk(stage, "yes", card)
@@ -91,7 +91,7 @@ async def test_p6_who_may_not_answer_is_told_why(stage: Scene) -> None:
         assert stage.record()["status"] == "pending"
 
 
-async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: Scene) -> None:
+async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask("rpl_1", **FREE)
         message = await talk(stage, "yes", card)

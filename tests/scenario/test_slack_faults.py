@@ -13,7 +13,7 @@ import pytest
 from bot.slack.socket import SlackSocket, Timing
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
-from tests.kit.world import Scene, controls, question, said, scene
+from tests.kit.world import World, controls, question, said, scene
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 
@@ -21,7 +21,7 @@ YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 @pytest.mark.parametrize(
     "fault", ["accept_then_drop", "accept_then_error:internal_error", "accept_then_error:fatal_error"]
 )
-async def test_p2_post_that_was_accepted_with_its_response_lost_is_one_card(stage: Scene, fault: str) -> None:
+async def test_p2_post_that_was_accepted_with_its_response_lost_is_one_card(stage: World, fault: str) -> None:
     async with stage.bot() as bot:
         stage.workspace.faults.add("chat.postMessage", fault)
         card = await stage.ask()
@@ -60,7 +60,7 @@ async def test_p1_rate_limited_post_waits_as_told_and_is_made_once(
         assert len(stage.cards()) == 1
 
 
-async def test_p1_question_of_an_archived_channel_goes_to_the_fallback_and_pages(stage: Scene) -> None:
+async def test_p1_question_of_an_archived_channel_goes_to_the_fallback_and_pages(stage: World) -> None:
     stage.workspace.archive(AGENTS)
     async with stage.bot():
         await stage.producer.emit(question("rpl_1", **YES_NO))
@@ -72,7 +72,7 @@ async def test_p1_question_of_an_archived_channel_goes_to_the_fallback_and_pages
         await stage.now_says(card, f"<@{ONCALL}>")
 
 
-async def test_p1_question_of_a_channel_that_the_bot_was_removed_from_moves_on(stage: Scene) -> None:
+async def test_p1_question_of_a_channel_that_the_bot_was_removed_from_moves_on(stage: World) -> None:
     async with stage.bot():
         first = await stage.ask("rpl_1")
         stage.workspace.leave(BOT_USER, AGENTS)
@@ -82,7 +82,7 @@ async def test_p1_question_of_a_channel_that_the_bot_was_removed_from_moves_on(s
         assert first.ts in {card.ts for card in stage.cards()}
 
 
-async def test_p1_channel_archived_while_a_question_is_open_leaves_it_answerable(stage: Scene) -> None:
+async def test_p1_channel_archived_while_a_question_is_open_leaves_it_answerable(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1")
         stage.workspace.archive(AGENTS)
@@ -93,7 +93,7 @@ async def test_p1_channel_archived_while_a_question_is_open_leaves_it_answerable
 
 
 async def test_p1_card_that_somebody_deleted_while_it_is_open_is_posted_again_at_its_next_change(
-    stage: Scene,
+    stage: World,
 ) -> None:
     async with stage.bot():
         root = await stage.ask("rpl_1", question="First?")
@@ -106,7 +106,7 @@ async def test_p1_card_that_somebody_deleted_while_it_is_open_is_posted_again_at
         assert (await stage.reply("rpl_2"))["response"] is True
 
 
-async def test_p1_thread_whose_root_was_deleted_still_shows_the_next_question(stage: Scene) -> None:
+async def test_p1_thread_whose_root_was_deleted_still_shows_the_next_question(stage: World) -> None:
     async with stage.bot():
         root = await stage.ask("rpl_1", question="First?")
         stage.workspace.board.delete(root)
@@ -115,7 +115,7 @@ async def test_p1_thread_whose_root_was_deleted_still_shows_the_next_question(st
         await stage.reply("rpl_2")
 
 
-async def test_p3_updates_do_not_overtake_each_other(stage: Scene) -> None:
+async def test_p3_updates_do_not_overtake_each_other(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.faults.add("chat.update", "delay:0.3", times=1)
@@ -139,7 +139,7 @@ async def test_p3_update_that_fails_is_made_again(tmp_path: Path, fault: str) ->
         assert len(stage.cards()) == 1
 
 
-async def test_p4_click_in_flight_when_the_socket_is_cut_counts_once(stage: Scene) -> None:
+async def test_p4_click_in_flight_when_the_socket_is_cut_counts_once(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.change_user(FOLAKE, real_name="Folake A.")
@@ -154,7 +154,7 @@ async def test_p4_click_in_flight_when_the_socket_is_cut_counts_once(stage: Scen
     assert len(stage.producer.replies) == 1
 
 
-async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_answer(stage: Scene) -> None:
+async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.link.reject()
@@ -168,7 +168,7 @@ async def test_p4_click_that_the_cut_swallowed_is_an_error_to_the_person_and_no_
 
 
 async def test_half_open_socket_is_found_out_and_replaced(
-    stage: Scene, monkeypatch: pytest.MonkeyPatch
+    stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bot.slack.app.SlackSocket", partial(SlackSocket, timing=Timing(ping=0.3)))
     async with stage.bot():
@@ -184,7 +184,7 @@ async def test_half_open_socket_is_found_out_and_replaced(
         await stage.reply()
 
 
-async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is_back(stage: Scene) -> None:
+async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is_back(stage: World) -> None:
     async with stage.bot() as bot:
         card = await stage.ask()
         stage.workspace.link.reject(2)
@@ -196,7 +196,7 @@ async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is
         assert bot.slack.connected
 
 
-async def test_rejected_wss_url_is_asked_for_anew(stage: Scene) -> None:
+async def test_rejected_wss_url_is_asked_for_anew(stage: World) -> None:
     stage.workspace.link.reject(2)
     async with stage.bot():
         card = await stage.ask()
@@ -204,7 +204,7 @@ async def test_rejected_wss_url_is_asked_for_anew(stage: Scene) -> None:
         assert stage.calls("apps.connections.open") == 3
 
 
-async def test_refreshed_connection_loses_no_click(stage: Scene) -> None:
+async def test_refreshed_connection_loses_no_click(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.workspace.link.disconnect("refresh_requested")
@@ -213,7 +213,7 @@ async def test_refreshed_connection_loses_no_click(stage: Scene) -> None:
         await stage.reply()
 
 
-async def test_p10_replies_made_while_the_bot_was_down_come_before_newer_clicks(stage: Scene) -> None:
+async def test_p10_replies_made_while_the_bot_was_down_come_before_newer_clicks(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
     await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
@@ -237,7 +237,7 @@ async def test_p10_reply_given_in_time_before_an_outage_wins_over_the_timer(tmp_
         assert stage.record()["aaep"]["response"] is True
 
 
-async def test_p2_event_that_slack_delivers_again_after_a_restart_changes_nothing(stage: Scene) -> None:
+async def test_p2_event_that_slack_delivers_again_after_a_restart_changes_nothing(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
         mine = await stage.workspace.post(ADE, AGENTS, "go", thread_ts=card.ts)
@@ -311,7 +311,7 @@ async def test_posts_do_not_wait_for_a_connection_that_cannot_be_had(tmp_path: P
         await starting
 
 
-async def start_and_answer(stage: Scene) -> None:
+async def start_and_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.card("Shall I go on?")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")

@@ -14,18 +14,18 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import Scene, said, scene
+from tests.kit.world import World, said, scene
 
 ALWAYS = 1000
 
 
-def refuse_history(stage: Scene) -> None:
+def refuse_history(stage: World) -> None:
     """What apps sold outside of Slack's Marketplace are told, from now on."""
     for method in ("conversations.replies", "conversations.history"):
         stage.workspace.faults.add(method, "429:60", ALWAYS)
 
 
-async def asked_then_away(stage: Scene, reply: str = "no", **fields: Any) -> Message:
+async def asked_then_away(stage: World, reply: str = "no", **fields: Any) -> Message:
     """A question; then a reply to it while the bot is away, and a history that cannot be read."""
     async with stage.bot():
         card = await stage.ask(**fields)
@@ -123,7 +123,7 @@ async def test_p10_question_that_nobody_answered_expires_as_soon_as_its_thread_w
             await stage.now_says(card, "Expired", timeout=20)
 
 
-async def test_p10_threads_with_open_questions_are_read_first(stage: Scene) -> None:
+async def test_p10_threads_with_open_questions_are_read_first(stage: World) -> None:
     async with stage.bot():
         later = await stage.ask("rpl_1", session="sess_1", question="Later?", timeout_seconds=3600)
         soon = await stage.ask("rpl_2", session="sess_2", question="Soon?", timeout_seconds=600)

@@ -9,13 +9,13 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from tests.kit.processes import clarify
-from tests.kit.world import Scene, config, controls, environment, question, said
+from tests.kit.world import World, config, controls, environment, question, said
 from tests.scenario.test_binding import elsewhere
 
 WAITING = "Started with a new storage beside older ledgers"
 
 
-def lose(stage: Scene, *, truncated: bool = False) -> None:
+def lose(stage: World, *, truncated: bool = False) -> None:
     """What an operator does about a broken database."""
     files = sorted(stage.folder.glob("clarify.db*"))
     assert files
@@ -26,7 +26,7 @@ def lose(stage: Scene, *, truncated: bool = False) -> None:
             file.unlink()
 
 
-def tokens(stage: Scene) -> list[str]:
+def tokens(stage: World) -> list[str]:
     """Of every record in every ledger."""
     found = []
     for file in sorted((stage.folder / "ledgers").glob("issue-*.json")):
@@ -36,7 +36,7 @@ def tokens(stage: Scene) -> list[str]:
 
 
 @pytest.mark.parametrize("truncated", [False, True])
-async def test_p2_open_question_keeps_its_card_and_is_answered_once(stage: Scene, truncated: bool) -> None:
+async def test_p2_open_question_keeps_its_card_and_is_answered_once(stage: World, truncated: bool) -> None:
     async with stage.bot():
         card = await stage.ask("rpl_1", question="Open?")
         done = await stage.ask("rpl_2", session="sess_two", question="Done?")
@@ -62,7 +62,7 @@ async def test_p2_open_question_keeps_its_card_and_is_answered_once(stage: Scene
     assert len([m for m in stage.workspace.messages(FALLBACK) if WAITING in said(m)]) == 1
 
 
-async def test_p4_answer_that_was_not_delivered_keeps_its_one_response(stage: Scene) -> None:
+async def test_p4_answer_that_was_not_delivered_keeps_its_one_response(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask("rpl_1")
         stage.producer.refuse_next(503, headers={"Retry-After": "3600"})
@@ -81,7 +81,7 @@ async def test_p4_answer_that_was_not_delivered_keeps_its_one_response(stage: Sc
     assert [each.ts for each in stage.cards()] == [card.ts]
 
 
-async def test_p10_reply_written_meanwhile_in_a_threads_second_question_is_taken(stage: Scene) -> None:
+async def test_p10_reply_written_meanwhile_in_a_threads_second_question_is_taken(stage: World) -> None:
     """The card of a session's later question stands in a thread, which is found with it."""
     async with stage.bot():
         first = await stage.ask("rpl_1", question="First?")
@@ -102,7 +102,7 @@ async def test_p10_reply_written_meanwhile_in_a_threads_second_question_is_taken
 
 
 @pytest.mark.speed(10)
-async def test_p2_card_that_cannot_be_found_is_posted_anew(stage: Scene) -> None:
+async def test_p2_card_that_cannot_be_found_is_posted_anew(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask("rpl_1")
         stage.workspace.board.delete(card)
@@ -115,7 +115,7 @@ async def test_p2_card_that_cannot_be_found_is_posted_anew(stage: Scene) -> None
     assert len(stage.cards()) == 1
 
 
-async def test_card_of_another_bot_on_the_app_is_not_taken_over(stage: Scene) -> None:
+async def test_card_of_another_bot_on_the_app_is_not_taken_over(stage: World) -> None:
     """Its question may have the same number, and be as old."""
     async with elsewhere(stage) as other:
         async with stage.bot():
@@ -132,13 +132,13 @@ async def test_card_of_another_bot_on_the_app_is_not_taken_over(stage: Scene) ->
     assert len(stage.cards()) == 2
 
 
-async def test_storage_and_ledgers_that_are_both_new_are_nothing_to_tell(stage: Scene) -> None:
+async def test_storage_and_ledgers_that_are_both_new_are_nothing_to_tell(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1")
     assert not [m for m in stage.workspace.messages(FALLBACK) if WAITING in said(m)]
 
 
-async def test_message_on_a_broken_storage_says_what_to_do(stage: Scene) -> None:
+async def test_message_on_a_broken_storage_says_what_to_do(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1")
     database = stage.folder / "clarify.db"

@@ -9,10 +9,10 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
-from tests.kit.world import Scene, controls, scene
+from tests.kit.world import World, controls, scene
 
 
-async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: Scene) -> None:
+async def test_unreadable_reply_gets_a_hint_once_and_changes_nothing(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.workspace.post(ADE, AGENTS, "hm, let me think", thread_ts=card.ts)
@@ -39,7 +39,7 @@ async def test_unreadable_reply_gets_a_hint_again_after_a_minute(tmp_path: Path)
         assert "yes or no" in stage.workspace.ephemerals(ADE)[1].text
 
 
-async def test_edit_that_makes_a_reply_readable_answers(stage: Scene) -> None:
+async def test_edit_that_makes_a_reply_readable_answers(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         mine = await stage.workspace.post(ADE, AGENTS, "yse", thread_ts=card.ts)
@@ -52,7 +52,7 @@ async def test_edit_that_makes_a_reply_readable_answers(stage: Scene) -> None:
     assert len(stage.producer.replies) == 1
 
 
-async def test_edit_of_what_was_said_before_the_question_is_no_answer(stage: Scene) -> None:
+async def test_edit_of_what_was_said_before_the_question_is_no_answer(stage: World) -> None:
     async with stage.bot():
         first = await stage.ask("rpl_1", question="First?")
         comment = await stage.workspace.post(ADE, AGENTS, "note: I think so", thread_ts=first.ts)
@@ -63,7 +63,7 @@ async def test_edit_of_what_was_said_before_the_question_is_no_answer(stage: Sce
         assert (await stage.reply("rpl_2"))["response"] is False
 
 
-async def test_edit_made_while_the_bot_was_down_counts(stage: Scene) -> None:
+async def test_edit_made_while_the_bot_was_down_counts(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         mine = await stage.workspace.post(ADE, AGENTS, "yse", thread_ts=card.ts)
@@ -73,7 +73,7 @@ async def test_edit_made_while_the_bot_was_down_counts(stage: Scene) -> None:
         assert (await stage.reply())["response"] is True
 
 
-async def test_reply_with_only_a_file_gets_a_hint(stage: Scene) -> None:
+async def test_reply_with_only_a_file_gets_a_hint(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         stage.workspace.emit(
@@ -96,7 +96,7 @@ async def test_reply_with_only_a_file_gets_a_hint(stage: Scene) -> None:
     assert stage.record()["status"] == "pending"
 
 
-async def test_number_with_two_readings_is_asked_back(stage: Scene) -> None:
+async def test_number_with_two_readings_is_asked_back(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["numeric"])
         await stage.workspace.post(ADE, AGENTS, "1,200", thread_ts=card.ts)
@@ -105,7 +105,7 @@ async def test_number_with_two_readings_is_asked_back(stage: Scene) -> None:
 
 
 @pytest.mark.parametrize("talk", ["note: yes, I think so", "@folake yes?", "(no)", "yes, says <@U0FOLAKE>"])
-async def test_talk_is_no_answer(stage: Scene, talk: str) -> None:
+async def test_talk_is_no_answer(stage: World, talk: str) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
         await stage.workspace.post(ADE, AGENTS, talk, thread_ts=card.ts)
@@ -114,14 +114,14 @@ async def test_talk_is_no_answer(stage: Scene, talk: str) -> None:
         assert not stage.workspace.ephemerals(ADE)
 
 
-async def test_mention_of_the_bot_itself_may_answer(stage: Scene) -> None:
+async def test_mention_of_the_bot_itself_may_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
         await stage.workspace.post(ADE, AGENTS, "<@U0BOT> go ahead", thread_ts=card.ts)
         assert (await stage.reply())["response"] == "go ahead"
 
 
-async def test_reply_with_several_open_questions_is_asked_back_and_answers_by_button(stage: Scene) -> None:
+async def test_reply_with_several_open_questions_is_asked_back_and_answers_by_button(stage: World) -> None:
     async with stage.bot():
         first = await stage.ask("rpl_1", question="Deploy now?", accepted_response_kinds=["freetext"])
         await stage.ask("rpl_2", question="Which region?", accepted_response_kinds=["freetext"])
@@ -138,7 +138,7 @@ async def test_reply_with_several_open_questions_is_asked_back_and_answers_by_bu
         assert stage.record(number=1)["status"] == "pending"
 
 
-async def test_edit_and_deletion_of_the_answer_change_nothing_and_say_so(stage: Scene) -> None:
+async def test_edit_and_deletion_of_the_answer_change_nothing_and_say_so(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
         mine = await stage.workspace.post(ADE, AGENTS, "go on", thread_ts=card.ts)
@@ -153,7 +153,7 @@ async def test_edit_and_deletion_of_the_answer_change_nothing_and_say_so(stage: 
     assert len(stage.producer.replies) == 1
 
 
-async def test_p3_late_reply_in_the_thread_is_told_who_was_first(stage: Scene) -> None:
+async def test_p3_late_reply_in_the_thread_is_told_who_was_first(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
@@ -164,7 +164,7 @@ async def test_p3_late_reply_in_the_thread_is_told_who_was_first(stage: Scene) -
         assert "“Yes”" in told.text
 
 
-async def test_markup_in_a_reply_reaches_the_agent_as_plain_text(stage: Scene) -> None:
+async def test_markup_in_a_reply_reaches_the_agent_as_plain_text(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
         await stage.workspace.post(

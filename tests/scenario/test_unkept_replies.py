@@ -12,25 +12,25 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
-from tests.kit.world import Scene, scene
+from tests.kit.world import World, scene
 from tests.scenario.test_http_mode import SOON, in_use
 
 MODES = ["socket", "http"]
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr("bot.storage.store._BUSY_MS", 20)
     async with scene(tmp_path, SOON, LeapClock(5)) as made:
         yield made
 
 
-def running(stage: Scene, mode: str) -> AbstractAsyncContextManager[Bot]:
+def running(stage: World, mode: str) -> AbstractAsyncContextManager[Bot]:
     return stage.bot() if mode == "socket" else in_use(stage)
 
 
 @contextmanager
-def storage_busy(stage: Scene) -> Iterator[None]:
+def storage_busy(stage: World) -> Iterator[None]:
     """Somebody else writes into the storage, for longer than Slack tries."""
     other = sqlite3.connect(stage.folder / "clarify.db", isolation_level=None)
     try:
@@ -41,14 +41,14 @@ def storage_busy(stage: Scene) -> Iterator[None]:
         other.close()
 
 
-async def refused_for_good(stage: Scene) -> None:
+async def refused_for_good(stage: World) -> None:
     """Slack gave up."""
     await stage.until(lambda: any(a.attempt == 3 and not a.ok for a in stage.workspace.acks))
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_back(
-    stage: Scene, mode: str
+    stage: World, mode: str
 ) -> None:
     stage.slack_waits(0.5)
     async with running(stage, mode) as bot:
@@ -65,7 +65,7 @@ async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_bac
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: Scene, mode: str) -> None:
+async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: World, mode: str) -> None:
     stage.slack_waits(0.5)
     async with running(stage, mode) as bot:
         first = await stage.ask("rpl_1")
@@ -78,7 +78,7 @@ async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: Scene
         await stage.whisper(ADE, "written in time")
 
 
-async def test_talk_that_could_not_be_kept_gets_no_word(stage: Scene) -> None:
+async def test_talk_that_could_not_be_kept_gets_no_word(stage: World) -> None:
     stage.slack_waits(0.5)
     async with stage.bot() as bot:
         card = await stage.ask()

@@ -19,7 +19,7 @@ from bot.workspace.state import Message
 from tests.kit import processes
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import Scene, config, controls, environment, question, said, scene
+from tests.kit.world import World, config, controls, environment, question, said, scene
 
 SPEED = 10
 HOLDER = """
@@ -34,7 +34,7 @@ with FileLedger(Path(sys.argv[1]))._locks.hold(int(sys.argv[2]), 5):
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Scene]:
+async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path, clock=LeapClock(SPEED)) as made:
         yield made
 
@@ -136,7 +136,7 @@ async def readiness(bot: Bot) -> tuple[int, dict[str, str]]:
     return answer.status_code, wrong
 
 
-async def clarify(stage: Scene, *words: str) -> str:
+async def clarify(stage: World, *words: str) -> str:
     """What a command says, beside the bot."""
     file = stage.folder / "clarify.toml"
     file.write_text(config(stage.producer.url))
@@ -147,7 +147,7 @@ async def clarify(stage: Scene, *words: str) -> str:
     return (await process.communicate())[0].decode()
 
 
-async def thread_in_fallback(stage: Scene, text: str) -> tuple[Message, Message]:
+async def thread_in_fallback(stage: World, text: str) -> tuple[Message, Message]:
     """The head of the thread of trouble, and what says `text` in it."""
     head = await stage.message("Questions cannot be recorded", FALLBACK)
     told = await stage.message(text, FALLBACK)
@@ -156,7 +156,7 @@ async def thread_in_fallback(stage: Scene, text: str) -> tuple[Message, Message]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: Scene, trouble: Any) -> None:
+async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: World, trouble: Any) -> None:
     async with stage.bot() as bot:
         await stage.producer.emit(in_42("rpl_1", question="Before?"))
         first = await stage.card("Before?")
@@ -184,7 +184,7 @@ async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: Sc
 
 
 @pytest.mark.parametrize("trouble", [read_only, unmounted, empty_mount_point])
-async def test_p1_start_with_ledgers_that_refuse_says_so_and_heals(stage: Scene, trouble: Any) -> None:
+async def test_p1_start_with_ledgers_that_refuse_says_so_and_heals(stage: World, trouble: Any) -> None:
     async with stage.bot():
         await stage.producer.emit(in_42("rpl_1", question="Before?"))
         card = await stage.card("Before?")
@@ -201,7 +201,7 @@ async def test_p1_start_with_ledgers_that_refuse_says_so_and_heals(stage: Scene,
     assert len(stage.cards()) == 1
 
 
-async def test_disk_that_is_mounted_after_the_start_brings_its_questions_back(stage: Scene) -> None:
+async def test_disk_that_is_mounted_after_the_start_brings_its_questions_back(stage: World) -> None:
     async with stage.bot():
         await stage.producer.emit(in_42("rpl_1", question="Before?"))
         card = await stage.card("Before?")
@@ -222,7 +222,7 @@ async def test_disk_that_is_mounted_after_the_start_brings_its_questions_back(st
 
 
 @pytest.mark.parametrize("trouble", [unmounted, empty_mount_point])
-async def test_nobody_is_told_that_there_is_no_clarification(stage: Scene, trouble: Any) -> None:
+async def test_nobody_is_told_that_there_is_no_clarification(stage: World, trouble: Any) -> None:
     async with stage.bot():
         await stage.producer.emit(in_42("rpl_1", question="Before?"))
         card = await stage.card("Before?")
@@ -242,7 +242,7 @@ async def test_nobody_is_told_that_there_is_no_clarification(stage: Scene, troub
         assert (await stage.reply("rpl_1"))["response"] is True
 
 
-async def test_check_names_who_keeps_a_ledger(stage: Scene) -> None:
+async def test_check_names_who_keeps_a_ledger(stage: World) -> None:
     async with stage.bot():
         await stage.producer.emit(in_42("rpl_1", question="Before?"))
         await stage.card("Before?")
@@ -251,7 +251,7 @@ async def test_check_names_who_keeps_a_ledger(stage: Scene) -> None:
         assert "is held by" not in await clarify(stage, "check")
 
 
-async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(stage: Scene) -> None:
+async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(stage: World) -> None:
     """The same outage after a restart: the same thread, and nothing in it twice."""
     async with stage.bot():
         await stage.producer.emit(in_42("rpl_1", question="Before?"))

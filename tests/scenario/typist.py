@@ -16,7 +16,7 @@ from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
 from bot.workspace.state import Ephemeral, Message, User, View
 from core.ledger import FileLedger
 from tests.kit.until import until
-from tests.kit.world import Scene, question
+from tests.kit.world import World, question
 
 Shown = Message | Ephemeral | View
 FREE: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
@@ -33,7 +33,7 @@ def of_issue(issue: int, **more: Any) -> dict[str, Any]:
     return {"extensions": {"agentx": {"issue": issue, **more}}}
 
 
-async def command(stage: Scene, text: str, user: str = ADE, channel: str = AGENTS) -> Ephemeral:
+async def command(stage: World, text: str, user: str = ADE, channel: str = AGENTS) -> Ephemeral:
     """Type `/clarify text`; what the person is told, with the acknowledgement or after it."""
     before = len(stage.workspace.ephemerals(user))
     outcome = await stage.workspace.command(user, channel, "/clarify", text)
@@ -44,7 +44,7 @@ async def command(stage: Scene, text: str, user: str = ADE, channel: str = AGENT
     return told
 
 
-async def becomes(stage: Scene, told: Ephemeral, text: str) -> None:
+async def becomes(stage: World, told: Ephemeral, text: str) -> None:
     """Returns once a message that only one person sees says `text`, in its place."""
     await stage.until(lambda: text in words(told), 20)
 
@@ -89,19 +89,19 @@ def walk(value: Any) -> Iterator[dict[str, Any]]:
             yield from walk(child)
 
 
-def outsider(stage: Scene) -> str:
+def outsider(stage: World) -> str:
     """A full member of the workspace who is in #random, and not where the agents are."""
     stage.workspace.add_user(User(LIN, "lin", "Lin", TEAM, "lin@local.example"))
     stage.workspace.channel(RANDOM).members.append(LIN)
     return LIN
 
 
-def direct(stage: Scene, user: str) -> str:
+def direct(stage: World, user: str) -> str:
     """The channel of a person's direct messages with the bot."""
     return stage.workspace.board.open_direct(user).id
 
 
-async def ask_many(stage: Scene, known: Any, count: int, issue: int = 42) -> list[str]:
+async def ask_many(stage: World, known: Any, count: int, issue: int = 42) -> list[str]:
     """Have as many questions open, in sessions of their own; their ids, those with the least time left first.
 
     `known`: the bot's index.
