@@ -73,11 +73,16 @@ def question_of(
         raise BadInput(f"What is the question? For example: {_EXAMPLE}")
     if question is not None and question_option is not None:
         raise BadInput(f"The question was given twice; give it once. For example: {_EXAMPLE}")
-    missing = [name for name, value in (("--from", from_), ("--to", to), ("--issue", issue)) if value is None]
-    if follow_up is not None:
-        _alone(to, issue, topic)
-    elif missing:
+    given = {"--from": from_, "--to": to, "--issue": issue, "--topic": topic}
+    missing = [name for name in ("--from", "--to", "--issue") if given[name] is None]
+    besides = [name for name in ("--to", "--issue", "--topic") if given[name] is not None]
+    if follow_up is None and missing:
         raise BadInput(f"{', '.join(missing)} must be given. For example: {_EXAMPLE}")
+    if follow_up is not None and besides:
+        raise BadInput(
+            f"{', '.join(besides)}: not with --follow-up, which keeps whom, where and what about it was asked. "
+            'For example: clarify request --follow-up CLR-42-001 "And which version?"'
+        )
     text = _given(question if question is not None else question_option or "")
     if follow_up is not None:
         return FollowUp(follow_up, from_, text, context)
@@ -154,17 +159,6 @@ def _given(text: str) -> str:
         return whole_characters(text).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise BadInput("Standard input is not UTF-8 text.") from None
-
-
-def _alone(to: str | None, issue: int | None, topic: str | None) -> None:
-    given_too = [
-        name for name, value in (("--to", to), ("--issue", issue), ("--topic", topic)) if value is not None
-    ]
-    if given_too:
-        raise BadInput(
-            f"{', '.join(given_too)}: not with --follow-up, which keeps whom, where and what about it was asked. "
-            'For example: clarify request --follow-up CLR-42-001 "And which version?"'
-        )
 
 
 async def _asked(shell: Shell, question: Question) -> Clarification:

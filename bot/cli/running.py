@@ -36,9 +36,8 @@ from core.workflow import ROLE_LIMIT, Scopes, is_role
 if TYPE_CHECKING:
     from core.hub import Hub
 
-PATIENCE = (
-    10.0  # seconds for a ledger that somebody else holds: a person waits at the prompt, no click runs out
-)
+# Seconds for a ledger that somebody else holds: a person waits at the prompt, no click runs out.
+PATIENCE = 10.0
 EXIT_CODES = {
     "CONFIGURATION": 2,
     "BAD_INPUT": 2,

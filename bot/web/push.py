@@ -34,10 +34,8 @@ _BEAT = b": heartbeat\n\n"
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    (
-        b"x-accel-buffering",
-        b"no",
-    ),  # a proxy that collects an answer before it passes it on holds replies back
+    # A proxy that collects an answer before it passes it on holds replies back.
+    (b"x-accel-buffering", b"no"),
 ]
 _log = structlog.get_logger("clarify.http")
 _TAKEN = """An AAEP event is taken in once it is durable. The same event again changes nothing: 202, with the status
@@ -242,9 +240,8 @@ class _Replies(Response):
         finally:
             left.cancel()
             stopping.cancel()
-            await asyncio.gather(
-                left, stopping, return_exceptions=True
-            )  # too large a body, where none belongs
+            # One may have failed: by too large a body, where none belongs.
+            await asyncio.gather(left, stopping, return_exceptions=True)
             self._reader.close()
         await send({"type": "http.response.body", "body": b""})
 

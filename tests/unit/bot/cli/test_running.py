@@ -47,14 +47,6 @@ def abandoned(prompt: Prompt) -> None:
     prompt.fine("abandon", "42")
 
 
-def asked(prompt: Prompt) -> None:
-    prompt.asked()
-
-
-def event(prompt: Prompt) -> None:
-    prompt.event()
-
-
 def locked(prompt: Prompt) -> None:
     """Somebody who lives, and is no process of ours, has the ledger."""
     prompt.asked()
@@ -102,7 +94,7 @@ def misconfigured(prompt: Prompt) -> None:
             "MAX_ROUNDS_EXCEEDED",
             "CLR-42-001 has used its 2 rounds; it was passed on to the person on call.",
         ),
-        (event, ["answer", "42", "maybe"], "ANSWER_REJECTED", "Reply with yes or no."),
+        (Prompt.event, ["answer", "42", "maybe"], "ANSWER_REJECTED", "Reply with yes or no."),
         (
             answered_once,
             ["answer", "CLR-42-001", "MySQL"],
@@ -118,7 +110,7 @@ def misconfigured(prompt: Prompt) -> None:
             "CLR-42-001 was asked again: it is in round 2.",
         ),
         (
-            asked,
+            Prompt.asked,
             ["request", "--follow-up", "CLR-42-001", "And?"],
             "ILLEGAL_TRANSITION",
             "CLR-42-001 is pending: it can be asked further once it is answered.",
@@ -132,14 +124,19 @@ def misconfigured(prompt: Prompt) -> None:
         (locked, engineer("Another?"), "LOCK_TIMEOUT", "The ledger of issue 42 was locked"),
         (unwritable, engineer("Why?"), "LEDGER_UNWRITABLE", "nothing was changed"),
         (torn, ["show", "42"], "LEDGER_UNREADABLE", "is not a ledger"),
-        (asked, ["show", "42", "--wait", "--timeout", "0s"], "TIMEOUT", "CLR-42-001 has no answer after 0 s"),
+        (
+            Prompt.asked,
+            ["show", "42", "--wait", "--timeout", "0s"],
+            "TIMEOUT",
+            "CLR-42-001 has no answer after 0 s",
+        ),
         (nothing, engineer("Why?", "--wait", "--timeout", "50ms"), "TIMEOUT", "it stays pending"),
         (misconfigured, ["list"], "CONFIGURATION", "clarify.toml:2: ledger.folder"),
         (nothing, ["list", "--config", "no.toml"], "CONFIGURATION", "no.toml: no such file"),
     ],
 )
 def test_trouble_has_a_code_a_line_and_json(
-    prompt: Prompt, before: Callable[[Prompt], None], arguments: list[str], code: str, words: str
+    prompt: Prompt, before: Callable[[Prompt], object], arguments: list[str], code: str, words: str
 ) -> None:
     before(prompt)
     said = prompt(*arguments, "--json")
