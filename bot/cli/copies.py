@@ -104,7 +104,7 @@ async def _tell_forgotten(shell: Shell, found: Found, traces: Traces, before: Ma
     after = await _erased(shell)
     old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
     new = {state: [place for place in places if place not in old] for state, places in after.items()}
-    left = await asyncio.to_thread(forgetting.asides, shell.ledger, found)
+    left = await asyncio.to_thread(forgetting.quarantined, shell.ledger, found)
     data = {
         "forgotten": found.ids,
         "session": found.session[1] if found.session else None,

@@ -1,4 +1,4 @@
-"""Takes events from the inbox to decisions: works it off in order, session by session. Besides: which sessions are at work."""
+"""Processes inbox events in order per session and passes them to the router or to notices. Also tracks recent sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.intake.notices import LedgerOutage, Notices
-from bot.producers.inbox import Inbox, Incoming, Item, declared_issue, heard
+from bot.producers.inbox import Inbox, Incoming, Item, declared_issue, seen_sessions
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
 from core import aaep
@@ -41,17 +41,17 @@ _T = TypeVar("_T")
 _log = structlog.get_logger("clarify.intake")
 _RETRY = 0.5
 _REPLY_PATIENCE = 3.0
-_AT_A_TIME = 20  # events of one session that are marked as worked off together
-_AT_ONCE = 32  # sessions worked off side by side
+_AT_A_TIME = 20  # events of one session that are marked as done together
+_AT_ONCE = 32  # sessions processed at the same time
 _REMEMBERED = timedelta(days=1)
 _MOST_REMEMBERED = 5_000
 
 
 class Intake:
-    """Works off what is in the inbox: questions go to the router, everything else to `notices`.
+    """Processes the inbox: questions go to the router, everything else to `notices`.
 
-    `replies_settled` waits, up to some seconds, until it is known what became of the replies of clarifications.
-    `failed` gets the exception of a session's work that died.
+    `replies_settled` waits, up to some seconds, until the outcome of the given clarifications' replies is known.
+    `failed` gets the exception if processing a session dies.
     """
 
     def __init__(
@@ -330,7 +330,7 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
 
 
 class Sessions:
-    """The sessions heard of during the last day, at most 5,000, for the boards of agents. In memory, restored on start."""
+    """The sessions with events in the last day, at most 5,000, for the lists of agents. In memory, restored on start."""
 
     def __init__(self, store: Store, index: Index, clock: Clock) -> None:
         self._store = store
@@ -339,12 +339,12 @@ class Sessions:
         self._known: OrderedDict[tuple[str, str], SessionFact] = OrderedDict()
 
     async def restore(self) -> None:
-        """Read what was heard before the restart.
+        """Read the sessions from before the restart.
 
         Raises:
-            StorageUnavailable: it cannot be known now.
+            StorageUnavailable: they cannot be read now.
         """
-        for fact in await heard(self._store, self._clock.now() - _REMEMBERED, _MOST_REMEMBERED):
+        for fact in await seen_sessions(self._store, self._clock.now() - _REMEMBERED, _MOST_REMEMBERED):
             self._known[fact.producer, fact.session_id] = fact
 
     def note(self, incoming: Incoming) -> None:
@@ -364,9 +364,9 @@ class Sessions:
             self._known.popitem(last=False)
 
     async def facts(self) -> list[SessionFact]:
-        """The sessions as they stand, the one heard of last at the end."""
+        """The sessions as they are now, the one with the latest event at the end."""
         since = self._clock.now() - _REMEMBERED
-        while self._known and _heard(next(iter(self._known.values()))) < since:
+        while self._known and _last_event(next(iter(self._known.values()))) < since:
             self._known.popitem(last=False)
         for key, fact in list(self._known.items()):
             # The issue shows in what the session asks; until then it has none.
@@ -375,5 +375,5 @@ class Sessions:
         return list(self._known.values())
 
 
-def _heard(fact: SessionFact) -> datetime:
+def _last_event(fact: SessionFact) -> datetime:
     return fact.last_event_at or datetime.min.replace(tzinfo=UTC)

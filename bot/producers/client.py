@@ -1,4 +1,4 @@
-"""Replies to producers that we connect to: the message, its delivery, and what the answer means."""
+"""Sends replies to producers that we connect to, and interprets their responses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What goes to a producer for one token; the same on every try, but for the subscription. `reply_message`
-    makes the message of it.
+    """A reply for one token; the same on every try, except for the subscription. `reply_message` makes the message of
+    it.
 
     `confirms`: it decides on a confirmation; `response` is then "accept" or "reject", and `rationale` why, if said.
     """
@@ -68,7 +68,7 @@ ReplyOutcome = Accepted | Refused | TryAgain
 
 
 class ReplyClient:
-    """Hands replies to one producer that we connect to, on its current subscription."""
+    """Sends replies to one producer that we connect to, on its current subscription."""
 
     def __init__(self, poster: Poster, subscriber: Subscriber, clock: Clock) -> None:
         self._poster = poster
@@ -94,7 +94,9 @@ class ReplyClient:
         await self._poster.close()
 
     def _gone(self, token: str, subscription_id: str, outcome: ReplyOutcome) -> ReplyOutcome:
-        """A new subscription for the reply; but one that is not found on two of them is what is unknown."""
+        """Asks for a new subscription and tries again. If that one is unknown too, the producer does not know the question:
+        refused.
+        """
         if self._gone_for.setdefault(token, subscription_id) != subscription_id:
             del self._gone_for[token]
             return Refused("it does not know this question, on a new subscription neither")

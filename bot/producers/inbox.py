@@ -1,5 +1,5 @@
-"""What producers told us, durable and once, in the order in which it came; where each stream is to be resumed, and which
-sessions there are. What was stored is worked off by `bot.intake`.
+"""Stores producers' events once and in their order, where to resume each stream, and which sessions there are.
+`bot.intake` processes what is stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _ENVELOPE = {"event_id", "timestamp", "sequence_number"}
 _log = structlog.get_logger("clarify.intake")
 
 Arrived = Literal["new", "duplicate", "event_id used", "reply_token used"]
-"""What an event is to the inbox. Used: that stood for something else; only where the producer is told, else it is new."""
+"""What `put` made of an event. "… used": the id or token belongs to a different event; only for producers that wait for
+our response. From others it is stored as new.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,9 @@ class Incoming:
     """One event as it came from a producer.
 
     `at` and `expires_at`: when it was sent, and when its question runs out, on our clock. `cursor` is the SSE `id` to
-    resume after, where the producer sends ids. `live` tells that the event was just emitted (not a replayed backlog):
-    only those say something of the producer's clock. `told`: the producer waits for an answer, so it can be refused.
+    resume after, where the producer sends ids. `live`: the event was just emitted, not replayed from a backlog; only
+    live events show how far the producer's clock is off. `refusable`: the producer waits for our response, so we can
+    refuse the event.
     """
 
     producer: str
@@ -47,12 +50,12 @@ class Incoming:
     expires_at: datetime | None = None
     cursor: str | None = None
     live: bool = False
-    told: bool = False
+    refusable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One event to be worked off. `at`: when it was sent, on our clock; `expires_at`: of a question, likewise."""
+    """A stored event to be processed. `at`: when it was sent; `expires_at`: when its question runs out; both on our clock."""
 
     id: int
     producer: str
@@ -66,29 +69,29 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How many events wait to be worked off, and for how long the oldest has."""
+    """How many events wait to be processed, and how long the oldest has waited."""
 
     count: int
     oldest: timedelta
 
 
 class Inbox:
-    """The table of what came, and where each producer's stream is to be resumed.
+    """Stores incoming events, and where to resume each producer's stream.
 
-    `news` is set when something new is there to be worked off. Every method raises StorageUnavailable if the storage
+    `news` is set when there are new events to process. Every method raises StorageUnavailable if the storage
     cannot be used now.
     """
 
     def __init__(self, store: Store, on_put: Callable[[Sequence[Incoming]], None] | None = None) -> None:
-        """`on_put` is told what came, durable or not: a trigger of the monitor, and news of who is at work."""
+        """`on_put` is called with incoming events before they are stored: it triggers the monitor and tracks sessions."""
         self.news = asyncio.Event()
         self._store = store
         self._on_put = on_put
 
     async def put(self, *incoming: Incoming) -> list[Arrived]:
-        """Take events in, in their order: all of them or none. Moves the cursor, finds their ledgers.
+        """Store events in their order: all of them or none. Moves the cursor, finds their ledgers.
 
-        Those whose id or token is used are not taken in.
+        Events whose id or token is used are not stored.
         """
         if self._on_put is not None:
             self._on_put(incoming)
@@ -150,7 +153,7 @@ class Inbox:
         )
 
     async def waiting(self, after: int, limit: int = 500) -> list[Item]:
-        """Events not yet worked off with an id above `after`, oldest first."""
+        """Unprocessed events with an id above `after`, oldest first."""
         rows = await self._store.read(
             "select * from inbox where state = 'new' and id > :after order by id limit :limit",
             after=after,
@@ -159,7 +162,7 @@ class Inbox:
         return [_item(row) for row in rows]
 
     async def backlog(self, now: datetime) -> Backlog:
-        """How much waits to be worked off."""
+        """How much waits to be processed."""
         row = await self._store.read_one(
             """select count(*) as count,
                  (select received_at from inbox where state = 'new' order by id limit 1) as oldest
@@ -171,7 +174,7 @@ class Inbox:
         return Backlog(row["count"], max(timedelta(0), waited))
 
     async def done(self, ids: list[int]) -> None:
-        """These are worked off; their content is forgotten, their ids are kept against duplicates."""
+        """Mark events as processed: their content is dropped, their ids stay to recognize duplicates."""
         await self._store.write(
             lambda tx: tx.many(
                 "update inbox set state = 'done', body = null where id = :id", [{"id": each} for each in ids]
@@ -179,7 +182,7 @@ class Inbox:
         )
 
     async def failed(self, ids: list[int]) -> None:
-        """These could not be worked off; their content is kept for whoever looks into it."""
+        """Mark events that could not be processed; their content stays, so that somebody can look into it."""
         await self._store.write(
             lambda tx: tx.many(
                 "update inbox set state = 'failed' where id = :id", [{"id": each} for each in ids]
@@ -188,13 +191,13 @@ class Inbox:
 
 
 async def counter(store: Store, name: str) -> int | None:
-    """A number that outlives the process."""
+    """A stored number; None: it was never set."""
     row = await store.read_one("select value from counters where name = :name", name=name)
     return None if row is None else int(row["value"])
 
 
 async def set_counter(store: Store, name: str, value: int | None) -> None:
-    """Keep a number; None: no more."""
+    """Store a number; None deletes it."""
     if value is None:
         await store.run("delete from counters where name = :name", name=name)
         return
@@ -206,18 +209,18 @@ async def set_counter(store: Store, name: str, value: int | None) -> None:
     )
 
 
-async def heard(store: Store, since: datetime, most: int) -> list[SessionFact]:
-    """The sessions heard of since then, at most so many, the one heard of last at the end.
+async def seen_sessions(store: Store, since: datetime, most: int) -> list[SessionFact]:
+    """The sessions that sent events since then, at most `most`, the latest at the end.
 
     Raises:
-        StorageUnavailable: it cannot be known now.
+        StorageUnavailable: they cannot be read now.
     """
-    rows = await store.read(_HEARD, since=since.timestamp(), most=most)
+    rows = await store.read(_SEEN, since=since.timestamp(), most=most)
     return [_session_fact(row) for row in reversed(rows)]
 
 
-def heard_by_others(storage: Path, since: datetime, most: int) -> list[SessionFact]:
-    """`heard`, of a storage that need not be there nor be ours. Blocking.
+def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionFact]:
+    """`seen_sessions` of a storage file that may be missing, or in use by another process. Blocking.
 
     Raises:
         StorageUnavailable: it cannot be read, or is another version's.
@@ -225,7 +228,7 @@ def heard_by_others(storage: Path, since: datetime, most: int) -> list[SessionFa
     if not storage.exists():
         return []
     with looking(storage) as tx:
-        rows = tx.rows(_HEARD, since=since.timestamp(), most=most)
+        rows = tx.rows(_SEEN, since=since.timestamp(), most=most)
     return [_session_fact(row) for row in reversed(rows)]
 
 
@@ -271,11 +274,10 @@ def _insert(tx: Tx, incoming: Incoming) -> Arrived:
 
 
 def _named(tx: Tx, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
-    """The id under which an event is kept, and whether that is known.
+    """The id under which an event is stored, and whether it is a known one.
 
-    Agents that start again count from 1 again: what says something else under a used id is another event, which a
-    producer that we cannot tell so gets shown. It is kept under an id made of both, so that it is known when it comes
-    once more.
+    Agents that restart count from 1 again, so different content under a used id is another event. If the producer waits
+    for our response it is refused, otherwise it is stored under an id made of both, so that its repetition is recognized.
     """
     named = incoming.event.event_id
     known = _known_as(tx, incoming.producer, named)
@@ -283,7 +285,7 @@ def _named(tx: Tx, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
         return named, "new"
     if known["contents"] in {None, contents}:
         return named, "duplicate"
-    if incoming.told:
+    if incoming.refusable:
         return named, "event_id used"
     other = f"{named}#{contents}"
     return other, "duplicate" if _known_as(tx, incoming.producer, other) else "new"
@@ -298,9 +300,9 @@ def _known_as(tx: Tx, producer: str, event_id: str) -> Row | None:
 
 
 def _asked_with(tx: Tx, incoming: Incoming, token: str, words: str | None, contents: str) -> Arrived:
-    """Whether the question is one that its token stood for already, under another id.
+    """Whether the same question came before with the same token, under another id.
 
-    One token may stand for several questions on a stream: dropping one would leave it unseen.
+    On a stream, one token may come with several questions: dropping one would leave it unseen.
     """
     known = tx.rows(
         "select session_id, words, contents from inbox where producer = :producer and token = :token",
@@ -313,7 +315,7 @@ def _asked_with(tx: Tx, incoming: Incoming, token: str, words: str | None, conte
         if before == ((session, words) if row["contents"] is None else contents):
             return "duplicate"
     used = any(row["words"] is not None for row in known)  # of what was forgotten nothing is known
-    return "reply_token used" if used and incoming.told else "new"
+    return "reply_token used" if used and incoming.refusable else "new"
 
 
 def _issue(tx: Tx, incoming: Incoming) -> int | None:
@@ -337,7 +339,7 @@ def _issue(tx: Tx, incoming: Incoming) -> int | None:
 
 
 class Session(NamedTuple):
-    """A producer's session, and the issue whose ledger has its questions; None: it asked nothing yet."""
+    """A producer's session, and the issue whose ledger has its questions; None: it has asked nothing yet."""
 
     producer: str
     session_id: str
@@ -422,7 +424,7 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-_HEARD = """
+_SEEN = """
   select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at from sessions s join (
     select producer, session_id, max(received_at) as at from inbox where received_at >= :since
     group by producer, session_id) heard using (producer, session_id)
@@ -430,7 +432,7 @@ _HEARD = """
 
 
 def _session_fact(row: Row) -> SessionFact:
-    """What a row of `_HEARD` says."""
+    """What a row of `_SEEN` says."""
     return SessionFact(
         row["producer"],
         row["session_id"],
@@ -519,8 +521,8 @@ def forget(tx: Tx, subject: Subject) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An event as its ledger knows it. `question`: what it asked, if that is known."""
+class KnownEvent:
+    """An event as found in a ledger. `question`: what it asked, if that is known."""
 
     session: Session
     event_id: str
@@ -529,9 +531,9 @@ class Told:
     at: datetime
 
 
-def note_told(tx: Tx, told: Iterable[Told], highest: int) -> None:
-    """Know events that a ledger knows, as worked off, and give out no number up to `highest`. In any version's storage."""
-    for each in told:
+def note_known(tx: Tx, events: Iterable[KnownEvent], highest: int) -> None:
+    """Store events found in ledgers as processed, and give out no number up to `highest`. Works on storages of any version."""
+    for each in events:
         know_sessions(tx, [each.session])
         tx.run(
             """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
@@ -560,5 +562,5 @@ def last_issue(tx: Tx) -> int:
 
 
 def leave_out_issues(tx: Tx, count: int) -> None:
-    """Give out the next reserved number so many later."""
+    """Skip the next `count` reserved numbers."""
     tx.run("update counters set value = value + :count where name = 'issue'", count=count)

@@ -1,6 +1,6 @@
-"""From a frame of a producer's stream, or a post of its, to an event that is durable before the cursor moves.
+"""Turns frames of a producer's stream, or its posts, into stored events. The cursor moves once an event is stored.
 
-Every frame ends as an event that is stored, as a page, or as a count.
+Every frame ends as a stored event, as a page, or as a count.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = structlog.get_logger("clarify.intake")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something critical that could not be taken in: a human is paged with `summary` (no contents).
+    """Something critical that could not be stored: a human is paged with `summary` (no contents).
 
     `key` groups what is alike; `agent_id` and `session_id` where they could be read.
     """
@@ -63,7 +63,7 @@ class NotItsAgent(ClarifyBotError):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One frame with when it came and how.
+    """One frame, and when and how it came.
 
     `steady`: when it came, on the clock's steady time; `live`: it was just emitted; `late`: it was kept back, unless
     the producer's clock was set; `filtered`: the producer leaves events out; `resumable`: it sends again
@@ -90,7 +90,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Counters:
-    """What came from one producer since the start."""
+    """Counts what came from one producer since the start."""
 
     events: int = 0
     skimmed: int = 0
@@ -103,9 +103,9 @@ class Counters:
 
 
 class Receiver:
-    """Puts one producer's arrivals into the inbox, in their order; several at once at the price of one.
+    """Puts one producer's arrivals into the inbox in their order, several in one transaction.
 
-    `offset` is what its events told of its clock, `counters` what came.
+    `offset`: how far its clock is from ours. `counters`: what came.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Receiver:
         tell_trouble: TellTrouble,
         waits: bool = True,
     ) -> None:
-        """`waits` for a storage that refuses, since the producer is told nothing; otherwise its error is raised."""
+        """`waits`: retry while the storage refuses, as the producer gets no response; otherwise raise its error."""
         self.offset = ClockOffset()
         self.counters = Counters()
         self._speaker, self._producer = speaker, speaker.producer
@@ -134,14 +134,14 @@ class Receiver:
         self._log = _log.bind(producer=speaker.producer)
 
     async def take(self, *arrivals: Arrival) -> None:
-        """Returns once each arrival is stored, or a human was told, or it is nothing that anybody needs."""
+        """Returns once each arrival is stored, a human was paged about it, or nobody needs it."""
         read = [await self._read(arrival) for arrival in arrivals]
         events = [self._incoming(event, arrival) for event, arrival in filter(None, read)]
         if events:
             await self._store(events)
 
     async def take_one(self, frame: Frame, check: Callable[[Event], None]) -> tuple[Event, Arrived]:
-        """The same for a producer that waits for an answer: it is told what is wrong, and nobody else.
+        """The same for one event of a producer that waits for our response: errors go to it, and page nobody.
 
         Raises:
             ValueError, RecursionError: it is no event.
@@ -163,7 +163,7 @@ class Receiver:
         if not self._is_kept(event, arrival, frame):
             return event, "new"
         try:
-            (arrived,) = await self._store([self._incoming(event, arrival, told=True)])
+            (arrived,) = await self._store([self._incoming(event, arrival, refusable=True)])
         except StorageError:
             self._away_until = self._clock.steady()
             raise
@@ -187,9 +187,9 @@ class Receiver:
     def _kept_back(self, event: Event, arrival: Arrival) -> bool:
         """Whether an agent kept a posted event back while we were away.
 
-        An agent posts in order: what claims to be older than what it posted before was not kept back, its clock was
-        set. Neither was what claims to be of a time when we took everything. And while nothing is known of its clock,
-        a question that would arrive dead is taken for one of a slow clock: whoever posts it waits for its answer.
+        Agents post in order: an event dated before its predecessor means the clock was changed, not that it was delayed.
+        Nor was it delayed if it is dated to a time when we received everything. And while nothing is known of an
+        agent's clock, a question that would arrive expired counts as one of a slow clock, since its agent still waits.
         """
         age = self.offset.age(event.timestamp, arrival.received_at, arrival.steady)
         sent = arrival.steady - age.total_seconds()
@@ -210,7 +210,7 @@ class Receiver:
         return False
 
     async def _read(self, arrival: Arrival) -> tuple[Event, Arrival] | None:
-        """The event of an arrival that is to be stored, if any; where that cannot be known, a human is told."""
+        """The event of an arrival, if it is to be stored. If it cannot be read, a human is paged."""
         if isinstance(arrival.frame, Oversize):
             await self._oversize(arrival.frame)
             return None
@@ -233,7 +233,7 @@ class Receiver:
         self.counters.events += 1
         return True
 
-    def _incoming(self, event: Event, arrival: Arrival, *, told: bool = False) -> Incoming:
+    def _incoming(self, event: Event, arrival: Arrival, *, refusable: bool = False) -> Incoming:
         """The event with its times on our clock, as far as is known of the producer's by now."""
         at = self.offset.sent_at(event.timestamp, arrival.received_at, live=arrival.live)
         return Incoming(
@@ -244,7 +244,7 @@ class Receiver:
             expires_at=_expiry(event, at),
             cursor=arrival.cursor,
             live=arrival.live,
-            told=told,
+            refusable=refusable,
         )
 
     def _parse(self, arrival: Arrival, frame: Frame) -> Event:
@@ -377,7 +377,7 @@ class Receiver:
 
 
 class Gaps:
-    """The last number of each session, and how many events had been skimmed by then.
+    """Finds lost events: keeps each session's last number, and how many events had been skimmed by then.
 
     Skimmed events carry numbers as well, which nobody reads: as many holes as events were skimmed in
     between are no loss. So a loss may go unseen, but none is reported that did not happen.

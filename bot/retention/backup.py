@@ -1,10 +1,10 @@
-"""Copies everything while the bot runs, and puts a copy back: no question lost, no answer sent twice. Blocking.
+"""Backs up everything while the bot runs, and restores it: no question lost, no answer sent twice. Blocking.
 
-The storage is copied first, as it is at one moment, then each ledger under its lock. So a ledger may know a question
-that the copy of the storage does not: it is noted there as taken in, or its producer's next telling would ask it again.
-The other way round, a question would be taken for worked off that no ledger has.
+The storage is copied first, in one snapshot, then each ledger under its lock. So a copied ledger may have a question that
+the copied storage lacks: it is added there as processed, as otherwise the question would be asked again when its producer
+repeats it. In the opposite order, the storage could count a question as processed that is in no ledger.
 
-`manifest.json` says what a backup holds; it is written last, so that a folder without it is none.
+`manifest.json` lists what a backup holds. It is written last: a folder without it is no backup.
 """
 
 from __future__ import annotations
@@ -151,9 +151,9 @@ def _copy(ledger: FileLedger, database: Path, draft: Path, now: datetime, releas
     numbers = dict(_copy_ledgers(ledger, draft / LEDGERS))
     _copy_key(ledger, draft / KEY)
     if version is not None:
-        told = (each for record in _records(draft / LEDGERS) for each in _told(record))
+        known = (each for record in _records(draft / LEDGERS) for each in _known_events(record))
         with beside.changing(draft / DATABASE, current=False) as tx:
-            inbox.note_told(tx, told, max(numbers, default=0))
+            inbox.note_known(tx, known, max(numbers, default=0))
     files = sorted(path for path in draft.rglob("*") if path.is_file())
     for path in files:
         path.chmod(0o600)
@@ -187,14 +187,14 @@ def _copy_ledgers(ledger: FileLedger, to: Path) -> Iterator[tuple[int, int]]:
     while issues:
         for issue in sorted(issues):
             with ledger.held(issue):
-                for path in (*ledger.files().get(issue, ()), *_asides(ledger.directory, issue)):
+                for path in (*ledger.files().get(issue, ()), *_quarantined(ledger.directory, issue)):
                     shutil.copyfile(path, to / path.relative_to(ledger.directory))
                 yield issue, ledger.numbers.highest(issue)
         done |= issues
         issues = set(ledger.files()) - done  # new ones
 
 
-def _asides(directory: Path, issue: int) -> list[Path]:
+def _quarantined(directory: Path, issue: int) -> list[Path]:
     return sorted(path for path in directory.glob(f"issue-{issue}.json.unreadable-*") if not is_odd(path))
 
 
@@ -207,8 +207,8 @@ def _records(ledgers: Path) -> Iterator[Clarification]:
         yield from (record for item in items if (record := parse(item)) is not None)
 
 
-def _told(record: Clarification) -> Iterator[inbox.Told]:
-    """The events that asked a record's rounds."""
+def _known_events(record: Clarification) -> Iterator[inbox.KnownEvent]:
+    """The events that asked the questions of a record's rounds."""
     asked = record.asked.model_dump(mode="json", by_alias=True)
     words = [entry.body for entry in record.thread if entry.type == "question" and entry.from_ != US]
     rounds: list[Mapping[str, Any]] = [*asked.get("earlier", ()), asked]
@@ -217,7 +217,7 @@ def _told(record: Clarification) -> Iterator[inbox.Told]:
         if not all(isinstance(name, str) for name in named):
             continue
         question = words[number] if len(words) == len(rounds) else FORGOTTEN
-        yield inbox.Told(
+        yield inbox.KnownEvent(
             inbox.Session(
                 each["producer"],
                 each["sessionId"],
@@ -264,8 +264,8 @@ def restore(
                 f"{there[0]} is there already: with --replace it is moved aside, with all others."
             )
         try:
-            _move_aside(ledger, f"before-restore-{now:%Y%m%dT%H%M%S}")
-            beside.move_aside(database, f"before-restore-{now:%Y%m%dT%H%M%S}")
+            _rename_ledgers(ledger, f"before-restore-{now:%Y%m%dT%H%M%S}")
+            beside.rename_to(database, f"before-restore-{now:%Y%m%dT%H%M%S}")
             _put_ledgers(folder, ledger, manifest)
             _put_key(folder / KEY, ledger.private / KEY)
             if manifest.storage_version is not None:
@@ -279,7 +279,7 @@ def restore(
     return manifest
 
 
-def _move_aside(ledger: FileLedger, name: str) -> None:
+def _rename_ledgers(ledger: FileLedger, name: str) -> None:
     for issue, paths in ledger.files().items():
         for path in paths:
             ledger.move(issue, path, ledger.directory / name / path.relative_to(ledger.directory))

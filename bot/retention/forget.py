@@ -1,7 +1,7 @@
-"""Forgets what was said in a session, or about one clarification: in the ledgers, the archive, the storage, Slack.
+"""Forgets what was said in a session or a clarification: in the ledgers, the archive, the storage and Slack.
 
-Beside a running bot, through the same locks; killed anywhere, the same call does the rest. Nothing that somebody
-still waits for is touched: that has to be abandoned first. Blocking.
+Works beside a running bot, through the same locks. If it is killed, the same call does the rest. Open questions are not
+touched: they have to be abandoned first. Blocking.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _Items = Sequence[tuple[int, Raw]]  # of ledgers, with their issues
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is meant by a name, and the issues whose ledgers have it.
+    """What a name stands for, and the issues whose ledgers have it.
 
     `unsettled`: those that somebody still waits for; `unknown`: files of the ledgers that cannot be read.
     """
@@ -170,8 +170,8 @@ def erasures(database: Path) -> Mapping[str, list[Pair]]:
         return erasing.by_state(tx)
 
 
-def asides(ledger: FileLedger, found: Found) -> list[Path]:
-    """Files that were set aside since they could not be read, and may hold some of it."""
+def quarantined(ledger: FileLedger, found: Found) -> list[Path]:
+    """Quarantined ledger files, which may still hold some of what is forgotten."""
     return [
         path
         for issue in sorted(found.issues)

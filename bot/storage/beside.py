@@ -1,6 +1,6 @@
 """Reads, changes, copies and restores the storage from another process, whether a bot runs or not. Blocking.
 
-What SQLite does differently from other databases stands here and in `store`, nowhere else.
+What is specific to SQLite is only here and in `store`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def trouble(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """How many connections of the Slack app were not the bot's, when Slack last told."""
+    """How many of the Slack app's connections were not the bot's, when Slack last reported them."""
 
     others: int
     at: datetime
@@ -144,8 +144,8 @@ def parts(path: Path) -> list[Path]:
     return [part for suffix in reversed(_WITH) if (part := Path(f"{path}{suffix}")).exists()]
 
 
-def move_aside(path: Path, name: str) -> None:
-    """Give the storage that is there another name, with `name` in it."""
+def rename_to(path: Path, name: str) -> None:
+    """Rename the storage's files, with `name` added, if there are any."""
     for part in parts(path):
         part.rename(f"{path}.{name}{part.name.removeprefix(path.name)}")
 

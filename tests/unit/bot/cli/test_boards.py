@@ -11,7 +11,7 @@ import pytest
 
 from bot.cli.boards import agent_rows
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import heard_by_others
+from bot.producers.inbox import seen_sessions_in
 from bot.storage.beside import looking
 from bot.storage.store import Store
 from core.agents import SessionFact
@@ -154,25 +154,25 @@ async def test_peek_sees_what_a_bot_heard_of_lately_and_changes_nothing(tmp_path
     since = now - timedelta(days=1)
     async with _heard(tmp_path, "engineer", "qa") as store:
         await _hear(store, ["old"], (now - timedelta(hours=30)).timestamp())
-        seen = heard_by_others(path, since, 10)
+        seen = seen_sessions_in(path, since, 10)
         assert [(fact.agent_id, fact.ended, fact.issue) for fact in seen] == [
             ("engineer", False, 0),
             ("qa", False, 0),
         ]
-        assert [fact.agent_id for fact in heard_by_others(path, since, 1)] == ["qa"]
+        assert [fact.agent_id for fact in seen_sessions_in(path, since, 1)] == ["qa"]
         with pytest.raises(StorageUnavailable, match="readonly"), looking(path) as tx:
             tx.run("delete from sessions")
         await store.run("update sessions set ended = 1")  # nothing is locked by having looked
-        assert all(fact.ended for fact in heard_by_others(path, since, 10))
+        assert all(fact.ended for fact in seen_sessions_in(path, since, 10))
 
 
 def test_peek_leaves_nothing_behind_where_no_bot_runs(tmp_path: Path) -> None:
     path, since = tmp_path / "clarify.db", datetime.now(UTC) - timedelta(days=1)
-    assert heard_by_others(path, since, 10) == []
+    assert seen_sessions_in(path, since, 10) == []
     assert list(tmp_path.iterdir()) == []
     asyncio.run(_heard_and_closed(tmp_path, "engineer"))
     before = sorted(each.name for each in tmp_path.iterdir())
-    assert len(heard_by_others(path, since, 10)) == 1
+    assert len(seen_sessions_in(path, since, 10)) == 1
     assert sorted(each.name for each in tmp_path.iterdir()) == before
 
 
@@ -185,7 +185,7 @@ def test_boards_with_a_storage_that_cannot_be_read_say_what_the_ledgers_say(
     path.touch()
     prompt.ask(42, "engineer", "architect")
     with pytest.raises(StorageUnavailable):
-        heard_by_others(path, datetime.now(UTC), 10)
+        seen_sessions_in(path, datetime.now(UTC), 10)
     for command in ("agents", "ready"):
         done = prompt(command)
         assert (done.code, "engineer" in done.out) == (0, True)

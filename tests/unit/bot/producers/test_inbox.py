@@ -1,4 +1,4 @@
-"""What producers told us: read, taken in once, with the cursor, under the right ledger's number."""
+"""Producers' events: stored once, with the cursor, under the right ledger's number."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ async def test_put_deduplicates_by_what_events_say(
 async def test_producer_that_is_told_is_told_of_ids_and_tokens_that_are_used(
     inbox: Inbox, second: dict[str, str], arrived: Arrived
 ) -> None:
-    assert await came(inbox, told=True) == "new"
-    assert await came(inbox, raw(**second), told=True) == arrived
+    assert await came(inbox, refusable=True) == "new"
+    assert await came(inbox, raw(**second), refusable=True) == arrived
     assert len(await inbox.waiting(0)) == 1 + (arrived == "new")
 
 
@@ -121,15 +121,17 @@ async def test_events_under_one_id_are_told_apart_and_known_when_they_come_again
     assert all(name.startswith("evt_1#") for name in names[1:])
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("refusable", [True, False])
 async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
-    inbox: Inbox, store: Store, told: bool
+    inbox: Inbox, store: Store, refusable: bool
 ) -> None:
     """Forgotten, or taken in by a release that kept no digest."""
-    await came(inbox, told=told)
+    await came(inbox, refusable=refusable)
     await store.run("update inbox set contents = null, words = null")
-    assert await came(inbox, raw(question="Deploy to staging?"), told=told) == "duplicate"
-    assert await came(inbox, raw(event_id="evt_2", question="Deploy to staging?"), told=told) == "new"
+    assert await came(inbox, raw(question="Deploy to staging?"), refusable=refusable) == "duplicate"
+    assert (
+        await came(inbox, raw(event_id="evt_2", question="Deploy to staging?"), refusable=refusable) == "new"
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,9 +140,9 @@ async def test_event_of_which_nothing_is_known_any_more_is_known_by_its_id(
 async def test_token_of_an_earlier_release_is_known_by_its_words(
     inbox: Inbox, store: Store, words: dict[str, str], arrived: Arrived
 ) -> None:
-    await came(inbox, told=True)
+    await came(inbox, refusable=True)
     await store.run("update inbox set contents = null")
-    assert await came(inbox, raw(event_id="evt_2", **words), told=True) == arrived
+    assert await came(inbox, raw(event_id="evt_2", **words), refusable=True) == arrived
 
 
 async def test_put_at_once_twice_takes_one(inbox: Inbox) -> None:
@@ -456,13 +458,13 @@ async def test_receiver_knows_questions_that_never_expire(desk: Desk) -> None:
 
 
 async def test_inbox_tells_of_what_came_and_of_news(store: Store) -> None:
-    told: list[int] = []
-    inbox = Inbox(store, on_put=lambda incoming: told.append(len(incoming)))
+    stored: list[int] = []
+    inbox = Inbox(store, on_put=lambda incoming: stored.append(len(incoming)))
     await put(inbox)
     assert inbox.news.is_set()
     inbox.news.clear()
     await put(inbox)
-    assert told == [1, 1]
+    assert stored == [1, 1]
     assert not inbox.news.is_set()
 
 
