@@ -1,7 +1,7 @@
 """`clarify check`: compares the configuration with the live parties, without starting anything.
 
 In this order: this machine (folders, storage), the address to listen at, Slack, the producers, and what agents
-ask each other by. Each thing looked at is a `Finding`, printed as soon as it is known.
+ask each other by. Each check gives a `CheckResult`, printed as soon as it is known.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ PICTURE_SCOPE = "files:write"  # the bot works without it
 # A Date header is exact to a second; half a minute is a clock that drifts.
 _ALLOWED_SKEW = timedelta(seconds=30)
 _LISTED = 20
-_A_LONG_HOLD = 3.0  # seconds
+_LONGEST_LOCK = 3.0  # seconds
 _TRIES = 3
 _LONGEST_WAIT = 30.0
 _SIGNING_SECRET = re.compile(r"[0-9a-f]{32}")
@@ -107,8 +107,8 @@ _STANDARD = "/aaep/v1/subscriptions"
 _GITHUB_HEADERS = {"Accept": "application/vnd.github+json"}
 
 
-class Finding(NamedTuple):
-    """One thing that was looked at. `mend` tells how to put it right, `line` where it stands in the file."""
+class CheckResult(NamedTuple):
+    """The result of one check. `mend` says how to fix it, `line` where it is in the file."""
 
     ok: bool
     subject: str
@@ -117,37 +117,37 @@ class Finding(NamedTuple):
     line: str = ""
 
 
-def right(subject: str, text: str, mend: str | None = None) -> Finding:
-    return Finding(True, subject, text, mend)  # noqa: FBT003 - the field's name is in its class
+def right(subject: str, text: str, mend: str | None = None) -> CheckResult:
+    return CheckResult(True, subject, text, mend)  # noqa: FBT003 - the field's name is in its class
 
 
-def wrong(subject: str, text: str, mend: str) -> Finding:
-    return Finding(False, subject, text, mend)  # noqa: FBT003 - as above
+def wrong(subject: str, text: str, mend: str) -> CheckResult:
+    return CheckResult(False, subject, text, mend)  # noqa: FBT003 - as above
 
 
-def lines(finding: Finding) -> Iterator[str]:
-    """Tell a finding in sign and words, and how to mend what is wrong."""
-    where = f"{finding.line}: " if finding.line else ""
-    yield f"{'✓ ok   ' if finding.ok else '✗ wrong'}  {where}{finding.subject}: {finding.text}"
-    if finding.mend is not None:
-        yield f"           → {finding.mend}"
+def lines(result: CheckResult) -> Iterator[str]:
+    """The lines that show a result, and how to fix what is wrong."""
+    where = f"{result.line}: " if result.line else ""
+    yield f"{'✓ ok   ' if result.ok else '✗ wrong'}  {where}{result.subject}: {result.text}"
+    if result.mend is not None:
+        yield f"           → {result.mend}"
 
 
-def summary(findings: Collection[Finding]) -> str:
-    bad = sum(not finding.ok for finding in findings)
-    return f"{bad} of {len(findings)} checks failed." if bad else f"All {len(findings)} checks passed."
+def summary(results: Collection[CheckResult]) -> str:
+    bad = sum(not result.ok for result in results)
+    return f"{bad} of {len(results)} checks failed." if bad else f"All {len(results)} checks passed."
 
 
-async def check_all(settings: Settings) -> AsyncIterator[Finding]:
-    """Yield a finding for each thing looked at, as soon as it is known."""
-    for finding in check_machine(settings):
-        yield finding
+async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
+    """Yield one result per check, as soon as it is known."""
+    for result in check_machine(settings):
+        yield result
     for check in (check_address, check_slack, check_producers, check_agents):
-        async for finding in check(settings):
-            yield finding
+        async for result in check(settings):
+            yield result
 
 
-def check_machine(settings: Settings) -> Iterator[Finding]:
+def check_machine(settings: Settings) -> Iterator[CheckResult]:
     """Look at this machine: folders that must be writable, a storage that must be free, variables that are set."""
     yield right("configuration", f"{settings.file} is complete")
     yield from _ledgers(settings)
@@ -164,7 +164,7 @@ def check_machine(settings: Settings) -> Iterator[Finding]:
         yield right("monitor.heartbeat_env", f"{settings.monitor.heartbeat_env} holds a web address")
 
 
-def _pagers(settings: Settings) -> Iterator[Finding]:
+def _pagers(settings: Settings) -> Iterator[CheckResult]:
     """Tell what each notification URL is for; nothing is sent, and nothing of the URL is shown."""
     for index, on_call in enumerate(settings.on_call):
         targets = [
@@ -180,7 +180,7 @@ def _pagers(settings: Settings) -> Iterator[Finding]:
                 yield right(subject, f"{variable} notifies through {service}")
 
 
-def _ledgers(settings: Settings) -> Iterator[Finding]:
+def _ledgers(settings: Settings) -> Iterator[CheckResult]:
     """Look at the folder as the bot would, and at locks that somebody keeps."""
     folder = settings.ledger.directory
     # With a storage that has shown questions, their ledgers have to be there.
@@ -206,7 +206,7 @@ def _ledgers(settings: Settings) -> Iterator[Finding]:
             yield wrong(_LEDGERS, trouble.removesuffix("."), mend)
             return
         yield right(_LEDGERS, f"{folder} can be written")
-        for marker, holder in held_markers(folder, _A_LONG_HOLD):
+        for marker, holder in held_markers(folder, _LONGEST_LOCK):
             mend = "end that program: nothing can be recorded meanwhile"
             yield wrong(_LEDGERS, f"{marker} is held by {holder}", mend)
 
@@ -218,7 +218,7 @@ def _first_row(storage: Path, query: str) -> Row | None:
     return None
 
 
-def _ignored(settings: Settings) -> Iterator[Finding]:
+def _ignored(settings: Settings) -> Iterator[CheckResult]:
     """What is named like a ledger and does not count: others write there, and a question may be in it."""
     directory = settings.ledger.directory
     row = _first_row(settings.storage.path, "select value from counters where name = 'issue'")
@@ -237,20 +237,20 @@ def _ignored(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def _some(found: Sequence[Finding], like: str) -> Iterator[Finding]:
+def _some(found: Sequence[CheckResult], like: str) -> Iterator[CheckResult]:
     """The first of what is wrong with ledgers, and how many `like` them there are."""
     yield from found[:_LISTED]
     if len(found) > _LISTED:
         yield wrong(_LEDGERS, f"{len(found) - _LISTED} more {like}", "mend them, or move them away")
 
 
-def _odd(settings: Settings) -> Iterator[Finding]:
+def _odd(settings: Settings) -> Iterator[CheckResult]:
     """Ledgers and records that cannot be read, and questions that somebody changed: nobody can answer them."""
     directory = settings.ledger.directory
     seals = Seals(directory / PRIVATE)
     marked = "select 1 from counters where name = 'marks questions'"
     seals_questions = _first_row(settings.storage.path, marked) is not None
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     with suppress(OSError):  # the line about the folder says so
         for issue, path in sorted(Folder(directory, Numbers(directory / PRIVATE)).ledgers()):
             try:
@@ -268,7 +268,7 @@ def _odd(settings: Settings) -> Iterator[Finding]:
     yield from _some(found, "of the like")
 
 
-def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[Finding]:
+def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[CheckResult]:
     """What is to be said of a question that is not as its agent asked it."""
     told = f"{record.id} was changed by another program"
     if record.asked.closed == CHANGED:
@@ -280,7 +280,7 @@ def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Ite
         yield wrong(_LEDGERS, told, mend)
 
 
-def _open_to_others(settings: Settings) -> Iterator[Finding]:
+def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
     """Who else writes and reads ledgers: they speak for no person, but they see all that is asked."""
     folder = settings.ledger.directory
     try:
@@ -300,7 +300,7 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
         yield right(_LEDGERS, told, f"unless that is meant: chmod o-r {folder}/issue-*.json")
 
 
-def _slack_app(path: Path) -> Iterator[Finding]:
+def _slack_app(path: Path) -> Iterator[CheckResult]:
     """What the bot was told when it last connected: to look ourselves would take clicks away from it."""
     told = beside.connections(path)
     if told is None:
@@ -313,7 +313,7 @@ def _slack_app(path: Path) -> Iterator[Finding]:
         yield right(subject, f"no other bot was connected with it {since}")
 
 
-def _storage(path: Path) -> Finding:
+def _storage(path: Path) -> CheckResult:
     """Try the lock that a running bot holds, then the file itself."""
     subject = "storage.path"
     try:
@@ -332,7 +332,7 @@ def _storage(path: Path) -> Finding:
     )
 
 
-async def check_address(settings: Settings) -> AsyncIterator[Finding]:
+async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
     """Try the address that the HTTP server is to listen at.
 
     Nothing where a bot runs on this storage: it has the address itself, and that it runs is told already.
@@ -355,7 +355,7 @@ async def check_address(settings: Settings) -> AsyncIterator[Finding]:
     yield right(subject, f"{http.listen} is free")
 
 
-async def check_slack(settings: Settings) -> AsyncIterator[Finding]:
+async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     """Yield what is right and wrong with the tokens, channels and people; stops where nothing more can be asked."""
     bot = _client(settings, settings.secrets.bot_token)
     answer = await _call(bot, "auth.test")
@@ -376,13 +376,13 @@ async def check_slack(settings: Settings) -> AsyncIterator[Finding]:
     if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
         yield _signing_secret(settings, settings.secrets.signing_secret)
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
-    async for finding in _places_and_people(settings, bot, home, scopes_told=not scopes.ok):
-        yield finding
+    async for result in _places_and_people(settings, bot, home, scopes_told=not scopes.ok):
+        yield result
     if (limited := await _history(settings, bot)) is not None:
         yield limited
 
 
-def _signing_secret(settings: Settings, secret: SecretStr) -> Finding:
+def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
     """Nothing to ask Slack: only its requests prove it. But other apps' secrets and tokens are often pasted here."""
     subject, value = "SLACK_SIGNING_SECRET", secret.get_secret_value()
     if settings.slack_api_url == SLACK_API_URL and not _SIGNING_SECRET.fullmatch(value):
@@ -393,12 +393,12 @@ def _signing_secret(settings: Settings, secret: SecretStr) -> Finding:
 
 async def _places_and_people(
     settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_told: bool
-) -> AsyncIterator[Finding]:
+) -> AsyncIterator[CheckResult]:
     """Look at each channel, person and group; Slack is asked once per id, and what is wrong with it told once, with
     all the keys that name it. What follows from a missing scope, which is reported already, is left out.
     """
     named, people = _names(settings), People(bot)
-    known: dict[str, Finding] = {}
+    known: dict[str, CheckResult] = {}
     for place, name in named:
         if name not in known:
             answer = await _ask_about(bot, people, name)
@@ -429,7 +429,7 @@ async def _ask_about(bot: AsyncWebClient, people: People, name: str) -> Mapping[
     return (await _call(bot, method, {argument: name})).body
 
 
-def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> Finding:
+def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> CheckResult:
     """What the answer says of a channel, person or user group."""
     if not answer.get("ok"):
         return _refused(subject, answer, name)
@@ -437,18 +437,18 @@ def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> Finding:
     return judge(subject, name, answer)
 
 
-def _located(settings: Settings, finding: Finding, name: str, places: Sequence[Place]) -> Finding:
+def _located(settings: Settings, result: CheckResult, name: str, places: Sequence[Place]) -> CheckResult:
     """Say in which line it stands, and which other keys name the same."""
     lines = {place: line_of(settings.source, place, name) for place in places}
     first, *others = lines
-    text = finding.text
+    text = result.text
     if others:
         text += f" (also {', '.join(f'{dotted(each)} in line {lines[each]}' for each in others)})"
     line = f"{settings.file.name}:{lines[first]}" if lines[first] is not None else ""
-    return finding._replace(text=text, line=line)
+    return result._replace(text=text, line=line)
 
 
-async def _history(settings: Settings, bot: AsyncWebClient) -> Finding | None:
+async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | None:
     """Read a channel twice in a row: if Slack refuses, the app's calls seem to be limited. None: all is well.
 
     The bot works all the same, but reads slowly what it missed.
@@ -546,7 +546,7 @@ def _answer(response: AsyncSlackResponse) -> _SlackAnswer:
     return _SlackAnswer(body, {name.lower(): value for name, value in dict(response.headers).items()})
 
 
-def _scopes(header: str | None, *, email: bool) -> Finding:
+def _scopes(header: str | None, *, email: bool) -> CheckResult:
     """Compare the `x-oauth-scopes` header of a response with what the bot needs."""
     subject = "SLACK_BOT_TOKEN scopes"
     needed = NEEDED_SCOPES | ({EMAIL_SCOPE} if email else frozenset())
@@ -561,7 +561,7 @@ def _scopes(header: str | None, *, email: bool) -> Finding:
     return right(subject, f"all {len(needed)} that are needed")
 
 
-def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> Finding:
+def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> CheckResult:
     found = answer["channel"]
     called = f"#{found.get('name', '?')}"
     name = f"{channel_id} ({called})"
@@ -572,7 +572,7 @@ def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> Findin
     return right(subject, f"{name}, and the bot is in it")
 
 
-def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
+def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> CheckResult:
     user = answer["user"]
     profile = user.get("profile") or {}
     name = f"{user_id} ({profile.get('real_name') or user.get('real_name') or user.get('name', '?')})"
@@ -583,14 +583,14 @@ def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> Finding:
     return right(subject, f"{name} is there")
 
 
-def _group(subject: str, group_id: str, answer: Mapping[str, Any]) -> Finding:
+def _group(subject: str, group_id: str, answer: Mapping[str, Any]) -> CheckResult:
     name, count = f"user group {group_id}", len(answer["users"])
     if not count:
         return wrong(subject, f"{name} has no members", "add people to it, or name others in clarify.toml")
     return right(subject, f"{name} has {count} member{'s' if count > 1 else ''}")
 
 
-def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> Finding:
+def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> CheckResult:
     """Tell an error of Slack about what `name` names; ours for no answer at all is `unreachable`, with `reason`."""
     code = str(answer.get("error", "unknown_error"))
     needed = f" (needs {answer['needed']})" if answer.get("needed") else ""
@@ -602,7 +602,7 @@ def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> Finding
     return wrong(subject, text, _MENDS.get(code, f"see https://docs.slack.dev/reference/methods for {code}"))
 
 
-def clock(subject: str, date_header: str | None, now: datetime) -> Finding | None:
+def clock(subject: str, date_header: str | None, now: datetime) -> CheckResult | None:
     """Compare the Date header of a response with our clock; None where it gave none."""
     try:
         theirs = parsedate_to_datetime(date_header or "")
@@ -618,7 +618,7 @@ def clock(subject: str, date_header: str | None, now: datetime) -> Finding | Non
     )
 
 
-async def check_producers(settings: Settings) -> AsyncIterator[Finding]:
+async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
     """Yield what is right and wrong with each producer."""
     for producer in settings.producers:
         if producer.url is None:
@@ -627,16 +627,16 @@ async def check_producers(settings: Settings) -> AsyncIterator[Finding]:
         token = settings.producer_token(producer)
         async with open_client(None if token is None else token.get_secret_value()) as client:
             try:
-                finding, date = await _subscribe(client, producer, producer.url)
+                result, date = await _subscribe(client, producer, producer.url)
             except (*NETWORK, TimeoutError) as error:
                 yield wrong(_subject(producer), f"{producer.url}: {words(error)}", _network_mend(error))
                 continue
-        yield finding
+        yield result
         if skew := clock(f"{_subject(producer)} clock", date, datetime.now(UTC)):
             yield skew
 
 
-def _pushing(producer: ProducerSettings, settings: Settings) -> Finding:
+def _pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
     """One that connects to us is known by its token alone."""
     token = settings.producer_token(producer)
     if token is not None:
@@ -657,8 +657,8 @@ def _pushing(producer: ProducerSettings, settings: Settings) -> Finding:
 
 async def _subscribe(
     client: httpx.AsyncClient, producer: ProducerSettings, url: str
-) -> tuple[Finding, str | None]:
-    """Return the finding and the Date header of the answer that it comes from.
+) -> tuple[CheckResult, str | None]:
+    """Return the result and the Date header of the answer that it comes from.
 
     The subscription is not closed again: a producer may take a closed one for the end of what it waits for.
     """
@@ -682,7 +682,7 @@ async def _subscribe(
     return _no_subscription(producer, url, no_stream), date
 
 
-def _no_subscription(producer: ProducerSettings, url: str, outcome: NoSubscription) -> Finding:
+def _no_subscription(producer: ProducerSettings, url: str, outcome: NoSubscription) -> CheckResult:
     if outcome.unauthorized:
         mend = (
             f"check the value of {producer.token_env}"
@@ -704,15 +704,15 @@ def _subject(producer: ProducerSettings) -> str:
     return f"producer {producer.name}"
 
 
-async def check_agents(settings: Settings) -> AsyncIterator[Finding]:
+async def check_agents(settings: Settings) -> AsyncIterator[CheckResult]:
     """Tell of workflows, of responders that are commands, and of the repository. Nothing is asked or written."""
-    for finding in (*_workflows(settings.ledger.workflows), *_commands(settings)):
-        yield finding
+    for result in (*_workflows(settings.ledger.workflows), *_commands(settings)):
+        yield result
     if (github := settings.github) is not None:
         yield await _repository(github, settings.secrets.by_variable[github.token_env].get_secret_value())
 
 
-def _workflows(folder: Path) -> Iterator[Finding]:
+def _workflows(folder: Path) -> Iterator[CheckResult]:
     files = sorted(folder.glob("*.toml"))
     problems = Scopes(folder).problems
     for problem in problems:
@@ -721,7 +721,7 @@ def _workflows(folder: Path) -> Iterator[Finding]:
         yield right("ledger.workflows", f"{len(files)} file{'s' if len(files) > 1 else ''} in {folder}")
 
 
-def _commands(settings: Settings) -> Iterator[Finding]:
+def _commands(settings: Settings) -> Iterator[CheckResult]:
     for role, responder in settings.responders.items():
         if responder.command is None:
             continue
@@ -736,7 +736,7 @@ def _commands(settings: Settings) -> Iterator[Finding]:
             yield right(subject, f"runs {found}")
 
 
-async def _repository(github: GithubSettings, token: str) -> Finding:
+async def _repository(github: GithubSettings, token: str) -> CheckResult:
     subject = "github.repo"
     try:
         async with open_client(token) as http:  # as the mirror will ask

@@ -1,7 +1,7 @@
-"""Runs the core's monitor, and notices what other processes write into the ledgers.
+"""Runs the core's monitor, and watches the ledgers for changes by other processes.
 
-The monitor runs on every trigger, and by one alarm at the earliest due time; nothing polls. What is found is decided by
-`core.monitor`; the router decides it once more under the ledger's lock, so that what any process did meanwhile counts.
+The monitor runs on every trigger, and on an alarm at the next due time; nothing polls. `core.monitor` finds what is due;
+the router decides again under the ledger's lock, so that changes by other processes count.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = 1.0
-# A ledger that was set aside, or is gone, may be put back as it was: nothing in it has changed then, so no event follows.
+# A ledger that was quarantined or is gone may be put back unchanged, so that no event follows.
 _PUT_BACK = timedelta(minutes=1)
 _AT_A_TIME = 10  # texts compared before others have their turn on the event loop
 # A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
 _LONGEST_SLEEP = 30.0
-_HELD = timedelta(seconds=15)  # what holds a question may end unheard
+_RECHECK_HELD = timedelta(seconds=15)  # what holds a question back may end without an event
 _AT_ONCE = 8  # ledgers acted on side by side: one whose lock somebody holds does not hold up the others
-_ASIDE = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
+_QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 _STILL_THERE = 2000  # milliseconds
 
 
@@ -187,7 +187,7 @@ class Monitoring:
         elif (until := self._held(finding.clarification)) is not None:
             _log.info("its end waits until its thread was read", id=finding.clarification)
             self._holding[finding.clarification] = finding.issue
-            self._again(finding, min(until - self._clock.now(), _HELD))
+            self._again(finding, min(until - self._clock.now(), _RECHECK_HELD))
 
     async def _others(self, ids: Sequence[str]) -> list[Clarification]:
         """The other sides, for the summary that people get."""
@@ -205,12 +205,12 @@ def _repetitions_in(items: Sequence[Raw]) -> list[Finding]:
 
 
 def _still_waits(record: Clarification) -> bool:
-    """Only what waits for an agent or a person can be found stuck; what was answered meanwhile is not."""
+    """Whether a record still waits for an agent or a person: only then can it be stuck."""
     return record.status in {"pending", "stale"}
 
 
 class LedgerWatch:
-    """Notices ledgers that other processes wrote, by content: they need not count revisions.
+    """Finds changes that other processes made to ledgers, by content: they need not count revisions.
 
     `changed` is called with every record that somebody else changed.
     """
@@ -271,7 +271,7 @@ class LedgerWatch:
                     names = {Path(path).name for _, path in changes}
                     if not names and await asyncio.to_thread(self._found) != watched:
                         return
-                    await self._page_asides(names)
+                    await self._page_quarantined(names)
                     found = [self._ledger.issue_of(name) for name in names]
                     for issue in sorted({issue for issue in found if issue is not None}):
                         # One that has to wait is looked at again by itself, and does not keep the others waiting.
@@ -286,7 +286,7 @@ class LedgerWatch:
             changed = await asyncio.to_thread(self._ledger.changed)
         except (OSError, LedgersAway):
             return  # it is gone again, which the watch notices
-        await self._page_asides(names)
+        await self._page_quarantined(names)
         for issue in changed:
             if not await self.look(issue):
                 await self._until_looked(issue)
@@ -296,12 +296,12 @@ class LedgerWatch:
         while not await self.look(issue):
             await self._clock.sleep(_RETRY)
 
-    async def _page_asides(self, names: Iterable[str]) -> None:
-        """Whichever part or process set a ledger aside, somebody has to know; one page for each."""
+    async def _page_quarantined(self, names: Iterable[str]) -> None:
+        """Pages somebody once for each quarantined ledger, whichever process quarantined it."""
         for name in sorted(names):
-            if match := _ASIDE.fullmatch(name):
-                issue, aside = int(match.group(1)), self._ledger.directory / name
-                error = LedgerUnreadable(issue, self._ledger.path(issue), "found set aside", aside)
+            if match := _QUARANTINED.fullmatch(name):
+                issue, quarantined = int(match.group(1)), self._ledger.directory / name
+                error = LedgerUnreadable(issue, self._ledger.path(issue), "found set aside", quarantined)
                 await self._notify(partial(self._notices.ledger_unreadable, error))
 
     async def look(self, issue: int) -> bool:

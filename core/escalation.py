@@ -21,7 +21,7 @@ from core import answers
 from core.clarification import Clarification, Why, one_line
 
 LAST_RESORT = -1
-State = Literal["paging", "taken", "snoozed", "closed"]
+IncidentState = Literal["paging", "taken", "snoozed", "closed"]
 _SNOOZE = timedelta(minutes=10)
 
 WORDS_LIMIT = 1500
@@ -209,11 +209,11 @@ class NotMine:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class IncidentClosed:
     at: datetime
 
 
-Happening: TypeAlias = Began | Sent | Failed | Taken | Handed | Snoozed | NotMine | Closed
+Happening: TypeAlias = Began | Sent | Failed | Taken | Handed | Snoozed | NotMine | IncidentClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Wanted:
     send: tuple[int, ...]
     next_at: datetime | None
     holder: str | None
-    state: State
+    state: IncidentState
 
 
 def wanted(policy: Policy, history: Sequence[Happening], now: datetime) -> Wanted:
@@ -252,7 +252,7 @@ class _Course:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._trust = policy.take_timeout
-        self._state: State = "closed"  # nothing began
+        self._state: IncidentState = "closed"  # nothing began
         self._cycle = _Cycle(policy, datetime.fromtimestamp(0, UTC))
         self._over = False
         self._holder: str | None = None
@@ -282,7 +282,7 @@ class _Course:
                 self._state, self._acknowledged, self._resume = "snoozed", by, until
             case NotMine(by=by):
                 self._pass_on(by, at)
-            case Closed():
+            case IncidentClosed():
                 self._over, self._state, self._resume = True, "closed", None
 
     def wants(self, now: datetime) -> Wanted:

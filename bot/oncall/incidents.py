@@ -21,10 +21,10 @@ from core.aaep import whole_characters
 from core.clock import Clock
 from core.escalation import (
     Began,
-    Closed,
     Failed,
     Handed,
     Happening,
+    IncidentClosed,
     NewIncident,
     NotMine,
     Sent,
@@ -173,21 +173,21 @@ class Incidents:
         return incident
 
     async def happened(self, entries: Sequence[tuple[int, Happening]]) -> None:
-        """Keep what happened to incidents, and have the pager act on it; `Closed` closes them. Durable when this
+        """Keep what happened to incidents, and have the pager act on it; `IncidentClosed` closes them. Durable when this
         returns.
         """
 
         def work(tx: Tx) -> None:
             for incident, happening in entries:
                 append(tx, incident, happening)
-                if isinstance(happening, Closed):
+                if isinstance(happening, IncidentClosed):
                     _close(tx, incident, happening.at)
 
         await self._store.write(work)
         for incident, happening in entries:
             if (each := self._open.get(incident)) is not None:
                 each.history.append(happening)
-            if isinstance(happening, Closed):
+            if isinstance(happening, IncidentClosed):
                 self._let_go(incident)
         self.changed([incident for incident, _ in entries])
 
@@ -203,7 +203,7 @@ class Incidents:
             for incident in incidents:
                 if _close(tx, incident, now):
                     append(tx, incident, Taken(now, user))
-                    append(tx, incident, Closed(now))
+                    append(tx, incident, IncidentClosed(now))
                     mine.add(incident)
             return mine
 
@@ -216,7 +216,7 @@ class Incidents:
     async def close(self, incidents: Iterable[OpenIncident]) -> None:
         """Close incidents that nobody has to take any more. Durable when this returns."""
         now = self._clock.now()
-        if entries := [(each.incident.id, Closed(now)) for each in incidents]:
+        if entries := [(each.incident.id, IncidentClosed(now)) for each in incidents]:
             await self.happened(entries)
 
     async def close_all(self, beginning: str) -> None:
@@ -406,7 +406,7 @@ def _row(happening: Happening) -> _LogRow:  # noqa: PLR0911 - a table
             return _LogRow(at, "snoozed", done_by=by, until=until.timestamp())
         case NotMine(by=by):
             return _LogRow(at, "not mine", done_by=by)
-        case Closed():
+        case IncidentClosed():
             return _LogRow(at, "closed")
 
 
@@ -433,7 +433,7 @@ def _happening(row: Row) -> Happening:  # noqa: PLR0911 - a table
         case "not mine":
             return NotMine(at, row["done_by"] or "")
         case "closed":
-            return Closed(at)
+            return IncidentClosed(at)
         case what:
             raise ValueError(f"the log of pages has an entry of kind {what!r}, of another release")
 

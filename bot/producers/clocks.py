@@ -1,4 +1,4 @@
-"""What the times of a producer's events tell: which were just emitted, and how far its clock is from ours (pure)."""
+"""Judges by the times of a producer's events which were just emitted, and how far its clock is from ours. Pure."""
 
 from __future__ import annotations
 

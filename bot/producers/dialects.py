@@ -1,4 +1,4 @@
-"""How each dialect subscribes: addresses, the handshake's message, and what its answer means (pure).
+"""How each dialect subscribes: addresses, the handshake's message, and how to read its response. Pure.
 
 Sources: AAEP specification chapter 5 (handshake) and appendix B.1 (HTTP binding); the reference
 producers, which know no handshake (`minimal`).
@@ -34,7 +34,7 @@ _CAPABILITIES: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a connection's events are read from, and its replies sent to."""
+    """Where a connection's events are read from, and its replies sent to."""
 
     dialect: Spoken
     id: str
@@ -62,7 +62,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class NoSubscription:
-    """Why there is none. `retry_after` in seconds where the producer said."""
+    """Why there is no subscription. `retry_after` in seconds, if the producer said."""
 
     reason: str
     unauthorized: bool = False

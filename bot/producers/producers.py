@@ -1,4 +1,4 @@
-"""All producers: their subscriptions, their replies, what they told of their clocks."""
+"""All producers: their subscriptions, their replies, their clocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Producers:
-    """Any number of producers; one's trouble never touches another's."""
+    """Runs any number of producers; trouble with one does not affect the others."""
 
     def __init__(
         self,

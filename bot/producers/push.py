@@ -1,6 +1,6 @@
-"""Producers that push: they post their events to us, and read our replies from a stream of ours.
+"""Serves producers that push: they post their events to us, and read our replies from a stream.
 
-Source: AAEP specification chapter 5 for the handshake, whose parts are the other way round here: the agent asks.
+Source: AAEP specification chapter 5 for the handshake, with the roles reversed: here the agent asks.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ USED: Mapping[Arrived, tuple[str, str]] = {
 log = structlog.get_logger(__name__)
 
 
-class NotTaken(ClarifyBotError):
-    """What a producer sent is not taken in; `field` is at fault, where one is. Never holds what was sent."""
+class NotStored(ClarifyBotError):
+    """A producer's message was refused; `field`: which one is wrong, if any. Never holds what was sent."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         self.field = field
         super().__init__(message)
 
 
-class Broken(NotTaken):
-    """An event that its producer has to mend: shown as it is, nobody could answer it, or it would be another one."""
+class Broken(NotStored):
+    """An event that its producer has to correct: nobody could answer it, or its id belongs to another event."""
 
 
-class NoSuchSubscription(NotTaken):
-    """A message is about a subscription that there is not."""
+class NoSuchSubscription(NotStored):
+    """A message names an unknown subscription."""
 
 
 class TooManyReaders(ClarifyBotError):
-    """Too many read the replies of this producer already."""
+    """Too many connections read this producer's replies already."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyStream:
-    """A producer's stream: `epoch` begins the ids of its frames; `subscription` is in its replies."""
+    """A producer's reply stream: its frames' ids begin with `epoch`; its replies name `subscription`."""
 
     epoch: str
     subscription: str
@@ -96,9 +96,9 @@ class KeptReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """An event that is in the inbox; `problems`: what breaks its schema, in words without contents. `duplicate`: it was
-    there before.
+class Stored:
+    """An event that is in the inbox. `problems`: how it breaks its schema, without its contents. `duplicate`: it was
+    stored before.
     """
 
     event_id: str
@@ -107,7 +107,7 @@ class Taken:
 
 
 class PushedReplies:
-    """The tables of replies to producers that push: kept before they are sent, so that a reader can ask for them again.
+    """Stores replies to producers that push, before they are sent, so that a reader can ask for them again.
 
     Every method raises StorageUnavailable if it cannot be done.
     """
@@ -244,7 +244,7 @@ class PushedReplies:
 
 
 class Push:
-    """What comes from one producer and what goes to it, however many connections it has."""
+    """Receives one producer's events and streams its replies, over any number of connections."""
 
     def __init__(
         self,
@@ -287,11 +287,11 @@ class Push:
             **asdict(self._receiver.counters),
         }
 
-    async def take(self, body: bytes) -> Taken | Mapping[str, Any] | None:
+    async def take(self, body: bytes) -> Stored | Mapping[str, Any] | None:
         """Deal with one message: an event (once it is in the inbox), or one of the handshake (what answers it).
 
         Raises:
-            NotTaken: it is neither; Broken: it has to be mended, or sent under an id and a token of its own.
+            NotStored: it is neither; Broken: it has to be corrected, or sent under an id and a token of its own.
             StorageError: nothing was stored; it has to be sent again.
         """
         self.last_heard = self._clock.now()
@@ -305,15 +305,15 @@ class Push:
             )
         except NotAnEvent as error:
             field = "type" if text.lstrip().startswith("{") else None
-            raise NotTaken(f"It is no event: {error}.", field) from None
+            raise NotStored(f"It is no event: {error}.", field) from None
         except (ValueError, RecursionError) as error:
             why = "It is nested too deeply." if isinstance(error, RecursionError) else "It is not JSON."
-            raise NotTaken(why) from None
+            raise NotStored(why) from None
         if arrived in USED:
             field, why = USED[arrived]
             raise Broken(why, field)
         await self._note_progress(event)
-        return Taken(event.event_id, event.problems, duplicate=arrived == "duplicate")
+        return Stored(event.event_id, event.problems, duplicate=arrived == "duplicate")
 
     async def too_large(self, head: str) -> None:
         """Something over 1 MiB came, which begins with `head`: a human is told.
@@ -425,7 +425,7 @@ class Push:
         if message["type"] == "subscription.request":
             return await self._subscribe(message)
         if message["type"] != "subscription.close":
-            raise NotTaken("Expected an event, subscription.request or subscription.close.", "type")
+            raise NotStored("Expected an event, subscription.request or subscription.close.", "type")
         if message.get("subscription_id") != (await self._known_stream()).subscription:
             raise NoSuchSubscription("No such subscription.", "subscription_id")
         await self._use_subscription(self._new_subscription())
@@ -455,7 +455,7 @@ class Push:
 
 
 class Reader:
-    """One connection that reads replies. `more` is set when there may be some; `close` when it is gone."""
+    """One connection that reads replies. `more` is set when there may be new ones; call `close` when it is gone."""
 
     def __init__(self, push: Push, epoch: str, position: int | None) -> None:
         self.more = asyncio.Event()
@@ -546,16 +546,16 @@ def checked_request(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """The capabilities that a `subscription.request` asks for.
 
     Raises:
-        NotTaken: it is none.
+        NotStored: it is none.
     """
     subscriber = message.get("subscriber_id")
     if not isinstance(subscriber, str) or not 0 < len(subscriber) <= 256:
-        raise NotTaken("expected a string of 1 to 256 characters", "subscriber_id")
+        raise NotStored("expected a string of 1 to 256 characters", "subscriber_id")
     if not isinstance(message.get("aaep_version"), str):
-        raise NotTaken(f'expected a version such as "{AAEP_VERSION}"', "aaep_version")
+        raise NotStored(f'expected a version such as "{AAEP_VERSION}"', "aaep_version")
     capabilities = message.get("capabilities")
     if not isinstance(capabilities, dict):
-        raise NotTaken("expected an object, which may be empty", "capabilities")
+        raise NotStored("expected an object, which may be empty", "capabilities")
     return capabilities
 
 

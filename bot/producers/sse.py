@@ -1,8 +1,8 @@
-"""Server-Sent Events with bounds: bytes in, frames out, at most one frame of 1 MiB in memory.
+"""Parses Server-Sent Events within bounds: bytes in, frames out, at most one frame of 1 MiB in memory.
 
 The library reads a frame's fields (WHATWG HTML, section 9.2). Frames are cut here, on whole chunks: the
 library bounds nothing, and its generator per line is what costs most when an agent streams its output. Events that
-nobody is shown, which are most of what agents emit, are recognised and dropped here without being parsed.
+are shown to nobody, most of what agents emit, are recognised and dropped here without parsing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _URGENT = re.compile(r'"urgency"\s*:\s*"critical"')
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One dispatched event. `skimmed`: how many were dropped before it; `replaced`: it was not UTF-8."""
+    """One event. `skimmed`: how many were dropped before it; `replaced`: it was not UTF-8."""
 
     data: str = field(repr=False)
     id: str | None

@@ -1,4 +1,4 @@
-"""One producer's event stream: connects, reads as fast as it can, has it stored, and connects again."""
+"""Reads one producer's event stream: connects, reads as fast as it can, stores, and reconnects."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _T = TypeVar("_T")
 log = structlog.get_logger(__name__)
 
 
-class Backlog:
-    """What was read and is not stored yet: producers evict what is not read fast, critical events too.
+class ReadBuffer:
+    """Buffers what was read and is not stored yet, as producers drop events that are not read fast, even critical ones.
 
-    A queue bounded by number and by bytes. Adding never waits: who adds waits for room afterwards.
+    A queue bounded by number and by bytes. `add` never waits: wait for `room` afterwards.
     """
 
     def __init__(self, max_items: int = _MAX_ITEMS, max_bytes: int = _MAX_BYTES) -> None:
@@ -60,17 +60,17 @@ class Backlog:
         return len(self._items)
 
     def add(self, arrival: Arrival) -> None:
-        """Append one: what came out of one read, so that a cancelled reader loses none of it."""
+        """Append one arrival. A read's arrivals are all added before the next wait, so a cancelled reader loses none."""
         self._items.append(arrival)
         self._bytes += arrival.size
         self._tell()
 
     async def room(self) -> None:
-        """Returns once the backlog is below its bounds; until then TCP holds the producer back."""
+        """Returns once the buffer is below its bounds; until then TCP holds the producer back."""
         await self._room.wait()
 
     async def first(self, most: int = 1) -> list[Arrival]:
-        """The oldest, at least one; they stay until `done`, so that each is always in the backlog or in the inbox."""
+        """The oldest, at least one; they stay until `done`, so that each is always in the buffer or in the inbox."""
         await self._some.wait()
         return list(islice(self._items, most))
 
@@ -99,7 +99,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Why a connection ended or was not had. `useful`: it delivered or lasted, so the wait starts anew."""
+    """Why a connection ended or failed. `useful`: it delivered or lasted, so the backoff starts again."""
 
     reason: str
     useful: bool = False
@@ -136,7 +136,7 @@ class Subscriber:
         self._http = http
         self._receiver = receiver
         self._counters = receiver.counters
-        self._backlog = Backlog()
+        self._buffer = ReadBuffer()
         self._inbox = inbox
         self._asked_memory = False
         self._clock = clock
@@ -167,7 +167,7 @@ class Subscriber:
         loop = asyncio.get_running_loop()
         while self.connected and (quiet := loop.time() - self._last_frame) < GAP:  # noqa: ASYNC110  nothing tells of quiet
             await asyncio.sleep(GAP - quiet)
-        await self._backlog.drained()
+        await self._buffer.drained()
 
     async def stop(self, *, close: bool) -> None:
         """Stops reading, stores what was read, closes the subscription if told so. Again: does nothing."""
@@ -178,9 +178,9 @@ class Subscriber:
         if self._tasks and not self._tasks[1].done():
             try:
                 async with asyncio.timeout(_DRAIN):
-                    await self._backlog.drained()
+                    await self._buffer.drained()
             except TimeoutError:
-                self._log.warning("stopped with events unstored", count=len(self._backlog))
+                self._log.warning("stopped with events unstored", count=len(self._buffer))
         for task in self._tasks[1:]:
             await _cancelled(task)
         if close:
@@ -209,7 +209,7 @@ class Subscriber:
             "last_error": self.last_error,
             "last_heard": None,
             "offset_seconds": self._receiver.offset.offset.total_seconds(),
-            "backlog": len(self._backlog),
+            "backlog": len(self._buffer),
             **asdict(self._counters),
         }
 
@@ -223,11 +223,11 @@ class Subscriber:
         self._renew.set()
 
     async def _store(self) -> None:
-        """Empties the backlog for ever."""
+        """Stores what is in the buffer; runs forever."""
         while True:
-            arrivals = await self._backlog.first(_AT_ONCE)
+            arrivals = await self._buffer.first(_AT_ONCE)
             await self._receiver.take(*arrivals)
-            self._backlog.done(len(arrivals))
+            self._buffer.done(len(arrivals))
 
     async def _run(self) -> None:
         """Connects and reads for ever; never raises for what the network does."""
@@ -326,7 +326,7 @@ class Subscriber:
             return Lost(f"where to resume cannot be read ({error})")
         last = frames.close()
         if last is not None:
-            self._backlog.add(self._arrival(last, subscription, live=False))
+            self._buffer.add(self._arrival(last, subscription, live=False))
         lasted = asyncio.get_running_loop().time() - opened >= _LASTED
         return Lost(reason, useful=self.connected and (self._signs > 0 or lasted))
 
@@ -338,7 +338,7 @@ class Subscriber:
         }
         if subscription.dialect == "standard":
             # What is in memory is not durable, so the producer must not hear of it; and need not send it twice.
-            await self._backlog.drained()
+            await self._buffer.drained()
             cursor = await self._inbox.cursor(self.name)
             # One that is no header value is left out: then what came since the handshake comes again.
             if cursor is not None and cursor.isprintable():
@@ -361,8 +361,8 @@ class Subscriber:
             live = bool(found or skimmed) and burst.live(now)
             self._last_frame = now if found else self._last_frame
             for frame in found:
-                self._backlog.add(self._arrival(frame, subscription, live=live))
-            await self._backlog.room()
+                self._buffer.add(self._arrival(frame, subscription, live=live))
+            await self._buffer.room()
 
     def _arrival(self, frame: Frame | Oversize, subscription: Subscription, *, live: bool) -> Arrival:
         return Arrival(

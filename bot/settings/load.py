@@ -17,7 +17,7 @@ from bot.settings.problems import (
     cross_problems,
     describe,
     from_validation,
-    open_door_problems,
+    open_address_problems,
 )
 from core.files import folder_mode, make_folder
 
@@ -105,7 +105,7 @@ def _configuration(
     except ValidationError as error:
         problems = [*from_validation(error), *problems]
         raise ConfigurationError(describe(problems, source, str(file))) from None
-    problems += open_door_problems(configuration)
+    problems += open_address_problems(configuration)
     if problems:
         raise ConfigurationError(describe(problems, source, str(file)))
     return configuration

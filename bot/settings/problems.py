@@ -230,7 +230,7 @@ def _missing_fallback(document: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(("slack", "fallback_channel"), text)
 
 
-def open_door_problems(configuration: Configuration) -> Iterator[Problem]:
+def open_address_problems(configuration: Configuration) -> Iterator[Problem]:
     if is_loopback(configuration.http.host):
         return
     for index, producer in enumerate(configuration.producers):

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from bot.errors import StorageError
 from bot.producers.producers import Producers
-from bot.producers.push import Broken, NoSuchSubscription, NotTaken, Push, Reader, Taken, TooManyReaders
+from bot.producers.push import Broken, NoSuchSubscription, NotStored, Push, Reader, Stored, TooManyReaders
 from bot.producers.receiver import NotItsAgent
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, TooLarge, hung_up, problem, stopping_of
@@ -184,7 +184,7 @@ def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIR
     return routes
 
 
-async def _taken(push: Push, request: Request) -> Taken | Mapping[str, Any] | None:
+async def _taken(push: Push, request: Request) -> Stored | Mapping[str, Any] | None:
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -200,14 +200,14 @@ async def _taken(push: Push, request: Request) -> Taken | Mapping[str, Any] | No
         raise problem(403, "OTHER_AGENT", str(error), field="producer.agent_id") from None
     except Broken as error:
         raise problem(422, "BAD_INPUT", str(error), field=error.field) from None
-    except NotTaken as error:
+    except NotStored as error:
         raise problem(400, "BAD_INPUT", str(error), field=error.field) from None
 
 
-def _answer(taken: Taken | Mapping[str, Any] | None) -> Response:
+def _answer(taken: Stored | Mapping[str, Any] | None) -> Response:
     if taken is None:
         return Response(status_code=204)
-    if isinstance(taken, Taken):
+    if isinstance(taken, Stored):
         status: Literal["accepted", "duplicate"] = "duplicate" if taken.duplicate else "accepted"
         told = EventTaken(status=status, event_id=taken.event_id, problems=list(taken.problems))
         return JSONResponse(told.model_dump(), 202)

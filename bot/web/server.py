@@ -48,7 +48,7 @@ where one is at fault. A body may have 1 MiB.
 """
 _DESCRIPTORS = 4096
 _MOST = 2048  # connections
-_MOST_TOLD = 64  # connections beyond the limit, which are told so
+_MOST_REFUSED = 64  # connections beyond the limit, which are told so
 _LINGER = 5.0  # seconds that a connection may take to end
 _LOG_EVERY = 60.0
 
@@ -310,7 +310,7 @@ class Connections(ServerState):
                 self.release(other)
                 other.abort()
                 return True
-        if len(self._held) > self.limits.connections + _MOST_TOLD:
+        if len(self._held) > self.limits.connections + _MOST_REFUSED:
             new.abort()
         return False
 

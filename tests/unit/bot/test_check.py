@@ -21,7 +21,7 @@ from bot.check import (
     EMAIL_SCOPE,
     NEEDED_SCOPES,
     PICTURE_SCOPE,
-    Finding,
+    CheckResult,
     check_all,
     check_machine,
     check_producers,
@@ -420,8 +420,8 @@ def test_check_clock_table(header: str | None, expected: str | None) -> None:
 
 
 def test_check_lines_are_words_and_signs() -> None:
-    assert list(lines(Finding(True, "a", "fine"))) == ["✓ ok     a: fine"]
-    assert list(lines(Finding(False, "b", "broken", "mend it"))) == [
+    assert list(lines(CheckResult(True, "a", "fine"))) == ["✓ ok     a: fine"]
+    assert list(lines(CheckResult(False, "b", "broken", "mend it"))) == [
         "✗ wrong  b: broken",
         "           → mend it",
     ]
@@ -432,7 +432,7 @@ def test_check_lines_are_words_and_signs() -> None:
     [([True, True], "All 2 checks passed."), ([True, False], "1 of 2 checks failed.")],
 )
 def test_check_summary(seen: list[bool], expected: str) -> None:
-    assert summary([Finding(ok, "a", "b") for ok in seen]) == expected
+    assert summary([CheckResult(ok, "a", "b") for ok in seen]) == expected
 
 
 def test_manifest_gives_the_scopes_that_check_wants() -> None:

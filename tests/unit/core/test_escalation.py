@@ -16,10 +16,10 @@ from core.escalation import (
     LAST_RESORT,
     WORDS_LIMIT,
     Began,
-    Closed,
     Failed,
     Handed,
     Happening,
+    IncidentClosed,
     NotMine,
     Override,
     Policy,
@@ -75,7 +75,7 @@ def _happening(minute: str, what: str, who: str = "", until: str = "0") -> Happe
         "handed": Handed(then, who, "U1"),
         "snoozed": Snoozed(then, at(float(until)), who),
         "notmine": NotMine(then, who),
-        "closed": Closed(then),
+        "closed": IncidentClosed(then),
     }
     return made[what]
 
@@ -336,7 +336,7 @@ class Engine:
             "snooze": Snoozed(now, now + timedelta(minutes=10), who),
             "not mine": NotMine(now, who),
             "fail": Failed(now, self.sendings[-1][1]) if self.sendings else None,
-            "close": Closed(now),
+            "close": IncidentClosed(now),
             "look": None,
         }
         if (happening := made[deed]) is not None:
@@ -369,7 +369,7 @@ def test_wanted_is_never_silent_longer_than_the_policy_says_unless_acknowledged(
 
 def assert_quiet_after_acknowledging(history: Sequence[Happening], of: Policy) -> None:
     for index, happening in enumerate(history):
-        if not isinstance(happening, Taken | Closed | Snoozed):
+        if not isinstance(happening, Taken | IncidentClosed | Snoozed):
             continue
         later = history[index + 1 :]
         quiet = datetime.max.replace(tzinfo=UTC)
@@ -378,7 +378,9 @@ def assert_quiet_after_acknowledging(history: Sequence[Happening], of: Policy) -
         elif isinstance(happening, Snoozed):
             quiet = happening.until
         for each in later:
-            if not isinstance(happening, Closed) and not isinstance(each, Sent | Failed | Closed):
+            if not isinstance(happening, IncidentClosed) and not isinstance(
+                each, Sent | Failed | IncidentClosed
+            ):
                 break  # somebody decided otherwise
             assert not (isinstance(each, Sent) and each.at < quiet), (happening, each)
 
@@ -397,7 +399,7 @@ def assert_never_silent(history: Sequence[Happening], end: datetime, of: Policy)
                 spoke = moment + of.take_timeout
             case Snoozed():
                 spoke = max(moment, happening.until)
-            case Closed():
+            case IncidentClosed():
                 return
             case _:
                 pass

@@ -12,10 +12,10 @@ from bot.oncall.incidents import Incident, Incidents
 from bot.storage.store import Store
 from core.escalation import (
     Began,
-    Closed,
     Failed,
     Handed,
     Happening,
+    IncidentClosed,
     NewIncident,
     NotMine,
     Sent,
@@ -57,7 +57,7 @@ async def test_incident_is_kept_once_also_when_it_is_closed(incidents: Incidents
     assert (first.kind, first.policy) == ("errored", "policy of a")
     assert await incidents.raise_(NewIncident("errored:1", "r", "t")) is None
     assert there(incidents) == [first]
-    await incidents.happened([(first.id, Closed(START))])
+    await incidents.happened([(first.id, IncidentClosed(START))])
     assert await incidents.raise_(NewIncident("errored:1", "r", "t")) is None
     assert there(incidents) == []
     again = await incidents.raise_(NewIncident("errored:1", "r", "t"), anew=True)
@@ -89,11 +89,11 @@ async def test_history_is_read_back_as_it_was_written(store: Store, incidents: I
 
 async def test_closed_is_not_taken_up(store: Store, incidents: Incidents) -> None:
     incident = await raised(incidents)
-    await incidents.happened([(incident.id, Closed(START))])
+    await incidents.happened([(incident.id, IncidentClosed(START))])
     again = fresh(store)
     await again.restore()
     assert there(again) == []
-    assert (await incidents.histories([incident.id]))[incident.id] == [Began(START), Closed(START)]
+    assert (await incidents.histories([incident.id]))[incident.id] == [Began(START), IncidentClosed(START)]
 
 
 async def test_entry_of_another_release_keeps_nobody_from_starting(
@@ -108,7 +108,11 @@ async def test_of_two_who_take_it_one_has_it(incidents: Incidents) -> None:
     one, other = [(await raised(incidents, f"errored:{n}")).id for n in range(2)]
     assert await incidents.take([one], "U1") == {one}
     assert await incidents.take([one, other], "U2") == {other}
-    assert (await incidents.histories([one]))[one] == [Began(START), Taken(START, "U1"), Closed(START)]
+    assert (await incidents.histories([one]))[one] == [
+        Began(START),
+        Taken(START, "U1"),
+        IncidentClosed(START),
+    ]
 
 
 async def test_all_whose_keys_begin_so_are_closed(incidents: Incidents) -> None:

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, TryAgain
-from bot.producers.push import MOST_READERS, Broken, NotTaken, Reader, Taken, TooManyReaders
+from bot.producers.push import MOST_READERS, Broken, NotStored, Reader, Stored, TooManyReaders
 from bot.storage.store import Store
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
@@ -52,7 +52,7 @@ async def tokens(bot: Life, last: str | None = None, name: str = "planner") -> l
 
 async def test_push_takes_an_event_once_it_is_durable(bot: Life, clock: ManualClock, tmp_path: Path) -> None:
     taken = await bot.post(asked(clock))
-    assert taken == Taken("evt_0000000000000001", ())
+    assert taken == Stored("evt_0000000000000001", ())
     await bot.store.close()
     bot.store = await Store.open(tmp_path / "clarify.db")
     assert await bot.ids() == ["evt_0000000000000001"]
@@ -61,7 +61,7 @@ async def test_push_takes_an_event_once_it_is_durable(bot: Life, clock: ManualCl
 
 async def test_push_takes_the_same_event_once(bot: Life, clock: ManualClock) -> None:
     for number in range(3):
-        assert await bot.post(asked(clock)) == Taken("evt_0000000000000001", (), duplicate=number > 0)
+        assert await bot.post(asked(clock)) == Stored("evt_0000000000000001", (), duplicate=number > 0)
     assert await bot.ids() == ["evt_0000000000000001"]
 
 
@@ -112,7 +112,7 @@ async def test_push_refuses_a_critical_event_that_breaks_its_schema_and_says_why
 async def test_push_says_why_something_is_no_event(
     bot: Life, body: bytes, field: str | None, words: str
 ) -> None:
-    with pytest.raises(NotTaken, match=words) as caught:
+    with pytest.raises(NotStored, match=words) as caught:
         await bot.push().take(body)
     assert caught.value.field == field
     assert await bot.ids() == []
@@ -120,7 +120,7 @@ async def test_push_says_why_something_is_no_event(
 
 
 async def test_push_says_nothing_of_the_contents(bot: Life) -> None:
-    with capture_logs() as logs, pytest.raises(NotTaken) as caught:
+    with capture_logs() as logs, pytest.raises(NotStored) as caught:
         await bot.push().take(f'{{"question": "{SECRET}"'.encode())
     assert SECRET not in f"{logs}{caught.value!r}"
     assert caught.value.__suppress_context__
@@ -129,10 +129,10 @@ async def test_push_says_nothing_of_the_contents(bot: Life) -> None:
 
 async def test_push_takes_what_is_not_utf8_and_what_begins_with_a_mark(bot: Life, clock: ManualClock) -> None:
     marked = b"\xef\xbb\xbf" + json.dumps(asked(clock)).encode()
-    assert isinstance(await bot.push().take(marked), Taken)
+    assert isinstance(await bot.push().take(marked), Stored)
     odd = json.dumps(state(clock, to_state="Déjà"), ensure_ascii=False).encode("latin-1")
     taken = await bot.push().take(odd)
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, Stored)
     assert taken.problems == ("not UTF-8",)
     assert bot.status()["not_utf8"] == 1
     with pytest.raises(Broken, match="not UTF-8"):
@@ -436,7 +436,7 @@ async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, c
     assert message["subscription_id"] == told["subscription_id"]
     close = {"type": "subscription.close", "subscription_id": told["subscription_id"]}
     assert await bot.post(close) is None
-    with pytest.raises(NotTaken):
+    with pytest.raises(NotStored):
         await bot.post(close)
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from bot.producers.client import Accepted
 from bot.producers.receiver import Arrival
 from bot.producers.sse import Frame
-from bot.producers.subscriber import SILENCE, Backlog, reconnect_delay
+from bot.producers.subscriber import SILENCE, ReadBuffer, reconnect_delay
 from tests.unit.bot.producers.parties import (
     NOW,
     Party,
@@ -367,7 +367,7 @@ def arrival(size: int = 10) -> Arrival:
 
 @pytest.mark.parametrize(("items", "bytes_", "size"), [(3, 10_000, 1), (100, 30, 10)])
 async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int, size: int) -> None:
-    backlog = Backlog(items, bytes_)
+    backlog = ReadBuffer(items, bytes_)
     for _ in range(2):
         backlog.add(arrival(size))
     await backlog.room()
@@ -380,7 +380,7 @@ async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int
 
 
 async def test_backlog_gives_the_oldest_until_it_is_done() -> None:
-    backlog = Backlog()
+    backlog = ReadBuffer()
     await backlog.drained()
     first = asyncio.ensure_future(backlog.first())
     one, two = arrival(1), arrival(2)

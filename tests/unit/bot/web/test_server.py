@@ -30,7 +30,7 @@ from bot.web import server as web_server
 from bot.web.callers import Callers
 from bot.web.guard import stopping_of
 from bot.web.server import (
-    _MOST_TOLD,
+    _MOST_REFUSED,
     Connection,
     Connections,
     HttpServer,
@@ -462,9 +462,9 @@ def test_address_has_a_share_but_this_machine_has_all() -> None:
 def test_those_that_are_only_told_have_an_end_too() -> None:
     connections = Connections(Limits(connections=1, per_address=1))
     arrive(connections, "127.0.0.1", asks=True)
-    told = [arrive(connections, "127.0.0.1", asks=True) for _ in range(_MOST_TOLD + 1)]
+    told = [arrive(connections, "127.0.0.1", asks=True) for _ in range(_MOST_REFUSED + 1)]
     assert not any(served for _, served in told)
-    assert [stand.lost for stand, _ in told] == [False] * _MOST_TOLD + [True]
+    assert [stand.lost for stand, _ in told] == [False] * _MOST_REFUSED + [True]
 
 
 def test_place_is_free_once_a_connection_is_gone() -> None:
