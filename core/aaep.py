@@ -1,9 +1,9 @@
-"""AAEP 1.0 events and replies: lenient in what is read, strict in what is sent.
+"""Reads AAEP 1.0 events leniently, and writes replies strictly.
 
 Sources: AAEP specification chapters 3 (envelope), 4 (events), 6 (replies: §6.3, risk and defaults: §6.4) and their
 JSON schemas. What producers in the wild send is read too: `options`, `multi_select`, `free_form_allowed`, odd
 `error_category` values, `error_message` in place of a summary, numbers as strings. A broken confirmation that names no
-action, or that no reply could reach, is none: nobody is asked to accept what was not said.
+action, or that cannot be replied to, is ignored: nobody is asked to accept an unnamed action.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _FIRST_YEAR, _LAST_YEAR = 1971, 9000
 
 
 class NotAnEvent(ValueError):
-    """What came is no AAEP event at all: not an object, or without a type. The message never holds its content."""
+    """The input is not an AAEP event: not an object, or without a type. The message never holds its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """An action that waits for consent. `risk_level` and `reversibility` are as sent, in lower case, also where the
-    schema knows no such word. `default_decision`: what the agent does without an answer; None: it did not say.
-    `allowed`: the decisions that it takes, of the two that a reply can carry.
+    """An action that waits for consent. `risk_level` and `reversibility` are as sent, in lower case, even if the schema
+    does not know the word. `default_decision`: what the agent does without an answer; None: it did not say. `allowed`:
+    the decisions that it accepts, out of the two that a reply can carry.
     """
 
     action: str
@@ -120,10 +120,10 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an `agent.awaiting.clarification` asks, or an `agent.awaiting.confirmation`, whose action is then in
+    """The question of an `agent.awaiting.clarification`, or of an `agent.awaiting.confirmation` with its action in
     `confirmation`.
 
-    `timeout_seconds` is None where the producer gave none that can be read: then nothing expires.
+    `timeout_seconds` is None if the producer sent none that can be read; then the question does not expire.
     """
 
     text: str
@@ -139,7 +139,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event as read. `problems` names what broke the schema (no contents); `raw` is all of it."""
+    """An event. `problems` names what breaks the schema (no contents); `raw` is the whole event."""
 
     type: str
     event_id: str

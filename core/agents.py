@@ -1,6 +1,6 @@
 """What each agent does: the tree and the queue that people see, and the agent-status file that programs read.
 
-Statuses are the Clarification Protocol's §6.2, as far as they can be seen from outside. `tree` and `ready_queue` are
+Statuses are those of the Clarification Protocol's §6.2 that can be seen from outside. `tree` and `ready_queue` are
 pure. The status file is shared: other implementations write it too, behind the same lock marker as the ledgers',
 perhaps in place. Their agents and fields are kept; a file that is torn is read again under the lock, and one that is
 no JSON object is quarantined.
@@ -47,7 +47,7 @@ _Source = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class SessionFact:
-    """A session as it was last heard of."""
+    """A session as of its last event."""
 
     producer: str
     session_id: str
@@ -70,7 +70,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:
-    """An agent, and under it those that wait for it (each agent once, under the one it waits for longest).
+    """An agent, and below it the agents that wait for it (each once, below the one it has waited for longest).
 
     `waits`: the longest first. `asked`: ids of the open clarifications that it, and not yet the person on call, has to
     answer. `issues`: of its sessions that have not ended, and of what it waits for.
@@ -263,7 +263,7 @@ def _heard(at: datetime | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """What an agent does. `waiting_on`, `responding_to`: agents.
+    """What an agent is doing. `waiting_on`, `responding_to`: agents.
 
     `ended`: clarifications that are over for it. What the file says of any other one is not taken back by "working",
     nor a wait by "clarifying".
@@ -439,7 +439,7 @@ class StatusKeeper:
 
     A requester is blocked while it has an open blocking clarification with an agent; its target is clarifying while
     a responder works on it, or while people have it who answer for that role (`roles_of_people`). `ledger`: where
-    to look up, on a start, what the file says of clarifications that nobody noted; without it, that stays.
+    to look up, on start, clarifications that are in the file but were not given; without it, their entries stay.
     """
 
     def __init__(

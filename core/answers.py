@@ -1,4 +1,4 @@
-"""From what a person typed to a response that fits the question, or a hint. Never a guess.
+"""Turns what a person typed into a response that fits the question, or into a hint. It never guesses.
 
 The rules, as the hints and the documentation state them:
 
@@ -7,7 +7,7 @@ The rules, as the hints and the documentation state them:
 * numbers: a point before decimals; commas, spaces or apostrophes between thousands: 1200, 1,200.50, 12.5.
   What can be read in two ways (1,200 and 1.200: thousands or decimals? 1,5) is asked back.
 * free text: as typed, 1 to 16384 characters
-* confirmations: accept or reject, in any case, and nothing that only sounds like it; a reason may follow a colon
+* confirmations: exactly accept or reject, in any case; a reason may follow a colon
 * where several kinds are accepted: choice, then yes/no, then number, then free text
 """
 

@@ -1,4 +1,4 @@
-"""The five lifecycle events of clarifications (of the AgentEventBus, §4.2), found by comparing two looks at one."""
+"""Finds the five lifecycle events of clarifications (AgentEventBus, §4.2) by comparing two states of a record."""
 
 from __future__ import annotations
 

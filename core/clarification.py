@@ -1,8 +1,8 @@
-"""The clarification record, the values that questions and answers arrive as, and its legal changes. Pure.
+"""The clarification record, its legal changes, and the types of incoming questions and answers. Pure.
 
 Field names are those of the ledger file (camelCase there, snake_case here); unknown fields are kept. Statuses and
 transitions: the Clarification Protocol's §6.1, as made exact in the project's design. Every change returns a new
-record; who decides on it is `core.router`.
+record; `core.router` decides which change to make.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class AnsweredBy(Record):
 
 
 class Holder(Record):
-    """Who has an escalated clarification in hand, since `at`: a Slack user id and its team."""
+    """Who took an escalated clarification, at `at`: a Slack user id and its team."""
 
     user: str
     team: str | None = None
@@ -104,10 +104,10 @@ class Holder(Record):
 
 
 class Aaep(Record):
-    """What only this project needs of a clarification: the round that is asked, and its answer.
+    """The fields that only this project adds to a clarification: the current round, and its answer.
 
     Times are ours (the producer's clock offset is already taken out), but for `asked_at`, which is the
-    producer's. `handed_to` was offered it and has not taken it yet. `earlier` holds the same of the rounds before.
+    producer's. `handed_to`: who was offered it and has not taken it yet. `earlier`: the same fields of earlier rounds.
 
     `via`: the surface through which an agent asked another; None for a producer's event. `sla_minutes`: of the
     workflow that let it ask. `held_back`: why its target is not asked, for the people who are asked instead.
@@ -281,7 +281,7 @@ class Clarification(Record):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question on its way into a ledger. `expires_at` is on our clock; None: it never expires.
+    """A question to be recorded in a ledger. `expires_at` is on our clock; None: it never expires.
 
     A producer's event has producer, session, event, token and time; a request between agents has `via` instead.
     `sla`, `max_rounds`: of the workflow; None: as configured, and the protocol's. `held_back`: see `Aaep`.
@@ -334,8 +334,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether who decides
-    outside Slack may accept a confirmation, as configured.
+    """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether somebody outside
+    Slack may accept a confirmation, as configured.
     """
 
     decided_by: str
@@ -351,7 +351,7 @@ class Decider:
 
 
 class MaxRoundsExceeded(ClarifyError):
-    """The question was written down and escalated: `record` is as it is now."""
+    """The question was recorded and escalated: `record` is its state now."""
 
     code = "MAX_ROUNDS_EXCEEDED"
 
@@ -385,7 +385,7 @@ class Closed(NotOpen):
 
 
 class NotAnswered(IllegalTransition):
-    """The same code."""
+    """Asked further before there was an answer. It has the code of IllegalTransition."""
 
     def __init__(self, record: Clarification) -> None:
         super().__init__(record.id, record.status, "pending")

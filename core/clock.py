@@ -1,6 +1,6 @@
-"""Time as an argument: every part that asks for the time or waits takes a Clock.
+"""Clocks: every part that asks for the time or waits takes a Clock.
 
-Besides: moments as ledgers write them, and spans as people type and read them (`90m`, `2h`, `1h30m`, `7d`, `2w`).
+Also formats times as in ledgers, and durations as people type and read them (`90m`, `2h`, `1h30m`, `7d`, `2w`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def backoff(
 
 @dataclass(slots=True)
 class Pace:
-    """How often one place may be written to: at most `posts_per_second`, and not at all while it said to wait.
+    """Limits how often one place is written to: at most `posts_per_second`, and not at all while it asked us to wait.
 
     Times are seconds of a monotonic clock.
     """

@@ -1,6 +1,6 @@
-"""Agents that hold each other up: circles of waits, and two agents that ask each other the same thing. Pure.
+"""Finds agents that block each other: circles of waits, and two agents that ask each other the same thing. Pure.
 
-Both look only at what is new: the cost grows with what a new wait can reach, not with what is there.
+Only new waits are examined: the cost grows with what a new wait can reach, not with the number of waits.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Wait:
 class Deadlock:
     """A circle of waits, or several that share agents.
 
-    `agents`: the one that goes on waiting first, the others after it by their order. `waits`: those that have to be
-    ended from outside, each with at most a few of the others, those of the agent it waits for first.
+    `agents`: first the one that goes on waiting, then the others in their order. `waits`: those that have to be ended
+    from outside, each with a few of the other waits, those of the agent it waits for first.
     """
 
     agents: tuple[str, ...]
@@ -105,7 +105,7 @@ class Waits:
 class Flips:
     """Pairs of open clarifications in which two agents ask each other the same topic.
 
-    One that is answered already is no part of a pair: asking back on a topic one has answered is how agents refine.
+    An answered clarification is not part of a pair: agents may ask back on a topic that they have answered.
     """
 
     def __init__(self) -> None:

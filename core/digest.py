@@ -1,6 +1,6 @@
-"""Figures over ledgers: how much was asked, how fast it was answered, by whom. Pure.
+"""Statistics over ledgers: how much was asked, how fast it was answered, by whom. Pure.
 
-Fed record by record: what it keeps is a number for each answer, and a count for each topic and name.
+Records are added one by one; it keeps only a number for each answer, and a count for each topic and name.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class Count:
 class Digest:
     """Figures of the clarifications created since `since` (None: of all).
 
-    `total` = `open` + `answered` + `resolved` + `abandoned`, by status as it is; the escalated ones among the open are
-    counted by `escalated` too, which is all that were escalated at any time, whatever became of them. Times to answer
-    are of every answer given, from its question; `p95` is the nearest rank. `topics` and `askers` count
+    `total` = `open` + `answered` + `resolved` + `abandoned`, by current status. `escalated` counts all that were ever
+    escalated, open or not. Times to answer run from the question and cover every answer; `p95` is the nearest rank. `topics` and `askers` count
     clarifications, `answerers` answers: the most first, at most five.
     """
 

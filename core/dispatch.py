@@ -1,8 +1,8 @@
-"""Has responders answer what their roles are asked: asks, asks once more, and then passes it on to people.
+"""Has responders answer what their roles are asked: tries twice, and then passes the question on to people.
 
 A responder answers for a role: a command, an HTTP endpoint (`Responder` is the port that they fill). The first valid
 answer wins, from a responder or a person: as soon as a question is answered, closed, escalated or asked again, its
-responder is stopped. How many work for one role at a time is limited, so that no role waits for another.
+responder is stopped. The limit on concurrent work is per role, so that no role waits for another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Working = Callable[[Summary, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What a responder is asked: the current round of a clarification. Its words are in no `repr`, so in no log.
+    """What a responder is asked: the current round of a clarification. Its text is not in `repr`, to keep it out of logs.
 
     `attempt` counts from 1; `last_error` says what was wrong with the attempt before.
     """
@@ -135,8 +135,8 @@ class Dispatcher:
         ledger: read before each attempt, so that a late `record_changed` does no harm.
         clock: for the time of an answer and between attempts.
         scopes: what other implementations ask is held back if no workflow allows it; None: it is not looked at.
-        working: told when a responder begins (True) and ends (False) its work on a clarification.
-        at_once: so many responders of one role at a time.
+        working: called when a responder begins (True) and ends (False) work on a clarification.
+        at_once: the most responders of one role at a time.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Whose turn it is, what the escalation policy wants now, and the words of an escalation. Pure.
+"""Decides whom to page and when, by the escalation policy, and words the escalation. Pure.
 
-`wanted` takes the policy, what happened so far and the time, and says what to send.
+`wanted` takes the policy, what happened so far and the time, and returns what to send.
 
 History is the log of one incident, in the order of writing. A *cycle* runs through the steps of the policy. It begins
 with `Began`; and by itself, with its first step at once, when a snooze ends, when nobody answered within
@@ -40,7 +40,7 @@ _REASONS: dict[Why, str] = {
 
 @dataclass(frozen=True, slots=True)
 class NewIncident:
-    """Something that somebody has to take. `key` makes it once only; the renderer makes all words inert.
+    """An incident to open. `key` makes it unique; the renderer neutralizes all markup in its words.
 
     `agent_id`: whose on-call people are paged. `clarification`: what it is about, if it is about one; `expires_at`:
     until when an answer helps.
@@ -174,7 +174,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The latest sending of `step` reached nobody; said twice it counts once."""
+    """The latest sending of `step` reached nobody; a repetition counts once."""
 
     at: datetime
     step: int
@@ -202,7 +202,7 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class NotMine:
-    """Passes it on. Said by its holder, it gives it back; while another holds it, it changes nothing."""
+    """Somebody declines. If they hold it, they give it back; if another person holds it, nothing changes."""
 
     at: datetime
     by: str

@@ -375,7 +375,7 @@ def _reads(text: str) -> Callable[[Clarification], Answer]:
 
 
 class Changes:
-    """Says which files of one folder were written. One watcher serves all; it runs only while somebody waits."""
+    """Watches one folder for written files. All waiters share one watcher; it runs only while somebody waits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

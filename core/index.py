@@ -1,6 +1,6 @@
-"""What is open, in memory: a few facts of each clarification that still needs something, by issue.
+"""Keeps in memory a summary of each clarification that still needs something, by issue.
 
-Records themselves stay in their files, so that memory does not grow with what was ever asked.
+The records stay in their files, so that memory does not grow with the number of questions ever asked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Session = tuple[str, str]  # producer, session id
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What has to be known of a clarification without reading its ledger. Times on our clock.
+    """What is known of a clarification without reading its ledger. Times are on our clock.
 
     `topic` has at most 200 characters. `nudges` are those about the latest question, which was asked at `asked_last`.
     `taken_by` and `handed_to` are Slack user ids. `via`, `held_back`: see `Aaep`.
@@ -129,7 +129,7 @@ def _whole(text: str | None) -> str | None:
 
 
 class Index:
-    """The summaries of all that needs something, kept up to date from ledger contents."""
+    """The summaries of all clarifications that need something, kept up to date from ledger contents."""
 
     def __init__(self) -> None:
         self._by_issue: dict[int, dict[str, Summary]] = {}

@@ -1,10 +1,9 @@
-"""What a question, a session's event or another writer's entry means for the clarifications that are there. Pure.
+"""Decides what a question, an event or another writer's entry means for existing clarifications. Pure.
 
 * A question: is it a duplicate, a follow-up (the next round) or a new one?
 * A session's event: does it confirm what was answered, or void what is open?
-* An answer that another implementation wrote into a ledger is made ours or given back. It speaks for no person,
-  whatever name stands beside it, and accepts no confirmation: any program that can write the folder could have
-  written it.
+* An answer that another implementation wrote into a ledger is adopted or rejected. It never counts as a person's,
+  whatever name it carries, and accepts no confirmation: any program that can write to the folder may have written it.
 """
 
 from __future__ import annotations
@@ -161,8 +160,8 @@ def _words(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An answer that another writer put into a ledger. `record`: without what that writer said of who gave it;
-    `answer`: None where it fits no question, or is consent; `consents`: it is; `by`: who is named.
+    """An answer that another program wrote into a ledger. `record`: without that program's claim of who gave it; `answer`:
+    None if it does not fit the question, or is consent; `consents`: it is consent; `by`: who is named.
     """
 
     record: Clarification
@@ -297,7 +296,7 @@ def reopened(record: Clarification, now: datetime, sla: timedelta, words: str = 
 
 @dataclass(frozen=True, slots=True)
 class SessionNews:
-    """What an event says about its session's clarifications.
+    """What an event means for its session's clarifications.
 
     `sent` is its time on the producer's clock, `at` on ours.
     """

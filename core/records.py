@@ -1,13 +1,13 @@
-"""What is in a ledger file: the Clarification Protocol's format (architecture §5), read, written, sealed, forgotten.
+"""Reads, writes, seals and redacts ledger contents, in the Clarification Protocol's format (architecture §5).
 
 Unknown fields are kept, records are never removed. `Book` holds the records of one issue inside a transaction.
 
-Others write the ledgers too, and could write any name beside an answer: so an answer that speaks for a person carries a
-seal, made with a key in our private folder (`Seals`). Without it, it counts as another writer's. What an agent asks by
-an event is sealed, too, whenever we write it: people answer what the agent said, and the reply goes where it came from.
+Other programs write the ledgers too, and could put any name on an answer. So a person's answer carries a seal, made with
+a key in our private folder (`Seals`); without one it counts as another program's. Questions from events are sealed too:
+people see exactly what the agent asked, and the reply goes back to that agent.
 
-`forgotten` is a record without what was said in it: who asked whom when, and how it ended, stay for everybody who
-reads the file. What is kept is listed here; all else goes, unknown fields too. Doing it again changes nothing.
+`forgotten` removes what was said from a record; who asked whom when, and how it ended, stay. The fields to keep are
+listed here; all others go, unknown ones too. Repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class Book:
 
 
 class Stray(Raw):
-    """An object in a ledger's list that can be no record of it: its id is of another issue, or another one has it.
-    `field` is at fault. It is kept as it is.
+    """An object in a ledger that cannot be one of its records: its id is of another issue, or is used twice. `field` is
+    the wrong one. The object is kept unchanged.
     """
 
     field = "id"
@@ -195,8 +195,8 @@ class Stray(Raw):
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """A record that cannot be read. `name`: its id, or its place in the file where it has none; `fields`: which ones
-    are at fault. `is_over`: it says itself that nothing waits for an answer. `digest` tells whether it changed.
+    """A record that cannot be read. `name`: its id, or its position in the file if it has none; `fields`: the invalid ones.
+    `is_over`: by its own status nothing waits for an answer. `digest` shows whether it changed.
     """
 
     issue: int
@@ -357,8 +357,8 @@ def speaks_for_a_person(record: Clarification) -> bool:
 
 
 class Seals:
-    """`folder` is private to us. `shell`: whether consent given in the shell counts; `signs`: whether what is written
-    here may speak for a person at all.
+    """Makes and checks seals, with a key in the private `folder`. `shell`: whether consent given in the shell counts;
+    `signs`: whether this process may seal answers at all.
     """
 
     def __init__(self, folder: Path, *, shell: bool = True, signs: bool = True) -> None:
@@ -507,8 +507,8 @@ def is_of_session(item: object, session: str, producer: str | None = None) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Clarifications, to be forgotten or to be kept, and what belongs to them: sessions, events and reply tokens, each as
-    (producer, name). To one clarification alone no session does.
+    """Clarifications to forget or to keep, with their sessions, events and reply tokens, each as (producer, name). A
+    single clarification has no session here.
     """
 
     clarifications: frozenset[str] = frozenset()

@@ -1,12 +1,12 @@
-"""Whether two texts say the same. Pure; judged by their words, not by a model.
+"""Judges whether two texts say the same, by their words, without a model. Pure.
 
 A wrong "the same" takes a question away from its agent and pages people, a wrong "different" costs one more round:
 so in doubt two texts are different. Word order and filler do not count; what changes the meaning does:
 
 * numbers with their units, negations, opposites (enable/disable, staging/production), proper names, identifiers and
-  quantifiers have to stand in both texts;
+  quantifiers have to be in both texts;
 * so has what follows a word that gives a direction (from, before, than, without …);
-* two words that changed places (client calls server, server calls client) make another text.
+* two words that changed places (client calls server, server calls client) make a different text.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _NO_PLURAL = _set("https does versus previous unless")
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """What counts of a text.
+    """The parts of a text that are compared.
 
     `order` holds its words as they stand, `words` those that are more than filler, `keys` what has to stand in the
     other text too (words, and pairs as "from postgres"), `has` everything that another text's keys may ask for.
@@ -147,7 +147,7 @@ def compare(a: Saying, b: Saying) -> float:
 
 
 class Sayings:
-    """Texts to look up those that say the same, without comparing each with each.
+    """Finds texts that say the same, without comparing every pair.
 
     Sets as alike as THRESHOLD share one of the first few of their words in any fixed order; and their numbers are
     equal. A text is read when the first look-up needs it. Where more than 300 different texts begin with the same

@@ -75,7 +75,7 @@ class NoSuchSubscription(NotStored):
 
 
 class TooManyReaders(ClarifyBotError):
-    """Too many connections read this producer's replies already."""
+    """Too many read the replies of this producer already."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,10 @@ def incoming(
     cursor: str | None = None,
     at: datetime = START,
     live: bool = True,
-    told: bool = False,
+    refusable: bool = False,
     sent: datetime | None = None,
     expires_at: datetime | None = START + timedelta(minutes=5),
 ) -> Incoming:
     """`at`: when it came; `sent`: when it was sent, if that is another time on our clock."""
     parsed = parse_event(event or QUESTION, at)
-    return Incoming(producer, parsed, at, sent or at, expires_at, cursor, live, told)
+    return Incoming(producer, parsed, at, sent or at, expires_at, cursor, live, refusable)
