@@ -111,20 +111,11 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
 @asynccontextmanager
 async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Meanwhile `work` runs; it is stopped on leaving. If any of it breaks, so does what waits for it."""
-    me = asyncio.current_task()
-    tasks = [asyncio.create_task(each) for each in work]
-
-    def ended(task: asyncio.Task[None]) -> None:
-        if me is not None and not task.cancelled() and task.exception() is not None:
-            me.cancel()
-
-    for task in tasks:
-        task.add_done_callback(ended)
     try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+            yield
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as broken:
+        raise broken.exceptions[0] from None
