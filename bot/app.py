@@ -1,9 +1,9 @@
 # ruff: noqa: PLC0415 - the HTTP server is imported when it is built, so that the rest is there sooner
 """Builds, joins, starts and stops the bot.
 
-Order of the start (promise P10): producers and delivery at once; then, before new clicks are taken, what was missed:
-events of producers, replies in threads, timers that ran out. Clicks wait for it no longer than ten seconds; the rest is
-caught up with beside them, and no question expires before its thread was read, or minutes have passed.
+Order of the start (promise P10): producers and delivery at once; then, before new clicks are accepted, what was missed:
+events of producers, replies in threads, timers that ran out. Clicks wait for this ten seconds at most; the rest is done
+while clicks come in. No question expires before its thread was read, or minutes have passed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ async def run(settings: Settings) -> None:
 
 
 class Bot:
-    """All parts of one bot, on one storage and one clock. `build`, `start`, `until` something happens, `stop`."""
+    """All parts of one bot, on one storage and one clock: `build`, `start`, `until` something happens, `stop`."""
 
     @classmethod
     async def build(cls, settings: Settings, clock: Clock, rng: random.Random) -> Bot:

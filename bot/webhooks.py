@@ -1,8 +1,8 @@
 """Sends the five lifecycle events to webhooks: signed, retried, in order for each clarification, at least once.
 
-What an endpoint was sent of a clarification is compared with what the ledger says. A kill between the ledger's write
-and the outbox's therefore loses nothing, since the next start finds the difference. What happened while no bot ran is
-sent as far as the ledger shows it: three rounds that others wrote meanwhile are one question and one answer.
+What was sent about a clarification is compared with its ledger. So a crash between writing the ledger and writing the
+outbox loses nothing: the next start finds the difference. Of what happened while no bot ran, only what the ledger shows
+is sent: three rounds that others wrote meanwhile are one question and one answer.
 
 `Webhooks` queues (looks at clarifications → events → rows of the outbox), one `_Sender` for each endpoint empties the
 queue. The format and the signature are those of Standard Webhooks (github.com/standard-webhooks/standard-webhooks).
@@ -51,7 +51,7 @@ _GONE = 410  # HTTP: an endpoint wants no more events, ever
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One webhook. `events`: the names of those it wants. Its address may hold a secret: logs say `label`."""
+    """One webhook. `events`: the names of those it wants. Its URL may hold a secret, so logs show `label` instead."""
 
     url: str = field(repr=False)
     key: bytes = field(repr=False)
@@ -92,9 +92,10 @@ def endpoints_of(settings: Settings) -> list[Endpoint]:
 
 
 class Webhooks:
-    """`restore` once, then `run` until cancelled, then `close`; `record_changed` from `restore` on.
+    """Queues events for all webhooks. `restore` once, then `run` until cancelled, then `close`; `record_changed` from
+    `restore` on.
 
-    `on_outcome` gets what came of each try of an event: sent, later, never (given up).
+    `on_outcome` is called with the outcome of each try: sent, later, never (given up).
     """
 
     def __init__(

@@ -334,8 +334,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether somebody outside
-    Slack may accept a confirmation, as configured.
+    """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether somebody
+    outside Slack may accept a confirmation, as configured.
     """
 
     decided_by: str

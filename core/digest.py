@@ -30,8 +30,8 @@ class Digest:
     """Figures of the clarifications created since `since` (None: of all).
 
     `total` = `open` + `answered` + `resolved` + `abandoned`, by current status. `escalated` counts all that were ever
-    escalated, open or not. Times to answer run from the question and cover every answer; `p95` is the nearest rank. `topics` and `askers` count
-    clarifications, `answerers` answers: the most first, at most five.
+    escalated, open or not. Times to answer run from the question and cover every answer; `p95` is the nearest rank.
+    `topics` and `askers` count clarifications, `answerers` answers: the most frequent first, at most five.
     """
 
     since: datetime | None

@@ -43,7 +43,8 @@ _Working = Callable[[Summary, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What a responder is asked: the current round of a clarification. Its text is not in `repr`, to keep it out of logs.
+    """What a responder is asked: the current round of a clarification. Its text is not in `repr`, to keep it out of
+    logs.
 
     `attempt` counts from 1; `last_error` says what was wrong with the attempt before.
     """

@@ -1,4 +1,5 @@
-"""The exceptions that core raises on purpose. Those that carry a record (*) are defined in `core.clarification`, beside it.
+"""The exceptions that core raises on purpose. Those that carry a record (*) are defined in `core.clarification`, beside
+it.
 
     ClarifyError
     ├── NotFound            no such clarification

@@ -1,10 +1,11 @@
-"""Ensures one writer per ledger: a kernel lock among our processes, then the marker file that all implementations honour.
+"""Ensures one writer per ledger: a kernel lock among our processes, then the marker file that all implementations
+honour.
 
-The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): the process that
-creates it holds the ledger; older than 30 s by mtime it counts as orphaned. Our marker is a hard link to a private file
-that only the holder of the kernel lock touches. So it never exists without its content, and its mtime is refreshed while
-held, so that nobody takes over a long-held lock. The kernel lock dies with its process; a marker that turns out to be
-that private file was therefore left by a dead process of ours, and is taken over.
+The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): the process that creates it
+holds the ledger; older than 30 s by mtime it counts as orphaned. Our marker is a hard link to a private file that only
+the holder of the kernel lock touches. So it never exists without its content, and its mtime is refreshed while held, so
+that nobody takes over a long-held lock. The kernel lock dies with its process; a marker that turns out to be that
+private file was therefore left by a dead process of ours, and is taken over.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Held:
 
 
 class Locks:
-    """Locks of the ledgers in one directory. Blocking: to be used in worker threads. Markers have the `mode` of ledgers, so
-    that others can see who holds them.
+    """Locks of the ledgers in one directory. Blocking: to be used in worker threads. Markers have the `mode` of
+    ledgers, so that others can see who holds them.
     """
 
     def __init__(self, directory: Path, mode: int = 0o600) -> None:

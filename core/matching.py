@@ -160,8 +160,8 @@ def _words(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An answer that another program wrote into a ledger. `record`: without that program's claim of who gave it; `answer`:
-    None if it does not fit the question, or is consent; `consents`: it is consent; `by`: who is named.
+    """An answer that another program wrote into a ledger. `record`: without that program's claim of who gave it;
+    `answer`: None if it does not fit the question, or is consent; `consents`: it is consent; `by`: who is named.
     """
 
     record: Clarification

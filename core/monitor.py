@@ -99,8 +99,8 @@ def _later(at: datetime, delta: timedelta) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A clarification to act on. `words` tell people why: they may name agents, but never quote what was asked. `others`: a
-    few related clarifications.
+    """A clarification to act on. `words` tell people why: they may name agents, but never quote what was asked.
+    `others`: a few related clarifications.
     """
 
     kind: FindingKind

@@ -195,8 +195,8 @@ class Stray(Raw):
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """A record that cannot be read. `name`: its id, or its position in the file if it has none; `fields`: the invalid ones.
-    `is_over`: by its own status nothing waits for an answer. `digest` shows whether it changed.
+    """A record that cannot be read. `name`: its id, or its position in the file if it has none; `fields`: the invalid
+    ones. `is_over`: by its own status nothing waits for an answer. `digest` shows whether it changed.
     """
 
     issue: int

@@ -1,6 +1,7 @@
 """Decides by the workflow files who may ask whom, and as whom: guards 1 and 2 of the Clarification Protocol (§7).
 
-A workflow is a TOML file with `[[steps]]`. These keys of a step are read here; others belong to the program that runs it:
+A workflow is a TOML file with `[[steps]]`. These keys of a step are read here; others belong to the program that runs
+it:
 
     agent = "engineer"              the role that asks
     can_clarify = ["architect"]     whom it may ask; default: nobody
@@ -37,7 +38,9 @@ _YOUNG = 2 * 10**9  # ns: no file system's times are coarser
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a request. `sla`: the time to the first nudge; None: its step has none, so the configured one counts."""
+    """The limits of a request. `sla`: the time to the first nudge; None: its step has none, so the configured one
+    counts.
+    """
 
     max_rounds: int
     sla: timedelta | None
@@ -69,10 +72,10 @@ class _File:
 class Scopes:
     """The workflows of a folder: its `*.toml` files, checked on every call, parsed when they changed.
 
-    Several steps may name the same agent, in one file or in many: it may ask all of their targets, within the limits
-    of the first that allows it (files by name, steps in their order). If a file cannot be read any more, its
-    last readable content counts. Names are compared without regard to case and spaces. Methods block, for as long as it takes
-    to look at the folder; threads may share one.
+    Several steps may name the same agent, in one file or in many: it may ask all of their targets, within the limits of
+    the first that allows it (files by name, steps in their order). If a file cannot be read any more, its last readable
+    content counts. Names are compared without regard to case and spaces. Methods block, for as long as it takes to look
+    at the folder; threads may share one.
     """
 
     def __init__(self, folder: Path) -> None:

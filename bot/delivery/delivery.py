@@ -31,8 +31,8 @@ class InDoubt:
 
 
 class Delivery:
-    """Decides which messages have to be posted or updated. `restore` once the index is filled, then `run`; `record_changed`
-    after each change of a record.
+    """Decides which messages have to be posted or updated. `restore` once the index is filled, then `run`;
+    `record_changed` after each change of a record.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Derives what each message should say now, and where, from the ledger, the storage and the routes.
 
-Decides nothing about clarifications. A `Desired` is compared with what was last shown; a `Skip` says why there is nothing
-to post (yet).
+Decides nothing about clarifications. A `Desired` is compared with what was last shown; a `Skip` says why there is
+nothing to post (yet).
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Skip:
 class Drawn:
     """What a page's message should be now. `needed`: somebody still has to see it; `final`: it will not change.
 
-    `about` names the subject of `more`, and is the same for all pages with the same `more`: the key of a question's card if
-    `more` is the whole question; None: no other page has this `more`.
+    `about` names the subject of `more`, and is the same for all pages with the same `more`: the key of a question's
+    card if `more` is the whole question; None: no other page has this `more`.
     """
 
     message: Message

@@ -37,8 +37,8 @@ def ring(storage: Path) -> None:
 
 
 class Erasing:
-    """Runs the erasing. `client` has no retry handlers. `redraw(target, key)` has a stored message updated; `forgotten` is
-    called after each ring, as what is kept in memory may be forgotten by now.
+    """Runs the erasing. `client` has no retry handlers. `redraw(target, key)` has a stored message updated; `forgotten`
+    is called after each ring, as what is kept in memory may be forgotten by now.
     """
 
     def __init__(

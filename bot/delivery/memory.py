@@ -1,4 +1,6 @@
-"""Stores what the Slack app must not forget: unfinished events, what was done once, texts behind buttons, how far was read."""
+"""Stores what the Slack app must not forget: unfinished events, what was done once, texts behind buttons, how far was
+read.
+"""
 
 from __future__ import annotations
 

@@ -50,16 +50,16 @@ _NOT_BUILT = "could_not_be_built"
 _UPLOAD_TIMEOUT = 30.0  # seconds, for the bytes of a picture
 
 MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
-"""The outcome of a message: it is in Slack; refused for good; not posted, as nobody needs it any more; tried, and will be
-tried again.
+"""The outcome of a message: it is in Slack; refused for good; not posted, as nobody needs it any more; tried, and will
+be tried again.
 """
 OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
 """Called with each outcome and its reason. Raises StorageUnavailable: it could not be stored, so call it again."""
 
 
 class Messenger:
-    """Posts and updates single messages; `lanes` call `deliver`. `raise_incident` pages somebody for what cannot be shown;
-    `on_outcome` is called with the outcome of each message.
+    """Posts and updates single messages; `lanes` call `deliver`. `raise_incident` pages somebody for what cannot be
+    shown; `on_outcome` is called with the outcome of each message.
     """
 
     def __init__(
@@ -90,7 +90,9 @@ class Messenger:
         self._adopting: set[asyncio.Task[None]] = set()
 
     def pause_posting(self, *, pages: bool) -> None:
-        """Post nothing new until `resume_posting`, except pages unless `pages`. Posts of unknown outcome are still looked up."""
+        """Post nothing new until `resume_posting`, except pages unless `pages`. Posts of unknown outcome are still
+        looked up.
+        """
         self._paused, self._pages_paused = True, pages
         self.lanes.go_on()
 
@@ -100,8 +102,8 @@ class Messenger:
         self.lanes.go_on()
 
     def adopt(self, row: Row, ts: str) -> None:
-        """Record that a post of unknown outcome is at `ts`, as somebody pressed it there. Runs in the background, so that
-        the press does not wait for the storage; if this fails, the post is looked up like any other.
+        """Record that a post of unknown outcome is at `ts`, as somebody pressed it there. Runs in the background, so
+        that the press does not wait for the storage; if this fails, the post is looked up like any other.
         """
         task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
         self._adopting.add(task)

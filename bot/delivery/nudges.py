@@ -35,7 +35,9 @@ class _Owed(NamedTuple):
 
 
 class Nudges:
-    """Turns nudged records into messages. `notify` stores a message for delivery before it returns, as `Delivery.notify`."""
+    """Turns nudged records into messages. `notify` stores a message for delivery before it returns, as
+    `Delivery.notify`.
+    """
 
     def __init__(
         self,

@@ -90,9 +90,9 @@ class _Blocked:
 
 
 class Replies:
-    """Runs one task per reply to be sent. `raise_incident` pages a person when the agent refused the answer, or when it does
-    not arrive and waiting will not help. `on_foreign(clarification)` is called when another program wrote the answer
-    under a person's name.
+    """Runs one task per reply to be sent. `raise_incident` pages a person when the agent refused the answer, or when it
+    does not arrive and waiting will not help. `on_foreign(clarification)` is called when another program wrote the
+    answer under a person's name.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""GitHub's REST API, as far as it is needed here: one request after the other, in the pace that GitHub asks for.
+"""Calls GitHub's REST API for issues, comments and labels: one request at a time, at the pace that GitHub asks for.
 
 Every method raises NotNow (try again) or Refused (do not).
 
@@ -43,9 +43,9 @@ _REFUSALS = {
 
 
 class NotNow(Exception):
-    """To be tried again: after `seconds`, or as the caller sees fit.
+    """The request failed for now: try again after `seconds`, or as the caller sees fit.
 
-    `everybody`: nothing else should be asked before, either. `unsure`: it may have been done.
+    `everybody`: make no other request before that, either. `unsure`: it may have been done.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class NotNow(Exception):
 
 
 class Limited(NotNow):
-    """Asked too much, or too fast; certainly not done."""
+    """A rate limit was hit; the request was certainly not done."""
 
     def __init__(self, why: str, seconds: float | None) -> None:
         super().__init__(why, seconds, everybody=True)
 
 
 class Refused(Exception):
-    """Asking the same again would get the same answer; certainly not done."""
+    """The request was refused, and would be refused again; it was certainly not done."""
 
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """As it is created where the repository has none of that name. GitHub takes 100 characters of description."""
+    """A label, as created if the repository has none of that name. GitHub limits descriptions to 100 characters."""
 
     name: str
     color: str
@@ -83,7 +83,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A comment that carries a key; `author` is the id of who wrote it."""
+    """A comment with one of our keys; `author` is the id of the account that wrote it."""
 
     key: str
     comment: int

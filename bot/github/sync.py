@@ -1,8 +1,8 @@
-"""Mirrors clarifications to the GitHub issues that they are about: each entry a comment, labels while one is open.
+"""Mirrors clarifications to their GitHub issues: a comment for each entry, labels while one is open.
 
-It compares each issue's ledger with what was posted, and does what is missing, one thing at a time; issues take
-turns. Nothing waits for it. Killed anywhere, it does the rest on the next start: comments carry a marker by which
-they are found again.
+It compares each issue's ledger with what was posted, and posts what is missing, one thing at a time; issues take turns.
+Nothing waits for it. After a crash it continues on the next start: comments carry a marker by which they are found
+again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _AFTER_A_DEFECT = 60.0
 
 
 class GithubSync:
-    """`restore` once, then `run` until cancelled; `record_changed` at any time."""
+    """Runs the mirroring: `restore` once, then `run` until cancelled; `record_changed` at any time."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class GithubSync:
 
 
 class _Reconciler:
-    """Brings one issue at a time in line with its ledger. `mention`: who is told of escalations."""
+    """Brings one issue at a time in line with its ledger. `mention`: whom to mention in escalations."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ def _is_ours(found: Marked, accounts: Collection[int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """An entry that should be a comment; `key` is its name in the comment's marker."""
+    """An entry that should be a comment; `key` identifies it in the comment's marker."""
 
     record: Clarification
     key: str
@@ -340,7 +340,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`comments` in the order in which they belong; `labels` of ours that the issue should have."""
+    """What an issue should have: `comments` in their order, and which of our `labels`."""
 
     comments: tuple[Due, ...]
     labels: frozenset[str]

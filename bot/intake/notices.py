@@ -1,5 +1,5 @@
-"""Posts notices, and pages on-call for them: errors, events that no card can show, handoffs, tool results, ends of
-sessions, ledgers that cannot be read or written.
+"""Posts notices and pages on-call for them: errors, events without a card, handoffs, tool results, ends of sessions,
+ledgers that cannot be read or written.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
 
 
 class Notices:
-    """Each method is idempotent, and durable when it returns. Raises StorageUnavailable: nothing was kept."""
+    """Posts notices and pages on-call. Each method is idempotent, and durable when it returns.
+
+    Raises StorageUnavailable: nothing was stored.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class Notices:
         self._logged: dict[str, str] = {}  # records that cannot be read, as they were when they were logged
 
     async def event(self, item: Item) -> None:
-        """Show what an event says, where it has to be seen or helps to decide."""
+        """Show an event that people have to see, or that helps them to decide."""
         item = replace(item, event=hinted(item.event))
         event = item.event
         if event.type == aaep.ERRORED:
@@ -103,25 +106,25 @@ class Notices:
                 await self._notice(item, session_notice(event), critical=False)
 
     async def not_taken_in(self, trouble: Trouble) -> None:
-        """Something critical may not have come in: somebody has to look."""
+        """Page somebody because something critical may not have been stored."""
         title = f"Producer {trouble.producer}: something was not taken in"
         await self._page(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)
 
     async def not_worked_off(self, item: Item) -> None:
-        """An event met a fault of ours: it is kept, and somebody has to look after the agent."""
+        """Page somebody because an event could not be processed, through a fault of ours. The event is kept."""
         event = item.event
         reason = f"A fault in clarify-bot: event {event.event_id} ({event.type}) could not be worked off; see the log"
         title = f"{agent_of(event)} sent something that was not shown"
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
-        """A ledger does not parse, and was set aside; `agent_id`: the agent that was to be recorded in it."""
+        """Page somebody about a quarantined ledger; `agent_id`: the agent whose question was to be recorded in it."""
         name = error.quarantined.name if error.quarantined else f"issue-{error.issue}.json"
         title = f"The ledger of issue {error.issue} cannot be read"
         await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
 
     async def record_unreadable(self, odd: Oddity) -> None:
-        """A record that others wrote cannot be read: paged once, logged again when it changed and still is odd."""
+        """Page somebody once about an unreadable record of another program; log it again if it changes and stays so."""
         file, fields = f"issue-{odd.issue}.json", ", ".join(odd.fields)[:_FIELDS]
         key = f"ledger:{file}:{odd.name}"
         if self._logged.get(key) == odd.digest:
@@ -272,11 +275,11 @@ class _Waiting:
 
 
 class LedgerOutage:
-    """While ledgers cannot be written: tells people what was asked meanwhile, and why nobody can answer it yet.
+    """Tells people, while ledgers cannot be written, what was asked meanwhile and why nobody can answer it yet.
 
-    Once an outage, after seconds of it: a message in the fallback channel, with what was asked in its thread, and a page
-    to those on call for the agents. When all of it could be recorded, that is said too, and the page is over. `waits`
-    and `recorded` are called for single events; `run` does the rest.
+    After some seconds of an outage, once: a message in the fallback channel with the questions in its thread, and a
+    page to those on call for the agents. Once all of them are recorded, another message says so and the page is closed.
+    `waits` and `recorded` are called for single events; `run` does the rest.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""On start: takes up what an earlier storage, or an earlier release, left in the ledgers.
+"""Recovers, on start, open questions from the ledgers after the storage was lost, and adopts those of earlier releases.
 
-An operator who removed a broken storage starts with an empty one beside ledgers that have open questions. Those are
-taken up again: otherwise a producer that sends its events again would have its questions shown a second time, and could
-be answered twice. What the storage alone knew is gone: where messages stand, which replies may have arrived. So every
-card is a post of unknown outcome, which is looked up before it is repeated, and every reply on its way may have arrived.
+An operator who removed a broken storage starts with an empty one, while the ledgers still have open questions. These
+are taken up again: otherwise a producer that repeats its events would have its questions shown and answered twice. What
+only the storage knew is lost: where messages are, and which replies may have arrived. So each card counts as a post of
+unknown outcome, which is looked up before it is posted again, and each unfinished reply may have arrived.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def recover(
 
 
 async def _is_empty(store: Store) -> bool:
-    """Whether a storage has never heard nor shown anything."""
+    """Whether a storage has no events, messages or sessions yet."""
     return not await store.read(
         "select 1 from inbox union all select 1 from messages union all select 1 from sessions limit 1"
     )
@@ -87,9 +87,9 @@ async def _fill(
     notices: Sequence[Fresh],
     former: str,
 ) -> None:
-    """Keep all of it, or nothing. `former`: the installation that posted the cards, empty if that is not known.
+    """Store all of it in one transaction. `former`: the installation that posted the cards, empty if that is not known.
 
-    Replies in the threads of the cards are owed since the oldest of their questions.
+    Replies in the cards' threads have to be read from the time of the oldest question on.
     """
     marks: dict[str, float] = {}
     for each in cards:
@@ -152,7 +152,7 @@ def _session(record: Clarification) -> Session | None:
 
 
 async def trust_earlier_release(inbox: Inbox, router: Router, summaries: Iterable[Summary]) -> None:
-    """Questions and answers on their way that an earlier release wrote carry no seal: once, they count as they stand.
+    """Accepts, once, open questions and unsent answers of earlier releases, which wrote no seals.
 
     Raises:
         StorageUnavailable: that this was done could not be kept.

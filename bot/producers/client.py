@@ -94,8 +94,8 @@ class ReplyClient:
         await self._poster.close()
 
     def _gone(self, token: str, subscription_id: str, outcome: ReplyOutcome) -> ReplyOutcome:
-        """Asks for a new subscription and tries again. If that one is unknown too, the producer does not know the question:
-        refused.
+        """Asks for a new subscription and tries again. If that one is unknown too, the producer does not know the
+        question: refused.
         """
         if self._gone_for.setdefault(token, subscription_id) != subscription_id:
             del self._gone_for[token]

@@ -55,7 +55,9 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A stored event to be processed. `at`: when it was sent; `expires_at`: when its question runs out; both on our clock."""
+    """A stored event to be processed. `at`: when it was sent; `expires_at`: when its question runs out; both on our
+    clock.
+    """
 
     id: int
     producer: str
@@ -277,7 +279,8 @@ def _named(tx: Tx, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
     """The id under which an event is stored, and whether it is a known one.
 
     Agents that restart count from 1 again, so different content under a used id is another event. If the producer waits
-    for our response it is refused, otherwise it is stored under an id made of both, so that its repetition is recognized.
+    for our response it is refused, otherwise it is stored under an id made of both, so that its repetition is
+    recognized.
     """
     named = incoming.event.event_id
     known = _known_as(tx, incoming.producer, named)
@@ -532,7 +535,9 @@ class KnownEvent:
 
 
 def note_known(tx: Tx, events: Iterable[KnownEvent], highest: int) -> None:
-    """Store events found in ledgers as processed, and give out no number up to `highest`. Works on storages of any version."""
+    """Store events found in ledgers as processed, and give out no number up to `highest`. Works on storages of any
+    version.
+    """
     for each in events:
         know_sessions(tx, [each.session])
         tx.run(

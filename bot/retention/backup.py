@@ -1,8 +1,8 @@
 """Backs up everything while the bot runs, and restores it: no question lost, no answer sent twice. Blocking.
 
-The storage is copied first, in one snapshot, then each ledger under its lock. So a copied ledger may have a question that
-the copied storage lacks: it is added there as processed, as otherwise the question would be asked again when its producer
-repeats it. In the opposite order, the storage could count a question as processed that is in no ledger.
+The storage is copied first, in one snapshot, then each ledger under its lock. So a copied ledger may have a question
+that the copied storage lacks: it is added there as processed, as otherwise the question would be asked again when its
+producer repeats it. In the opposite order, the storage could count a question as processed that is in no ledger.
 
 `manifest.json` lists what a backup holds. It is written last: a folder without it is no backup.
 """

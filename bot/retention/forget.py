@@ -64,9 +64,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What the storage cannot reach itself. `in_flight`: messages being posted just now: nothing was changed, try again.
-    `waiting`: events that are not worked off yet. `pagers`: pages that went outside Slack. `untaken`: what somebody
-    still has to take, now without its words. `comments`: on GitHub.
+    """What forgetting could not remove. `in_flight`: messages being posted right now; nothing was changed, try again.
+    `waiting`: events that are not processed yet. `pagers`: pages that went outside Slack. `untaken`: incidents that
+    somebody still has to take, now without their text. `comments`: on GitHub.
     """
 
     in_flight: int = 0

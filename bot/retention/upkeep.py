@@ -1,4 +1,4 @@
-"""Archives ledgers that are over, and deletes rows of the storage that nobody needs any more, once a day."""
+"""Once a day, archives finished ledgers and deletes rows of the storage that nobody needs any more."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _SWEEPS = (
 
 
 class Upkeep:
-    """`index`: what still needs something, filled before `run`. `keep`: how long the storage keeps what is over; None:
-    for ever. `sweeps`: of rooms that this one does not know.
+    """Runs the daily clean-up. `index`: what still needs something, filled before `run`. `keep`: how long the storage
+    keeps finished things; None: for ever. `sweeps`: rows of other packages to delete.
     """
 
     def __init__(

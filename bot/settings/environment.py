@@ -1,4 +1,4 @@
-"""The secrets that a configuration asks for, and what is wrong with them. Values are never repeated."""
+"""Reads the secrets that a configuration names from the environment, and checks them. Messages never show values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a file and an environment to `Settings`, or to a list of all that is wrong."""
+"""Reads `Settings` from a file and the environment, or lists everything that is wrong."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is wrong with a configuration, as values; and the lines that tell it.
+"""Finds what is wrong with a configuration, and words it.
 
-A model checks its own table. What no table can know alone is checked on the document as read, so that it is
-told together with the problems of single keys: names that must be unique or must exist, routes never reached.
+A model checks its own table. What concerns several tables is checked on the document as read, so that it is reported
+together with the problems of single keys: names that must be unique or must exist, routes that are never reached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TEXTS = {  # pydantic's error types → our words
 
 
 class Problem(NamedTuple):
-    """`place` is the way to the key, such as ("producers", 0, "dialect")."""
+    """One thing that is wrong. `place` is the path to the key, such as ("producers", 0, "dialect")."""
 
     place: Place
     text: str

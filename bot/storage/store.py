@@ -1,11 +1,11 @@
 """The SQLite file: one writer with group commit, one reader, migrations, one instance per file.
 
-WAL with synchronous=FULL: what `write` returned from is on disk. All work of concurrent callers that is waiting goes
-into one transaction, each part in its own savepoint, so that many small durable writes cost one sync; and all of it
-runs in the connection's thread at one go, since going there and back costs more than most statements.
+WAL with synchronous=FULL: once `write` returns, its data is on disk. The waiting work of all callers goes into one
+transaction, each part in its own savepoint, so that many small durable writes cost one sync. It runs in the connection's
+thread in one go, since switching threads costs more than most statements.
 
-Statements are of the subset that SQLite and PostgreSQL share, with named parameters: `where id = :id`. A parameter that
-is a list stands as `in :ids`.
+Statements use the SQL that SQLite and PostgreSQL share, with named parameters: `where id = :id`, and `in :ids` for a
+list.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Row = sqlite3.Row
 
 
 class Tx:
-    """A transaction, for the work that is done in it. Blocking: it belongs to the connection's thread."""
+    """A transaction. Blocking: use it only in the function given to `write`, in the connection's thread."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -111,9 +111,9 @@ def _padded(items: list[object]) -> list[object]:
 
 
 class Store:
-    """Open with `Store.open`; `write` and `read` raise StorageUnavailable when nothing could be done.
+    """The open storage. Open it with `Store.open`; `write` and `read` raise StorageUnavailable if nothing was done.
 
-    `installation`: our id among bots on the same Slack app, as long as this storage lives.
+    `installation`: tells this bot from others on the same Slack app; it is as old as the storage.
     """
 
     def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock, installation: str) -> None:

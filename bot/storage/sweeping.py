@@ -1,7 +1,7 @@
-"""Deleting what is over: each table's owner says by a `Sweep` which of its rows, `sweep` deletes them bit by bit.
+"""Deletes old rows in small steps: each table's owner defines by a `Sweep` which rows, `sweep` deletes them.
 
-Ids of rows are parts of names elsewhere (`notice:17`, `page:3:…`), and SQLite gives out the highest one anew once its
-row is gone: that row stays.
+Row ids are part of names elsewhere (`notice:17`, `page:3:…`), and SQLite reuses the highest id once its row is gone. So
+the row with the highest id stays.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _BATCH = 200  # rows of one transaction
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Rows of one table that go once nobody needs them.
+    """Which rows of one table are deleted once nobody needs them.
 
-    `find` takes `:after` (the name of the last row seen, at first `first`), `:horizon` and `:most`; it gives `name`, and
-    what tells whether something open needs the row: `clarification`, `producer` and `session_id`, or ids anywhere in
-    `said`. `delete` (several statements, in their order) takes `:names`. `timeless`: rows without a time of their own
-    are noted when they are first found over, and go once that was before the horizon.
+    `find` takes `:after` (the name of the last row seen, at first `first`), `:horizon` and `:most`; it selects `name`,
+    and the columns that show whether something open needs the row: `clarification`, `producer` and `session_id`, or ids
+    anywhere in `said`. `delete` (several statements, in their order) takes `:names`. `timeless`: rows without a time of
+    their own are noted when they are first found over, and go once that was before the horizon.
     """
 
     table: str
