@@ -653,7 +653,7 @@ class Bot:
                 gateway=self.gateway,
                 clock=self.clock,
                 later=self.later,
-                owed=lambda: self.slack.owe(),  # noqa: PLW0108 - built later
+                catch_up=lambda: self.slack.schedule_catch_up(),  # noqa: PLW0108 - built later
             ),
             page_actions=self.page_actions,
             people=self.people,

@@ -44,7 +44,7 @@ from bot.producers.dialects import (
     subscription_request,
 )
 from bot.settings.environment import SLACK_API_URL, service_of
-from bot.settings.model import GithubSettings, ProducerSettings, Settings
+from bot.settings.model import GithubSettings, ProducerSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, line_of
 from bot.slackapi import SlackBusyError, ask
 from bot.storage import beside
@@ -167,10 +167,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
 def _pagers(settings: Settings) -> Iterator[CheckResult]:
     """Tell what each notification URL is for; nothing is sent, and nothing of the URL is shown."""
     for index, on_call in enumerate(settings.on_call):
-        targets = [
-            target for step in on_call.steps for target in step.notify if target.startswith("apprise:")
-        ]
-        for variable in dict.fromkeys(target.removeprefix("apprise:") for target in targets):
+        for variable in on_call.pagers:
             subject = f"on_call[{index}].steps"
             service = service_of(settings.secrets.by_variable[variable].get_secret_value())
             if service is None:
@@ -488,9 +485,9 @@ def _names(settings: Settings) -> list[tuple[Place, str]]:
         named += [(("on_call", index, *key), name) for name in on_call.named_users]
         if on_call.group is not None:
             named.append((("on_call", index, "group"), on_call.group))
-        targets = [target.partition(":") for step in on_call.steps for target in step.notify]
+        targets = [parse_target(target) for step in on_call.steps for target in step.notify]
         named += [
-            (("on_call", index, "steps"), name) for kind, _, name in targets if kind in {"channel", "group"}
+            (("on_call", index, "steps"), name) for kind, name in targets if kind in {"channel", "group"}
         ]
     return named
 

@@ -41,7 +41,7 @@ Reason = Literal["deactivated", "bot", "external", "guest", "not in the channel"
 MEMBERS = "members"
 PEOPLE_UNKNOWN = "Slack did not say who you are just now, so nothing was taken. Please try again in a moment."
 LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writing and acknowledging
-# What users.info says of those whom it does not tell about: hidden ones, some of other companies (Slack Connect).
+# users.info errors for people that Slack hides from us, some of other companies (Slack Connect) among them.
 UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
 NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
 _CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})

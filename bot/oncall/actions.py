@@ -47,7 +47,7 @@ Change = Callable[[str, Holder], Awaitable[Clarification]]
 
 
 class Admission:
-    """Says who may change what a page is about: the people of its policy, everybody who was paged, the answerers of the
+    """Decides who may change what a page is about: the people of its policy, everybody who was paged, the answerers of the
     route.
     """
 
@@ -123,7 +123,7 @@ class Admission:
 
 
 class Announcer:
-    """Says in the threads of sessions who has their questions, or what they handed over, in hand."""
+    """Tells a session's thread who took its question or its handoff."""
 
     def __init__(self, settings: Settings, index: Index, messages: Messages, delivery: Delivery) -> None:
         self._audiences = Audiences(settings)
@@ -161,7 +161,7 @@ class Announcer:
 
 
 class PageActions:
-    """`admission` says who may; `announcer` tells a session's thread who has its question in hand."""
+    """Does what people ask for with a page's controls, if `admission` allows it; `announcer` tells the session's thread."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class PageActions:
         holder = Holder(user=person.user, team=person.team or None, at=now)
         held, rest = split(incidents)
         taken, failed, later = await self._in_ledgers(held, self._router.take, holder)
-        # One that is in no ledger any more can only be let go: without that nobody could end its pages.
+        # One that is in no ledger any more is taken here alone: otherwise nobody could end its pages.
         rest += [each for each, error in failed if isinstance(error, NotFound)]
         failed = [(each, error) for each, error in failed if not isinstance(error, NotFound)]
         entries = [
@@ -272,12 +272,12 @@ class PageActions:
         if entries:
             await self._incidents.happened(entries)
         mine = await self._incidents.take([each.id for each in rest], person.user) if rest else set()
-        let_go = [each for each in rest if each.id in mine]
-        if rest and not (let_go or taken or failed or later):
+        taken_here = [each for each in rest if each.id in mine]
+        if rest and not (taken_here or taken or failed or later):
             return Reaction(await self._closed_words(rest, person.user))
-        handoffs = [each for each in let_go if each.kind == "handoff"]
+        handoffs = [each for each in taken_here if each.kind == "handoff"]
         await self._announcer.tell([*taken, *handoffs], "took", said_taken(person.user), now)
-        return reaction([*taken, *let_go], failed, "You took", len(later))
+        return reaction([*taken, *taken_here], failed, "You took", len(later))
 
     async def _hand(self, incidents: Sequence[Incident], user: str, person: Person) -> Reaction:
         now = self._clock.now()

@@ -1,4 +1,4 @@
-"""Keeps the incidents in line with the ledgers: what is escalated there is paged, who took it there is known here.
+"""Keeps the incidents in line with the ledgers: opens one for each escalation, and records who took it there.
 
 Ledgers are written by others, too (`/clarify`, the shell, other implementations). Summaries of what was written are
 kept, the newest of each clarification, and worked off in the pager's rounds.
@@ -29,7 +29,7 @@ _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
 
 class Escalations:
-    """`work` raises StorageUnavailable if not all of it was done; the rest stays noted."""
+    """Collects changed clarifications, and brings the incidents in line with them in `work`."""
 
     def __init__(
         self, incidents: Incidents, policies: Policies, ledger: FileLedger, index: Index, clock: Clock
@@ -39,13 +39,13 @@ class Escalations:
         self._ledger = ledger
         self._index = index
         self._clock = clock
-        self._noted: dict[str, Summary] = {}
+        self._changed: dict[str, Summary] = {}
         self._gone: set[str] = set()
 
     def record_changed(self, summary: Summary) -> None:
         """A clarification as it is now."""
-        if summary.status == "escalated" or self._incidents.about(summary.id) or summary.id in self._noted:
-            self._noted[summary.id] = summary
+        if summary.status == "escalated" or self._incidents.about(summary.id) or summary.id in self._changed:
+            self._changed[summary.id] = summary
             self._incidents.awake.set()
 
     def restore(self) -> None:
@@ -54,42 +54,42 @@ class Escalations:
             self.record_changed(summary)
         for each in self._incidents:
             clarification = each.incident.clarification
-            if clarification is not None and clarification not in self._noted:
+            if clarification is not None and clarification not in self._changed:
                 self._gone.add(clarification)
         self._incidents.awake.set()
 
     async def work(self) -> None:
-        """Bring the incidents in line with what was noted, as much of it as fits into a round.
+        """Bring the incidents in line with the changed clarifications, as many as fit into a round.
 
         Raises:
-            StorageUnavailable: not all of it was done; the rest stays noted.
+            StorageUnavailable: not all of it was done; the rest is left for the next call.
         """
         for clarification in list(islice(self._gone, _AT_A_TIME)):
             await self._find(clarification)
             self._gone.discard(clarification)
-        for clarification, summary in list(islice(self._noted.items(), _AT_A_TIME)):
+        for clarification, summary in list(islice(self._changed.items(), _AT_A_TIME)):
             try:
                 await self._follow(summary)
             except StorageUnavailable:
                 raise
             except Exception:  # noqa: BLE001 - one odd record must not stop everybody's pages
                 _log.exception("a clarification cannot be followed", id=clarification)
-            if self._noted.get(clarification) is summary:
-                del self._noted[clarification]
-        if self._noted or self._gone:  # in the next round: the first pages go out meanwhile
+            if self._changed.get(clarification) is summary:
+                del self._changed[clarification]
+        if self._changed or self._gone:  # in the next round: the first pages go out meanwhile
             self._incidents.awake.set()
 
     async def _find(self, clarification: str) -> None:
         """One that needs nothing any more, or that was not there to be read.
 
-        A ledger that is gone may have been set aside, by whoever read it first: only people can tell what to do.
+        Another reader may have moved a broken ledger away: only people can tell what to do.
         """
         try:
             record = await self._ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
             _log.warning("a page stays without its question", id=clarification, reason=str(error))
         else:
-            self._noted.setdefault(clarification, summarize(record))
+            self._changed.setdefault(clarification, summarize(record))
 
     async def _follow(self, summary: Summary) -> None:
         key = key_of(summary)

@@ -1,4 +1,4 @@
-"""What somebody has to take, and what happened to it: the incidents, their log, and those that are open, in memory.
+"""Incidents (what somebody has to take), the log of each, and the open ones in memory.
 
 Everybody raises incidents here and the pager drains them. An incident is kept before it is acted upon, and what
 happened to it (`core.escalation.Happening`) is written into its log, so that a kill loses nothing. Times are on our clock.
@@ -99,7 +99,7 @@ class OpenIncident:
 
 
 class Incidents:
-    """`policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called when something happened to
+    """The incidents in the storage, and the open ones in memory. `policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called when something happened to
     incidents. Methods that store or read raise StorageUnavailable if that could not be done.
 
     `awake` is set when the pager has something to do.
@@ -130,7 +130,7 @@ class Incidents:
         incidents = [_incident(row) for row in rows]
         histories = await self.histories(each.id for each in incidents)
         for incident in incidents:
-            self._hold(OpenIncident(incident, histories.get(incident.id, [])))
+            self._keep_open(OpenIncident(incident, histories.get(incident.id, [])))
 
     async def raise_(self, new: NewIncident, *, anew: bool = False) -> Incident | None:
         """Have somebody take this, once per key; durable when this returns. None: it was raised before, and is open or
@@ -169,7 +169,7 @@ class Incidents:
 
         incident = await self._store.write(work)
         if incident is not None:
-            self._hold(OpenIncident(incident, [began]))
+            self._keep_open(OpenIncident(incident, [began]))
         return incident
 
     async def happened(self, entries: Sequence[tuple[int, Happening]]) -> None:
@@ -188,7 +188,7 @@ class Incidents:
             if (each := self._open.get(incident)) is not None:
                 each.history.append(happening)
             if isinstance(happening, IncidentClosed):
-                self._let_go(incident)
+                self._drop(incident)
         self.changed([incident for incident, _ in entries])
 
     async def take(self, incidents: Sequence[int], user: str) -> set[int]:
@@ -209,7 +209,7 @@ class Incidents:
 
         mine = await self._store.write(work)
         for incident in mine:
-            self._let_go(incident)
+            self._drop(incident)
         self.changed(incidents)
         return mine
 
@@ -330,7 +330,7 @@ class Incidents:
             heapq.heappop(self._agenda)
         return None
 
-    def _hold(self, each: OpenIncident) -> None:
+    def _keep_open(self, each: OpenIncident) -> None:
         incident = each.incident
         self._open[incident.id] = each
         self._by_key[incident.key] = incident.id
@@ -339,7 +339,7 @@ class Incidents:
         self.schedule(each, self._clock.now())
         self.awake.set()
 
-    def _let_go(self, incident_id: int) -> None:
+    def _drop(self, incident_id: int) -> None:
         each = self._open.pop(incident_id, None)
         if each is None:
             return
@@ -379,7 +379,7 @@ def moment(seconds: float) -> datetime:
 
 
 class _LogRow(NamedTuple):
-    """What `incident_log` holds of a happening."""
+    """One row of `incident_log`."""
 
     at: float
     what: str

@@ -1,8 +1,11 @@
-"""What leaves the bot beside Slack: pages to outside services, the alert that Slack is away, the heartbeat.
+"""What the bot sends past Slack: pages to outside services, the alert that Slack is away, the heartbeat.
 
 Pagers outside (PagerDuty, Opsgenie, e-mail, SMS …) are reached through apprise, which blocks for as long as the other
 side lets it. Each sending therefore has a thread of its own, which is left behind when its time is over: a daemon, so
 that one that hangs never holds up the end of the process.
+
+To add a pager: name an environment variable with its apprise address in a step, as `apprise:VARIABLE`; a new kind of
+target needs a case in `notify_target` (settings), in `Policies._destinations_of`, and a way to send in `Pager`.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ SendOutside = Callable[[str, str, str], Awaitable[None]]
 
 
 class Outside:
-    """`secrets`: the apprise addresses by the name of their environment variable (`Secrets.by_variable`).
+    """Sends through apprise. `secrets`: the addresses by the name of their environment variable (`Secrets.by_variable`).
 
     limit: seconds that one sending may take.
     """
@@ -192,7 +195,7 @@ class SlackOutageAlert:
     async def _raise(self, trouble: str) -> None:
         if not self._raised:
             self._raised = True
-            _log.error("in distress", reason=trouble, targets=list(self._targets))
+            _log.error("Slack outage alert", reason=trouble, targets=list(self._targets))
         body = (
             f"{trouble}, for {int(self._patience // 60)} minutes or more. Questions of agents and pages to people on call "
             "do not get through in Slack, or cannot be answered there. Nothing is lost: it is delivered once Slack is back."
@@ -222,10 +225,7 @@ class SlackOutageAlert:
 
 def outside_targets(settings: Settings) -> tuple[str, ...]:
     """The environment variables with pagers' addresses that any policy names, each once."""
-    notify = [target for policy in settings.on_call for step in policy.steps for target in step.notify]
-    return tuple(
-        dict.fromkeys(target.removeprefix("apprise:") for target in notify if target.startswith("apprise:"))
-    )
+    return tuple(dict.fromkeys(variable for policy in settings.on_call for variable in policy.pagers))
 
 
 class Heartbeat:

@@ -1,7 +1,7 @@
-"""The pager: wakes when something happened or is due, asks the policies what they want then, and sends it.
+"""The pager: wakes when something happened or is due, asks the policies what to send, and sends it.
 
-One round takes in what the ledgers say, goes on without messages that did not arrive, asks about what is due, holds back
-what comes in numbers, and sends what goes together. What was sent is written down before it is on its way, so that a
+One round takes in what the ledgers say, goes on without messages that did not arrive, asks about what is due, delays
+and groups floods of similar incidents, and sends the pages. What was sent is written down before it is on its way, so that a
 kill neither loses nor doubles anything.
 """
 
@@ -20,7 +20,7 @@ from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
-from bot.oncall.pages import Batch, Destination, Lane, Pages, Sending, State
+from bot.oncall.pages import Batch, Destination, Lane, Pages, Sending, SendingState
 from bot.oncall.roster import Policies
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, NotMine, Sent, Wanted
@@ -28,13 +28,13 @@ from core.escalation import Failed, Handed, NotMine, Sent, Wanted
 _log = structlog.get_logger("clarify.paging")
 _LOOK_AGAIN = 60.0  # seconds: the machine's clock may be changed while the pager sleeps
 _STORAGE_RETRY = 1.0
-_APART = timedelta(seconds=60)
+_POSTPONED = timedelta(seconds=60)
 _SOON = timedelta(seconds=1)
 _AT_ONCE = 8  # senders outside
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 _REMEMBERED = 2 * _LONGEST  # after that, no window is open
 _SHARE = 4  # of the time that is left, at most a quarter is waited
-Words = Callable[[int], Awaitable[tuple[str, str] | None]]
+PageWords = Callable[[int], Awaitable[tuple[str, str] | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _Due:
 
 
 class Pager:
-    """`restore` after the index was filled, then `run` until cancelled.
+    """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
 
     `words(page)` gives a page's title and text for senders outside; None: nobody needs it any more. `on_sent` is called
     when pages were sent.
@@ -64,7 +64,7 @@ class Pager:
         escalations: Escalations,
         delivery: Delivery,
         send_outside: SendOutside,
-        words: Words,
+        words: PageWords,
         clock: Clock,
         on_sent: Callable[[], None] = lambda: None,
     ) -> None:
@@ -187,7 +187,7 @@ class Pager:
             return None
 
     def _schedule(self, each: OpenIncident, want: Wanted | None) -> None:
-        self._incidents.schedule(each, self._clock.now() + _APART if want is None else want.next_at)
+        self._incidents.schedule(each, self._clock.now() + _POSTPONED if want is None else want.next_at)
 
     def _reschedule(self, each: OpenIncident) -> None:
         """After a sending. What failed at once wants its next step at once; nothing else may want so again."""
@@ -228,7 +228,7 @@ class Pager:
             except StorageUnavailable:
                 raise
             except Exception:  # noqa: BLE001 - as above
-                self._set_apart(each)
+                self._postpone(each)
         # Looking up took its time: what was taken meanwhile is not sent any more.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
         return bool(still) and await self._send_or_split(still, step, to)
@@ -243,13 +243,13 @@ class Pager:
         except Exception:  # noqa: BLE001 - as above
             if len(members) > 1:
                 return any([await self._send_or_split([each], step, to) for each in members])
-            self._set_apart(members[0])
+            self._postpone(members[0])
             return False
         return True
 
-    def _set_apart(self, each: OpenIncident) -> None:
+    def _postpone(self, each: OpenIncident) -> None:
         _log.exception("an incident cannot be paged", incident=each.incident.id)
-        self._incidents.schedule(each, self._clock.now() + _APART)
+        self._incidents.schedule(each, self._clock.now() + _POSTPONED)
 
     async def _send_page(self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination]) -> None:
         """Send one page about `members`; durable when this returns."""
@@ -279,7 +279,7 @@ class Pager:
 
     async def _page_outside(self, sending: Sending) -> None:
         variable = sending.destination.target
-        state: State
+        state: SendingState
         try:
             async with self._slots:
                 words = await self._words(sending.page)

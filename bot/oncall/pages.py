@@ -1,4 +1,4 @@
-"""The pages that were sent: about what, to where, what became of each sending, and where their messages stand in Slack.
+"""The pages that were sent: about what, to where, with what outcome, and where their messages are in Slack.
 
 A page is one sending about one or more alike incidents, with a message per destination. It is written down before it is
 on its way. A message that fails, or that is not there after 15 s, is written down once per page: the policy then goes on
@@ -26,12 +26,12 @@ from core.clock import Clock
 from core.escalation import Failed, Sent
 
 _log = structlog.get_logger("clarify.paging")
-_LANDING = timedelta(seconds=15)
-_STUMBLED = timedelta(seconds=2)
-State = Literal["sent", "late", "failed", "dropped"]
+_DEADLINE = timedelta(seconds=15)
+_AFTER_FAILURE = timedelta(seconds=2)
+SendingState = Literal["sent", "late", "failed", "dropped"]
 """How a sending ended. Late: not there in time, and still on its way; dropped: not needed any more."""
 # What a sending can have been before.
-_BEFORE: dict[State, tuple[str, ...]] = {
+_BEFORE: dict[SendingState, tuple[str, ...]] = {
     "sent": ("wanted", "late"),
     "late": ("wanted",),
     "failed": ("wanted", "late", "sent"),
@@ -102,7 +102,7 @@ class PagePlace:
 
 
 class Pages:
-    """Methods that store or read raise StorageUnavailable if that could not be done."""
+    """Sends pages and keeps the outcome of each. Methods that store or read raise StorageUnavailable if they cannot."""
 
     def __init__(self, store: Store, incidents: Incidents, in_flight: InFlight, clock: Clock) -> None:
         self._store = store
@@ -112,7 +112,7 @@ class Pages:
         self.landed: set[str] = set()  # messages that are there now: they cover older ones
         self._watched: dict[str, Sending] = {}
         self._watches: list[tuple[datetime, str]] = []  # a heap: when to look whether a message is there
-        self._hurried: set[str] = set()
+        self._shortened: set[str] = set()
 
     async def restore(self) -> list[Sending]:
         """On start, after the incidents: take up whom they were sent to, and return the sendings that are still owed."""
@@ -169,7 +169,7 @@ class Pages:
             if (each := self._incidents.open(incident)) is not None:
                 each.paged |= sending.destination.users
         self._watched[sending.message] = sending
-        heapq.heappush(self._watches, (self._clock.now() + _LANDING, sending.message))
+        heapq.heappush(self._watches, (self._clock.now() + _DEADLINE, sending.message))
 
     def next_look(self) -> datetime | None:
         """When to look whether messages are there; None: none is waited for."""
@@ -180,8 +180,8 @@ class Pages:
     async def look(self) -> None:
         """Go on without the messages that are not there in time. Set back, the clock gives none of them longer."""
         now = self._clock.now()
-        if self._watches and max(self._watches)[0] > now + _LANDING:
-            self._watches = sorted((min(at, now + _LANDING), key) for at, key in self._watches)
+        if self._watches and max(self._watches)[0] > now + _DEADLINE:
+            self._watches = sorted((min(at, now + _DEADLINE), key) for at, key in self._watches)
         while (at := self.next_look()) is not None and at <= now:
             key = self._watches[0][1]
             sending = self._watched[key]  # it may end by itself while this looks
@@ -193,9 +193,9 @@ class Pages:
             self._unwatch(key)
 
     async def on_outcome(self, row: Row, outcome: MessageOutcome, note: str | None = None) -> None:
-        """Take in what became of a message, a page's or one that pages lead to."""
+        """Record the outcome of a message: a page's, or one that pages link to."""
         if row.kind == "page" and outcome == "tried":
-            self._hurry(row.key)
+            self._shorten_deadline(row.key)
         elif row.kind == "page" and outcome != "tried":
             await self._ended(row.key, outcome, note)
         elif row.kind in {"notice", "handoff"} and outcome == "sent":
@@ -204,7 +204,7 @@ class Pages:
                 each.incident for each in self._incidents if each.incident.key.partition(":")[2] == about
             )
 
-    async def settle(self, sending: Sending, state: State, note: str | None = None) -> None:
+    async def settle(self, sending: Sending, state: SendingState, note: str | None = None) -> None:
         """Keep how a sending ended. A page that failed has the next step of its policy taken, once."""
         page, to, now = sending.page, sending.destination, self._clock.now()
 
@@ -372,14 +372,14 @@ class Pages:
         )
         return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]
 
-    def _hurry(self, key: str) -> None:
-        """A first try failed: its time ends sooner, but for trouble that passes at once."""
-        if key in self._watched and key not in self._hurried:
-            self._hurried.add(key)
-            heapq.heappush(self._watches, (self._clock.now() + _STUMBLED, key))
+    def _shorten_deadline(self, key: str) -> None:
+        """The first try failed: shorten its deadline to 2 s."""
+        if key in self._watched and key not in self._shortened:
+            self._shortened.add(key)
+            heapq.heappush(self._watches, (self._clock.now() + _AFTER_FAILURE, key))
             self._incidents.awake.set()
 
-    async def _ended(self, key: str, state: State, note: str | None) -> None:
+    async def _ended(self, key: str, state: SendingState, note: str | None) -> None:
         sending = await self.sending_of(key)
         if sending is None:
             return
@@ -391,7 +391,7 @@ class Pages:
 
     def _unwatch(self, key: str) -> None:
         self._watched.pop(key, None)
-        self._hurried.discard(key)
+        self._shortened.discard(key)
 
     async def _owed(self) -> list[Sending]:
         """The sendings whose outcome is not known, the earliest first."""

@@ -19,7 +19,7 @@ from bot.oncall.incidents import Incident, OpenIncident, moment
 from bot.oncall.pages import Destination
 from bot.people import NO_GROUP, UNKNOWN_USER, People
 from bot.routing import Audiences
-from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings
+from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Tx
 from bot.storage.sweeping import Sweep
 from core.clock import Clock
@@ -249,12 +249,14 @@ class Policies:
             notified = ("dm",) if holder is not None and not policy.steps else (_LAST_RESORT,)
         found = list[Destination]()
         for notify in notified:
-            found += await self._behind(notify, incident, holder)
+            found += await self._destinations_of(notify, incident, holder)
         return found
 
-    async def _behind(self, notify: str, incident: Incident, holder: str | None) -> Sequence[Destination]:
+    async def _destinations_of(
+        self, notify: str, incident: Incident, holder: str | None
+    ) -> Sequence[Destination]:
         """The destinations behind one entry of a step's `notify`, or behind the last resort."""
-        kind, _, name = notify.partition(":")
+        kind, name = parse_target(notify)
         if kind == "apprise":
             return [Destination("apprise", name)]
         if kind == "group":
@@ -271,7 +273,7 @@ class Policies:
         )
 
     async def _reached(self, incident: Incident, holder: str | None) -> tuple[str, ...]:
-        """Whoever holds it; if they were deactivated since, the people on call."""
+        """The person who holds it; the people on call if that person was deactivated since."""
         if holder is not None and (held := await self._roster.active((holder,))):
             return held
         return await self._roster.on_call(incident.policy) if incident.policy in self._policies else ()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from bot.settings.model import Secrets, http_url, is_loopback, is_web_address, url_host
+from bot.settings.model import Secrets, http_url, is_loopback, is_web_address, parse_target, url_host
 from bot.settings.problems import Place, Problem, tables
 
 SLACK_API_URL = "https://slack.com/api/"
@@ -128,9 +128,9 @@ def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wante
     for index, step in tables(on_call, "steps"):
         targets = step.get("notify")
         for target in targets if isinstance(targets, list) else ():
-            if isinstance(target, str) and target.startswith("apprise:"):
-                for want in _named(target.removeprefix("apprise:"), (*place, "steps", index, "notify")):
-                    yield want._replace(fits=_is_pager, expected="be a URL that apprise can notify")
+            kind, name = parse_target(target) if isinstance(target, str) else ("", "")
+            for want in _named(name, (*place, "steps", index, "notify")) if kind == "apprise" else ():
+                yield want._replace(fits=_is_pager, expected="be a URL that apprise can notify")
 
 
 def _named(variable: object, place: Place) -> Iterator[Wanted]:

@@ -127,10 +127,16 @@ def time_zone(value: str) -> str:
     return value
 
 
+def parse_target(value: str) -> tuple[str, str]:
+    """The kind and the name of a step's target: "apprise:PAGER" → ("apprise", "PAGER"), "dm" → ("dm", "")."""
+    kind, _, name = value.partition(":")
+    return kind, name
+
+
 def notify_target(value: str) -> str:
     if value in {"thread", "dm"}:
         return value
-    kind, _, rest = value.partition(":")
+    kind, rest = parse_target(value)
     if kind == "group":
         user_group_id(rest)
     elif kind == "channel":
@@ -489,6 +495,12 @@ class OnCallSettings(Table):
     def named_users(self) -> tuple[str, ...]:
         """The users that the file names, without those of a user group."""
         return self.rotation.users if self.rotation is not None else self.users or ()
+
+    @property
+    def pagers(self) -> tuple[str, ...]:
+        """The environment variables with pagers' addresses that the steps name, each once."""
+        targets = [parse_target(target) for step in self.steps for target in step.notify]
+        return tuple(dict.fromkeys(name for kind, name in targets if kind == "apprise"))
 
 
 Event = Literal[

@@ -1,7 +1,7 @@
-"""Turns clicks and submitted modals into answers (`Answering`), and shows people what came of them (`Interactions`).
+"""Turns clicks and submitted modals into answers (`Answering`), and shows people the results (`Interactions`).
 
 An answer is in the ledger when a call of `Answering` returns; where nothing was recorded, the reaction says so. Reactions
-reach the person after the acknowledgement (`Background`), but for words that nothing was taken: those must arrive before it.
+go out after the ack (`Background`), except "nothing was recorded", which must arrive before it.
 Replies in threads are answered through `Answering`, too.
 """
 
@@ -45,7 +45,7 @@ from core.ledger import FileLedger
 from core.router import Router
 
 _log = logging.getLogger("clarify.slack")
-_answers_log = logging.getLogger("clarify.desk")
+_answers_log = logging.getLogger("clarify.answering")
 View = dict[str, Any]
 Read = Callable[[Clarification], Answer]
 NOT_YOUR_REPLY = "Only the person who wrote the reply can say which question it answers."
@@ -58,7 +58,7 @@ _RESPONDING = 10  # seconds that an answer through a response_url may take
 
 
 class Answering:
-    """Checks who may answer, has the router record the answer, and opens what people answer and read in.
+    """Checks who may answer, has the router record the answer, and opens the modals.
 
     `memory` keeps replies that wait for their question; `refresh` shows a clarification's cards and pages again.
     """
@@ -150,7 +150,7 @@ class Answering:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
             SubmissionErrors: as `read` raised it.
         """
-        # Whom it is put to is known of what is open, without reading its ledger.
+        # The index knows who may answer an open question; no ledger read is needed.
         seen = self._index.get(clarification_id) or await self.find(clarification_id)
         if (refused := await self.refusal(seen, person, place)) is not None:
             return refused
@@ -283,7 +283,7 @@ class Answering:
 
 
 class Interactions:
-    """Brings a reaction to the person: words where they acted, or a modal; and runs commands while Slack waits.
+    """Shows people the reaction to what they did, as a message or a modal, and runs commands while Slack waits.
 
     `web` opens modals: without retry handlers, since a trigger is good for one.
     """
@@ -325,7 +325,7 @@ class Interactions:
         return None if why is None else Reaction(why, recorded=False)
 
     async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
-        """Bring a reaction to the person. Where nothing was recorded, words are enough if Slack took them by now; of an
+        """Show the reaction to the person. Where nothing was recorded, words are enough if Slack took them by now; of an
         answer only if it was busy, and not behind a modal, where they could stay unseen.
 
         Raises:
@@ -342,7 +342,7 @@ class Interactions:
         raise Unacknowledged("nothing was recorded of a press, or nobody could be told")
 
     def react(self, click: Click, reaction: Reaction) -> None:
-        """Bring a reaction to a click to the person, after the acknowledgement."""
+        """Show the reaction to a click, after the acknowledgement."""
         view = reaction.view
         if reaction.text and click.surface in {"modal", "home"}:
             # An ephemeral would stay unseen behind the modal, and there is no place for one beside a Home tab.

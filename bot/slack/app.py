@@ -1,4 +1,4 @@
-"""The Slack app: who we are, how Slack reaches us, what answers people, and what was missed.
+"""The Slack app: our identity, the connection, the listeners, and the catch-up on missed messages.
 
 Bolt decides which listener takes what. What it does otherwise, and what is done about it (each seen by running it):
 
@@ -35,9 +35,9 @@ from bot.errors import (
 from bot.people import AccessControl, lookup_budget
 from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
-from bot.slack.http import Answer, RequestUrl
 from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
+from bot.slack.request_url import Answer, RequestUrl
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Pulse, SlackBusyError
 from bot.views import phrases
@@ -50,12 +50,12 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
 class SlackApp:
-    """Connects to Slack, hands what comes to the listeners, and has read what was missed.
+    """Connects to Slack, passes requests to the listeners, starts the catch-up on missed messages.
 
     `introduce`, `look_back`, `run`, in this order; `stop` at any time.
 
     `ready` is set when clicks are taken. `pulse`: whether Slack answers. `later` runs what follows an acknowledgement.
-    `passed` is called with whatever comes from Slack, `counted` with the number of other bots' connections.
+    `passed` is called for each request from Slack, `counted` with the number of other bots' connections.
     """
 
     def __init__(
@@ -84,52 +84,52 @@ class SlackApp:
         self.ready = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._bolt: AsyncApp | None = None
-        self._line: SlackSocket | RequestUrl
+        self._transport: SlackSocket | RequestUrl
         secrets = settings.secrets
         if settings.slack.mode == "http" and secrets.signing_secret is not None:
-            self._line = RequestUrl(
+            self._transport = RequestUrl(
                 signing_secret=secrets.signing_secret.get_secret_value(),
                 handle=self._handle,
-                on_gap=self.owe,
+                on_gap=self.schedule_catch_up,
                 clock=clock,
             )
         else:
-            self._line = SlackSocket(
+            self._transport = SlackSocket(
                 web=web,
                 app_token=secrets.app_token.get_secret_value() if secrets.app_token else "",
                 dispatch=self.dispatch,
                 clock=clock,
                 jitter=rng.random,
                 counted=counted,
-                on_return=self.owe,
+                on_return=self.schedule_catch_up,
                 pulse=pulse,
             )
 
     @property
     def request_url(self) -> RequestUrl | None:
         """In mode "http": what the server is to hand Slack's requests to, from the beginning."""
-        return self._line if isinstance(self._line, RequestUrl) else None
+        return self._transport if isinstance(self._transport, RequestUrl) else None
 
     @property
     def connected(self) -> bool:
         """Whether clicks reach us now."""
-        return self._line.connected
+        return self._transport.connected
 
     @property
     def deaf_since(self) -> datetime | None:
         """Since when nothing reaches us that reached us before; None: it does, or nothing did yet."""
-        return None if self.connected or not self.ready.is_set() else self._line.since
+        return None if self.connected or not self.ready.is_set() else self._transport.since
 
     @property
     def other_bots(self) -> str | None:
         """That another bot shares our Slack app; None: we are alone."""
-        others = self._line.others if isinstance(self._line, SlackSocket) else 0
+        others = self._transport.others if isinstance(self._transport, SlackSocket) else 0
         return f"{phrases.OTHER_BOT} (connections besides ours: {others})" if others else None
 
     def suspect(self) -> None:
         """A click came here that was meant for another bot."""
-        if isinstance(self._line, SlackSocket):
-            self._line.suspect()
+        if isinstance(self._transport, SlackSocket):
+            self._transport.suspect()
 
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
@@ -166,26 +166,26 @@ class SlackApp:
         """Read what people wrote while nobody listened, if that was not begun: in the background, until it is read."""
         if self._looking is None:
             self._looking = asyncio.create_task(self._backfill.run(), name="what was missed")
-            self._backfill.owe()
+            self._backfill.schedule_catch_up()
 
-    def owe(self) -> None:
-        """Something may have been missed."""
+    def schedule_catch_up(self) -> None:
+        """Something may have been missed: look for it in the history."""
         if self._bolt is not None:
-            self._backfill.owe()
+            self._backfill.schedule_catch_up()
 
     async def run(self) -> None:
         """Take clicks and replies, until `stop` or until the supervision dies."""
         try:
-            await self._line.start()
+            await self._transport.start()
         except SlackRefusedError as error:
             raise ConfigurationError([f"Slack refuses the token in SLACK_APP_TOKEN: {error.code}"]) from error
         self.ready.set()
         _log.info("ready for clicks")
-        await self._line.wait()
+        await self._transport.wait()
 
     async def stop(self) -> None:
         """Take nothing more; what is in work finishes and is acknowledged."""
-        await self._line.stop()
+        await self._transport.stop()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -203,7 +203,7 @@ class SlackApp:
     async def _handle(self, envelope: Envelope) -> Answer:
         """Hand what came to the request URL to the listeners; returns the HTTP response."""
         headers = _headers(envelope.attempt, envelope.reason) | {"content-type": "application/json"}
-        # Bolt takes text in this mode; how forms are read: `bot.slack.http`.
+        # Bolt takes text in this mode; how forms are read: `bot.slack.request_url`.
         request = AsyncBoltRequest(mode="http", body=json.dumps(envelope.payload), headers=headers)
         response = await self._respond(request)
         if response.status != 200:
@@ -212,7 +212,7 @@ class SlackApp:
         return Answer(response.status, response.body, content_type)
 
     async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
-        """What the listeners say. An event that was not taken has to be looked for."""
+        """The listeners' response. An event that was not taken has to be looked for."""
         if self._bolt is None:
             raise Unacknowledged("it is not known yet who we are")
         self._passed()
@@ -221,12 +221,12 @@ class SlackApp:
                 return await self._bolt.async_dispatch(request)
         response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
         if response.status != 200:
-            self.owe()
+            self.schedule_catch_up()
         return response
 
 
 def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
-    """A Bolt app without listeners. What it is given is Slack's: `bot.slack.http` has checked the signatures."""
+    """A Bolt app without listeners. What it is given is Slack's: `bot.slack.request_url` has checked the signatures."""
     logger = logging.getLogger("slack_bolt.clarify")
     # Bolt warns of SLACK_BOT_TOKEN in the environment, which is where it belongs.
     logger.setLevel(logging.ERROR)
@@ -257,7 +257,7 @@ def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
 
 
 async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
-    """Not acknowledged: Slack repeats an event, and shows an error to who clicked."""
+    """Not acknowledged: Slack repeats an event, and shows an error to the person who clicked."""
     envelope = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
     if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
         _bolt_log.warning("a listener gave up: %s %s", error, envelope)

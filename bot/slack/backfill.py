@@ -1,4 +1,4 @@
-"""Finds what people wrote while the bot did not listen, in the history, and has it handled like what is heard live:
+"""Finds in the history what people wrote while the bot was away, and has it handled like live messages:
 replies in threads with open questions, to open pages, and what was written beside those in direct messages.
 
 Threads with open questions come first, those that end soonest before the others, whatever their channel. The way that
@@ -48,7 +48,7 @@ _HARDLY_ANY, _MANY = 2, 4  # calls within a minute
 
 
 class Unread:
-    """Knows which questions wait with their expiry, since their threads were not read yet.
+    """The questions that may not expire yet, because their threads have not been read.
 
     `expect` what is to be read, then say what was `read`; `until` tells how long a question waits. `released` is called
     when questions need not wait any more.
@@ -87,7 +87,7 @@ class Unread:
 
 
 class HistoryAllowance:
-    """Notices that Slack lets this app read the history hardly at all. Told of every call; `trouble` says what is wrong."""
+    """Notices when Slack limits this app to about one read of the history per minute; `trouble` says so in words."""
 
     def __init__(self) -> None:
         self._let: deque[datetime] = deque(maxlen=_MANY)
@@ -131,7 +131,7 @@ class _Channel:
 class Backfill:
     """Reads what was missed from Slack's history and has it handled.
 
-    `owe` a look whenever something may have been missed; `run` looks in the background until all was found.
+    `schedule_catch_up` whenever something may have been missed; `run` looks in the background until all was found.
 
     `look` is one look: until everything is read that is owed, also what comes to be owed meanwhile.
     """
@@ -155,7 +155,7 @@ class Backfill:
         self._pulse = pulse
         self._conversation = conversation
         self._clock = clock
-        self._owed = asyncio.Event()
+        self._scheduled = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._again = False  # what is being read may have been read too early: all of it is read once more
         self._channels: dict[str, _Channel] = {}
@@ -173,9 +173,9 @@ class Backfill:
         """
         self._unread.expect(await self._threads.open())
 
-    def owe(self) -> None:
+    def schedule_catch_up(self) -> None:
         """Something may have been missed until now."""
-        self._owed.set()
+        self._scheduled.set()
         self._caught_up.clear()
         self._again = True
 
@@ -187,14 +187,14 @@ class Backfill:
         """Look whenever it is owed. What cannot be kept or handled is tried again, ever later."""
         failures = 0
         while True:
-            await self._owed.wait()
-            self._owed.clear()
+            await self._scheduled.wait()
+            self._scheduled.clear()
             if await self._found_all():
                 failures = 0
-                if not self._owed.is_set():
+                if not self._scheduled.is_set():
                     self._caught_up.set()
                 continue
-            self._owed.set()
+            self._scheduled.set()
             await self._clock.sleep(backoff(failures, first=_FIRST_LOOK, longest=_LAST_LOOK))
             failures += 1
 

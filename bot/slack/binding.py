@@ -1,7 +1,7 @@
 """Checks that a press belongs to us before it counts.
 
-It does on a message that we posted, about what that message shows; or, where there is no message that we could find
-again, on a control of this installation. Anything else decides nothing, and the person is told why.
+A press counts if its message is ours and shows that question, or if the control carries our installation id. Anything
+else decides nothing, and the person is told why.
 
 A post whose outcome is not known yet can be pressed all the same: the press tells where it is, and is not lost.
 """
@@ -25,13 +25,13 @@ _log = structlog.get_logger("clarify.slack")
 AnyPress = Press | PagePress | ListPress
 # An unsealed press adopts a post that was begun before its message was sent: our clock and Slack's differ by no more.
 _CLOCKS = 300.0
-_MOST_TOLD = 1000
+_MOST_LOCATED = 1000
 
 
 class Binding:
-    """Tells why a press counts for nothing.
+    """Decides whether a press counts, and why not.
 
-    `adopt(row, ts)` notes that a post in doubt is at `ts`; `group_of` tells whose roll-up card a question would be
+    `adopt(row, ts)` records that a post of unknown outcome is at `ts`; `group_of` tells whose roll-up card a question would be
     on; None: that is not known. `foreign` is told when a press came here that was meant for another installation.
     """
 
@@ -53,8 +53,8 @@ class Binding:
         self._adopt = adopt
         self._group_of = group_of
         self._foreign = foreign
-        # Where presses told that posts in doubt are: until that is noted, a list may show another page already.
-        self._told: dict[tuple[str, str], Row] = {}
+        # Posts of unknown outcome, by the place where a press showed them: until that is recorded, a list may show another page already.
+        self._located: dict[tuple[str, str], Row] = {}
 
     def elsewhere(self, spot: Spot) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
@@ -86,7 +86,7 @@ class Binding:
 
     async def _row(self, press: AnyPress, spot: Spot) -> Row | None:
         """What stands where the press was. It may become known while we look."""
-        row = await self._messages.at(spot.channel, spot.ts) or self._told.get((spot.channel, spot.ts))
+        row = await self._messages.at(spot.channel, spot.ts) or self._located.get((spot.channel, spot.ts))
         if row is not None:
             return row
         begun = [
@@ -96,9 +96,9 @@ class Binding:
         ]
         meant = [each for each in begun if await self._posts(each, press)]
         if len(meant) == 1:
-            if len(self._told) >= _MOST_TOLD:
-                self._told.clear()
-            self._told[spot.channel, spot.ts] = meant[0]
+            if len(self._located) >= _MOST_LOCATED:
+                self._located.clear()
+            self._located[spot.channel, spot.ts] = meant[0]
             self._adopt(meant[0], spot.ts)
             _log.info("a press told where a post is", key=meant[0].key, channel=spot.channel)
         # With several the message stays in doubt until it is looked up; which of them it is does not matter here.

@@ -27,7 +27,7 @@ Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in n
 class Conversation:
     """Stores messages, has `typed` handle them in their order, and sends the responses.
 
-    `owed` is called when something has to be looked for later.
+    `catch_up` is called when something has to be looked for later.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Conversation:
         gateway: Gateway,
         clock: Clock,
         later: Background,
-        owed: Callable[[], None],
+        catch_up: Callable[[], None],
     ) -> None:
         self._typed = typed
         self._memory = memory
@@ -47,7 +47,7 @@ class Conversation:
         self._gateway = gateway
         self._clock = clock
         self._later = later
-        self._owed = owed
+        self._catch_up = catch_up
         self._waiting: dict[Thread, deque[MessageEvent]] = defaultdict(deque)
         self._busy: dict[Thread, asyncio.Event] = {}  # set when its messages are handled
         self._in_work: set[str] = set()
@@ -138,7 +138,7 @@ class Conversation:
         except StorageUnavailable as error:
             _log.warning("a reply in %s is kept for later: %s (%s)", message.channel, message.ts, error)
             self._left.add(message.key)
-            self._owed()
+            self._catch_up()
         except Exception:  # noqa: BLE001 - whatever it is, the thread's other replies go on
             _log.exception("a reply in %s was not handled: %s", message.channel, message.ts)
         finally:

@@ -1,8 +1,8 @@
-"""The listeners: each decodes what Slack sent, makes one call, brings what came of it to the person, acknowledges.
+"""The listeners: each decodes what Slack sent, makes one call, shows the person the result, acknowledges.
 
 Nothing is acknowledged before it is kept: where nothing was recorded and nobody could be told, `Unacknowledged` is raised,
-and Slack shows an error to who clicked, or sends an event again. Bolt takes the first listener that matches, so the one
-for whatever is left comes last.
+and Slack shows an error to the person who clicked, or sends an event again. Bolt takes the first listener that matches,
+so the one for all else comes last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Slack sends, decoded: clicks, modals, commands, shortcuts, and what is said. Pure.
+"""Decodes what Slack sends: clicks, modals, commands, shortcuts and messages. Pure.
 
 Sources: docs.slack.dev, "block_actions payload", "view_submission payload", "message event" and its subtypes. A modal
 carries the press that opened it, and where, as JSON in `private_metadata` (≤ 3000 characters). A reply has a `thread_ts`
@@ -29,7 +29,7 @@ _NOWHERE = Place("")
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """What a control that was pressed stands on. `installation`: whose control it is; empty: of a release whose controls
+    """Where a pressed control is. `installation`: whose control it is; empty: of a release whose controls
     did not say. `channel` and `ts`: its message; empty where it stands on none that we could find again: what one
     person alone was shown, a modal, a Home tab.
     """
@@ -171,7 +171,7 @@ def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What `opened_from` noted, with the press unsealed; empty where a modal is not ours, or of another release."""
+    """What `opened_from` stored, with the press unsealed; empty where a modal is not ours, or of another release."""
 
     installation: str = ""
     packed: str = ""
@@ -323,7 +323,7 @@ def message_event(event: Mapping[str, Any], bot_user: str = "") -> MessageEvent 
 def missed_event(channel: str, message: Mapping[str, Any]) -> MessageEvent | None:
     """A message from the history, if it is a person's reply in a thread or a direct message to the bot.
 
-    What an edited one said at first, nobody can tell: it is heard as the edit.
+    What an edited one said at first, nobody can tell: it counts as the edit.
     """
     if message.get("subtype") not in _SPOKEN:
         return None
@@ -334,7 +334,7 @@ def missed_event(channel: str, message: Mapping[str, Any]) -> MessageEvent | Non
 
 
 def deleted_message(event: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The channel and ts of a message that was deleted, whoever's it was. One with replies leaves a tombstone."""
+    """The channel and ts of a message that was deleted, by any author. One with replies leaves a tombstone."""
     message = _object(event.get("message"))
     ts = event.get("deleted_ts") or (message.get("ts") if message.get("subtype") == "tombstone" else None)
     channel = event.get("channel")

@@ -12,7 +12,7 @@ Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over a
 
 Slack's hello counts the app's connections. With more than ours another bot shares the app, and Slack hands it clicks
 that are meant for us. Ours may be counted for some moments after their end, so it is counted again before it is said.
-An acknowledgement goes over whichever connection is open when it is ready, as Slack allows.
+An acknowledgement goes over any connection that is open when it is ready, as Slack allows.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _MOST_REMEMBERED = 100
 
 
 class Unacknowledged(Exception):
-    """An envelope that is not acknowledged: nothing of it was kept, and Slack is to know."""
+    """Do not acknowledge this envelope: nothing was stored, and Slack has to deliver it again or show an error."""
 
 
 class HelloMissing(Exception):
-    """Slack took the connection and did not say hello."""
+    """Slack accepted the connection and did not say hello."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What Slack hands over. `attempt` 0 is the first; `reason` is Slack's word for why an earlier one failed. In Socket
+    """One delivery from Slack. `attempt` 0 is the first; `reason` is Slack's word for why an earlier one failed. In Socket
     Mode `id` is acknowledged, and `kind` is events_api, interactive or slash_commands.
     """
 
@@ -61,7 +61,7 @@ class Envelope:
 
 
 class Background:
-    """Tasks that nobody waits for: logged when they fail, finished at the stop."""
+    """Runs tasks in the background: logs their failures, and finishes them at the stop."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -235,10 +235,10 @@ class Timing:
 class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`.
 
-    `dispatch` handles one envelope and returns what goes with its acknowledgement, or raises Unacknowledged.
-    `on_return` is called whenever a connection stands after a time without one, the start's tries included. `pulse`
-    tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` is told how many connections of the app are not
-    ours, whenever that is known.
+    `dispatch`: `SlackApp.dispatch`.
+    `on_return` is called when there is a connection again after a time without one, failed tries at the start included. `pulse`
+    tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` gets the number of connections of the
+    app that are not ours, each time it is known.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class SlackSocket:
         self._http: aiohttp.ClientSession | None = None
         self._live: list[Connection] = []
         self._handling = Background()
-        self._aside = Background()
+        self._background = Background()
         self._supervisor: asyncio.Task[None] | None = None
         self._stopping = False
         self._was_up = False
@@ -326,7 +326,7 @@ class SlackSocket:
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
-        await self._aside.end()
+        await self._background.end()
         await asyncio.gather(*(connection.close() for connection in list(self._live)))
         if self._http is not None:
             await self._http.close()
@@ -385,7 +385,7 @@ class SlackSocket:
         except BaseException:
             await connection.close()
             raise
-        self._note()
+        self._update_connected()
         _log.info("connected to Slack")
         if connection.count is not None:
             self._compare(connection.count - sum(each.stands for each in self._live))
@@ -410,15 +410,15 @@ class SlackSocket:
             )
         if others > 0:
             self._count_in(self._timing.count_others if self._others else self._timing.count_again)
-        self._aside.run(self._counted(self._others), "the count of connections")
+        self._background.run(self._counted(self._others), "the count of connections")
 
     def _count_in(self, seconds: float) -> None:
         if self._recount is not None:
             self._recount.cancel()
-        self._recount = self._aside.run(self._count_again(seconds), "counting connections")
+        self._recount = self._background.run(self._count_again(seconds), "counting connections")
 
     async def _count_again(self, seconds: float) -> None:
-        """Only a new connection is told; it takes the place of those that there are."""
+        """Slack gives the count only in a new connection's hello: open one, then close the old ones."""
         await self._clock.sleep(seconds)
         self._recount = None
         before = [connection for connection in self._live if connection.usable]
@@ -432,13 +432,13 @@ class SlackSocket:
             return
         for connection in before:
             connection.leave()
-        self._note()
+        self._update_connected()
         await asyncio.gather(*(connection.close() for connection in before))
 
     def _leaving(self, connection: Connection, why: str) -> None:
         _log.info("Slack is going to close a connection: %s", why)
-        self._note()
-        self._aside.run(self._retire(connection), "an old connection")
+        self._update_connected()
+        self._background.run(self._retire(connection), "an old connection")
 
     async def _retire(self, connection: Connection) -> None:
         await asyncio.wait({connection.reading}, timeout=self._timing.overlap)
@@ -446,13 +446,13 @@ class SlackSocket:
 
     def _ended(self, connection: Connection) -> None:
         self._live.remove(connection)
-        self._note()
+        self._update_connected()
         now = asyncio.get_running_loop().time()
         for until, text in connection.unsure(now) if not self._stopping else ():
             # A socket that broke may have swallowed it; acknowledging twice does no harm.
             self._handling.run(self._acknowledge(text, until), "an acknowledgement again")
 
-    def _note(self) -> None:
+    def _update_connected(self) -> None:
         up = any(connection.usable for connection in self._live)
         if up != self._up.is_set():
             self._since = self._clock.now()

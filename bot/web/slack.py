@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from bot.slack.http import RequestUrl
+from bot.slack.request_url import RequestUrl
 from bot.web.guard import ErrorBody
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {

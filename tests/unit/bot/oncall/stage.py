@@ -85,12 +85,14 @@ class StagedPolicies(Policies):
 
     places: Places
 
-    async def _behind(self, notify: str, incident: Incident, holder: str | None) -> Sequence[Destination]:
+    async def _destinations_of(
+        self, notify: str, incident: Incident, holder: str | None
+    ) -> Sequence[Destination]:
         if incident.key in self.places.broken:
             raise RuntimeError("poisoned")
         if notify.partition(":")[0] in self.places.nobody:
             return ()
-        return self.places.to.get(notify) or await super()._behind(notify, incident, holder)
+        return self.places.to.get(notify) or await super()._destinations_of(notify, incident, holder)
 
 
 @dataclass

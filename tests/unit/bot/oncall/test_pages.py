@@ -11,7 +11,7 @@ import pytest
 from bot.delivery.messages import Messages
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Incident, Incidents
-from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, State
+from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, SendingState
 from bot.storage.store import Store
 from core.escalation import Began, Failed, NewIncident, Sent
 from tests.kit.clocks import START, ManualClock
@@ -113,7 +113,7 @@ async def test_page_with_nobody_to_send_to_failed(world: World) -> None:
     ],
 )
 async def test_failure_is_written_once_a_page(
-    world: World, states: list[tuple[str, State]], failures: int
+    world: World, states: list[tuple[str, SendingState]], failures: int
 ) -> None:
     one, other, over = [await world.raised(f"errored:{n}") for n in range(3)]
     await world.sent(one, other, over)

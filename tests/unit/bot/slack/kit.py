@@ -110,8 +110,8 @@ class Bot(app.Bot):
         if pages is not None:
             self.threads._pages = pages
         self.app = self.slack
-        if isinstance(self.slack._line, SlackSocket):
-            self.slack._line._timing = QUICK
+        if isinstance(self.slack._transport, SlackSocket):
+            self.slack._transport._timing = QUICK
         self.app.build(ME)
         self.conversation = self.app._handlers.conversation
         self.interactions = self.app._handlers.interactions

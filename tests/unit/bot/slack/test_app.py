@@ -13,7 +13,7 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.people import _budget
-from bot.slack.http import SIGNATURE, TIMESTAMP, Answer, RequestUrl, signed
+from bot.slack.request_url import SIGNATURE, TIMESTAMP, Answer, RequestUrl, signed
 from bot.slack.socket import Envelope, Unacknowledged
 from bot.workspace.seed import ADE, AGENTS, BOT_ID, BOT_USER, PLATFORM, TEAM
 from core.errors import LedgerUnwritable

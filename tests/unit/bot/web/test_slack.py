@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from bot.slack.http import Answer, RequestUrl
+from bot.slack.request_url import Answer, RequestUrl
 from bot.slack.socket import Envelope
 from bot.web.callers import Callers
 from bot.web.server import build_app

@@ -5,12 +5,12 @@ interaction". No web framework here: the web server hands over headers and body.
 
 1. not signed by Slack → 401 and a line in the log. Bolt's own check answers malformed headers with 500;
 2. a challenge → repeated, also before we are ready: Slack asks while the app is being set up;
-3. not ready → 503: Slack sends an event again, and shows an error to who clicked;
+3. not ready → 503: Slack sends an event again, and shows an error to the person who clicked;
 4. else the app, whose listeners keep what they take before they acknowledge it.
 
 Slack tries an event at once, after one minute and after five, then gives it up, and nothing tells afterwards that it did.
-But whatever was given up had either been tried while others came as retries, or nothing came for minutes: `Gaps` sees both
-on what comes next. A quiet hour looks the same as an outage; then a look into the history costs a few calls and finds
+While it gives events up, either others come as retries, or nothing comes for minutes: `MissedEvents` sees both on the
+next request. A quiet hour looks the same as an outage; then a look into the history costs a few calls and finds
 nothing.
 """
 
@@ -69,10 +69,10 @@ LULL = timedelta(minutes=4)  # shorter than the time after which Slack gives an 
 APART = timedelta(minutes=1)  # looks follow each other no closer
 
 
-class Gaps:
-    """Notices on what comes that something else may have been lost.
+class MissedEvents:
+    """Tells from the requests that come that others may have been lost.
 
-    `opened` once when requests are taken, then `heard` for each of them.
+    `opened` once when requests are taken, then `arrived` for each of them.
     """
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class Gaps:
         self._owed: datetime | None = None  # not before then
 
     def opened(self, now: datetime) -> None:
-        """From now on silence counts; what was missed before is looked for by who opens."""
+        """From now on silence counts; the caller looks for what was missed before."""
         self._last = now
 
-    def heard(self, now: datetime, *, retried: bool = False, dropped: bool = False) -> bool:
+    def arrived(self, now: datetime, *, retried: bool = False, dropped: bool = False) -> bool:
         """Whether to look into the history now.
 
         retried: Slack could not deliver this before. dropped: Slack says that it leaves out events for a minute.
@@ -113,7 +113,7 @@ _MOST_FIELDS = 100  # a command has about 15
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: its body is text of this type."""
+    """An HTTP response; its body is text of this type."""
 
     status: int
     body: str = ""
@@ -147,7 +147,7 @@ class RequestUrl:
         self._on_gap = on_gap
         self._clock = clock
         self._drain = drain
-        self._gaps = Gaps()
+        self._missed = MissedEvents()
         self._handling = Background()
         self._open = False
         self._turned_away = False  # an event, before `start`
@@ -166,7 +166,7 @@ class RequestUrl:
 
     async def start(self) -> None:
         """Let requests through from now on."""
-        self._gaps.opened(self._clock.now())
+        self._missed.opened(self._clock.now())
         self._open, self._since = not self._stopped.is_set(), self._clock.now()
         if self._turned_away:  # it may have come too late for what was looked for before
             self._on_gap()
@@ -205,7 +205,7 @@ class RequestUrl:
             self._turned_away = self._turned_away or envelope.payload.get("type") == "event_callback"
             return Answer.trouble(503, "NOT_READY", "not ready to take events and clicks")
         dropped = envelope.payload.get("type") == "app_rate_limited"
-        if self._gaps.heard(self._clock.now(), retried=envelope.attempt > 0, dropped=dropped):
+        if self._missed.arrived(self._clock.now(), retried=envelope.attempt > 0, dropped=dropped):
             _log.info("events may have been missed; looking for them")
             self._on_gap()
         if dropped:

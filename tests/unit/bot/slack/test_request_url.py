@@ -13,11 +13,11 @@ import pytest
 import structlog
 from slack_sdk.signature import SignatureVerifier
 
-from bot.slack.http import (
+from bot.slack.request_url import (
     SIGNATURE,
     TIMESTAMP,
     Answer,
-    Gaps,
+    MissedEvents,
     RequestUrl,
     signature_refusal,
     signed,
@@ -30,7 +30,7 @@ RETRIED, DROPPED = {"retried": True}, {"dropped": True}
 
 
 @pytest.mark.parametrize(
-    ("heard", "looks"),
+    ("arrived", "looks"),
     [
         ([(1, {})], []),
         ([(239, {})], []),
@@ -53,11 +53,11 @@ RETRIED, DROPPED = {"retried": True}, {"dropped": True}
         ),  # a clock set back: an hour without a sound, as far as anybody can tell
     ],
 )
-def test_gap_shows_on_what_comes_next(heard: list[tuple[int, dict[str, bool]]], looks: list[int]) -> None:
-    gaps = Gaps()
-    gaps.opened(NOON)
+def test_gap_shows_on_what_comes_next(arrived: list[tuple[int, dict[str, bool]]], looks: list[int]) -> None:
+    missed = MissedEvents()
+    missed.opened(NOON)
 
-    assert [at for at, how in heard if gaps.heard(NOON + timedelta(seconds=at), **how)] == looks
+    assert [at for at, how in arrived if missed.arrived(NOON + timedelta(seconds=at), **how)] == looks
 
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
