@@ -99,10 +99,10 @@ class OpenIncident:
 
 
 class Incidents:
-    """The incidents in the storage, and the open ones in memory. `policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called when something happened to
-    incidents. Methods that store or read raise StorageUnavailable if that could not be done.
+    """The incidents in the storage, and the open ones in memory.
 
-    `awake` is set when the pager has something to do.
+    `policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called when something happened to
+    incidents. Methods that store or read raise StorageUnavailable if that could not be done.
     """
 
     def __init__(

@@ -149,7 +149,7 @@ class PageView:
         )
 
     async def _item(self, incident: Incident, item: PageItem, channel: str | None) -> PageItem:
-        """With the question, and where its card is. A handoff's words stand on its card; a page in the same channel does not repeat them."""
+        """With the question, and a link to its card. A page does not repeat a handoff's card in the same channel."""
         if incident.clarification is None:
             key = incident.notice_key
             link = incident.link or await self._link(key)
