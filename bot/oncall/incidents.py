@@ -103,6 +103,8 @@ class Incidents:
 
     `policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called when something happened to
     incidents. Methods that store or read raise StorageUnavailable if that could not be done.
+
+    `awake` is set when the pager has something to do.
     """
 
     def __init__(
