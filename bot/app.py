@@ -290,7 +290,7 @@ class Bot:
         _log.info("stopped")
 
     def _build_core(self, *, ledgers_expected: bool) -> None:
-        """The ledgers and the only one that changes them, Slack's Web API, the figures: what all others stand on."""
+        """The parts that all others need: ledgers and their router, Slack's Web API, metrics."""
         settings, store, clock = self.settings, self.store, self.clock
         self.telemetry = Telemetry(clock)
         self.index = Index()
@@ -521,7 +521,7 @@ class Bot:
         )
 
     def _build_agents(self) -> None:
-        """What answers, tells and shows questions between agents: responders, the agent-status file, issues on GitHub."""
+        """The parts for questions between agents: responders, the agent-status file, issues on GitHub."""
         settings, clock = self.settings, self.clock
         responders = responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent)
         self.status_file = StatusFile(settings.status_file, clock, mode=settings.ledger.mode)
@@ -733,7 +733,7 @@ class Bot:
         self._caught_up.set()
         overdue = asyncio.create_task(self.monitoring.catch_up(), name="timers that ran out")
         try:
-            # It goes on where a ledger is busy: what was found due is told once.
+            # It goes on if a ledger is busy: what is due is reported only once.
             if await within(self.clock, _TIMERS, asyncio.wait({overdue})):
                 overdue.result()
             await self.slack.run()

@@ -256,7 +256,7 @@ class LedgerWatch:
     async def _watch(
         self, watched: tuple[int, int], group: asyncio.TaskGroup, busy: dict[int, asyncio.Task[None]]
     ) -> None:
-        """Returns when the folder is not `watched` any more: nobody tells of what goes on in the one that is."""
+        """Returns when the folder is no longer the `watched` one: a new folder at its path gives no events."""
         changes_of = awatch(
             self._ledger.directory,
             recursive=False,

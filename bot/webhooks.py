@@ -280,7 +280,7 @@ class _Queued:
 
 
 class _Outbox:
-    """What the events so far told of each clarification, and the events that are still to be sent.
+    """Stores what was sent about each clarification so far, and the events that are still to be sent.
 
     Every method raises StorageUnavailable if nothing could be stored or read.
     """
@@ -396,10 +396,10 @@ def _since(tx: Tx) -> datetime:
 
 
 def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
-    """The events of a look; what they tell is known from now on."""
+    """The events between the recorded state of a clarification and `look`; records the new state."""
     after = look.summary
     row = tx.one("select * from webhook_known where clarification = :id", id=after.id)
-    before = None if row is None else _as_told(row, after)
+    before = None if row is None else _as_sent(row, after)
     events = _events(before, look, since)
     is_over = after.status in DONE
     if after != before and (events or before or not is_over):
@@ -420,8 +420,8 @@ def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     return events
 
 
-def _as_told(row: Row, after: Summary) -> Summary:
-    """The clarification as the events so far tell it."""
+def _as_sent(row: Row, after: Summary) -> Summary:
+    """The clarification as the events so far describe it."""
     return replace(
         after,
         status=row["status"],

@@ -109,7 +109,7 @@ class ReadyItem:
 
 
 def walk(roots: Sequence[AgentNode]) -> Iterator[tuple[int, AgentNode]]:
-    """The agents of a tree, each followed by those that wait for it, with how deep it stands (from 0)."""
+    """The agents of a tree, each followed by those that wait for it, with its depth (from 0)."""
     left = [(0, node) for node in reversed(roots)]
     while left:
         depth, node = left.pop()
@@ -213,7 +213,7 @@ def _node(agent: str, facts: list[SessionFact], asking: list[Summary], asked: li
 
 
 def _parents(nodes: dict[str, AgentNode]) -> dict[str, str]:
-    """Whom each agent stands under: the agent it waits for longest. Circles are opened above their first by name."""
+    """Each agent's parent: the agent it has waited for longest. Circles are cut above the first agent by name."""
     above: dict[str, str] = {}
     for key, node in nodes.items():
         others = (on for wait in node.waits if (on := agent_key(wait.on)) not in {HUMAN, key})
@@ -234,7 +234,7 @@ def _parents(nodes: dict[str, AgentNode]) -> dict[str, str]:
 
 
 def _from_the_top(below: defaultdict[str | None, list[str]]) -> list[str]:
-    """All agents, each after the one it stands under."""
+    """All agents, each after its parent."""
     ordered = list(below[None])
     for key in ordered:  # grows while it is walked
         ordered += below[key]
@@ -519,7 +519,7 @@ class StatusKeeper:
                 raise
 
     def _state(self, key: str, over: frozenset[str]) -> AgentState:
-        """What an agent does by all that is noted: the longest of each counts, and a wait before an answer."""
+        """What an agent is doing, by the given clarifications: the longest counts, and waiting counts before answering."""
         parts = sorted(
             chain.from_iterable(self._of.get(key, {}).values()),
             key=lambda part: (part.since, part.clarification),
@@ -556,7 +556,7 @@ class StatusKeeper:
             self._wake.set()
 
     async def _check(self, ledger: FileLedger) -> None:
-        """Take back what the file says of clarifications that are over, and that nobody noted."""
+        """Remove from the file what concerns clarifications that are over and were never given."""
         for agent, entry in (await asyncio.to_thread(self._file.read)).items():
             if isinstance(entry, dict) and entry.get("status") in (BLOCKED, CLARIFYING):
                 named = entry.get("clarificationId")

@@ -562,7 +562,7 @@ def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: dat
 
 
 def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
-    """Where the reply to the producer stands. Does not change the status."""
+    """Set the state of the reply to the producer. Does not change the status."""
     return renewed(record, aaep=record.asked.model_copy(update={"reply": state, "reply_note": note}))
 
 

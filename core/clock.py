@@ -96,7 +96,7 @@ class Pace:
         self.next_slot = now + 1.0 / self.posts_per_second
 
     def refused(self, now: float, retry_after: float | None) -> None:
-        """They said "later": wait as told, else longer each time, up to a minute."""
+        """The place asked us to wait: as long as it said, else longer each time, up to a minute."""
         self.failures += 1
         wait = retry_after if retry_after is not None else backoff(self.failures, first=0.5, longest=60.0)
         if now + wait >= self.paused_until:

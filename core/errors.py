@@ -1,5 +1,4 @@
-"""The exceptions that core raises on purpose. Those that carry a record (*) are defined in `core.clarification`, beside
-it.
+"""The exceptions of core. Those that carry a record (*) are defined in `core.clarification`.
 
     ClarifyError
     ├── NotFound            no such clarification

@@ -324,7 +324,7 @@ class _Course:
         elif by == self._acknowledged:
             self._begin(at)
             if self._policy.steps:
-                self._cycle.mark(0, at)  # they were told, and said no
+                self._cycle.mark(0, at)  # they were paged, and declined
             self._cycle.skip(at)
 
     def _advance(self, to: datetime) -> None:

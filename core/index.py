@@ -70,7 +70,7 @@ class Summary:
 
 
 def session_of(seen: Summary | Clarification) -> Session:
-    """The producer's session that asked; without one the question stands for itself, under its own id."""
+    """The producer's session that asked; without one the question is its own session, under its own id."""
     asked = seen if isinstance(seen, Summary) else seen.asked
     if asked.producer is None or asked.session_id is None:
         return OWN_THREAD, seen.id
@@ -205,5 +205,5 @@ def scan(ledger: FileLedger, last_issue: int = 0) -> Scan:
         if len(records) < len(items) or any(
             is_unsettled(record) and not ledger.is_as_asked_now(record) for record in records
         ):
-            ledger.forget(issue)  # the watch looks at it again, and tells of what is wrong with it
+            ledger.forget(issue)  # the watch looks at it again, and reports what is wrong with it
     return found

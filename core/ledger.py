@@ -178,7 +178,7 @@ class FileLedger:
         return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
-        """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be told."""
+        """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be known."""
         return record.asked.reply_token is None or await asyncio.to_thread(self.is_as_asked_now, record)
 
     def is_as_asked_now(self, record: Clarification) -> bool | None:
@@ -270,7 +270,7 @@ class FileLedger:
         return [issue for issue in self.issues() if self._state(issue) != self._seen.get(issue)]
 
     def forget(self, issue: int) -> None:
-        """Have `news` tell again."""
+        """Have `news` report it again."""
         self._seen.pop(issue, None)
 
     def files(self) -> dict[int, list[Path]]:
@@ -387,7 +387,7 @@ class FileLedger:
             path = self.path(issue)
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         except ValueError:
-            # Torn by a writer that overwrites in place: under the lock it is whole, or set aside.
+            # Torn by a writer that overwrites in place: under the lock it is whole, or quarantined.
             book: Book = self._transact(issue, lambda book: book, _in(LOCK_TIMEOUT), LOCK_TIMEOUT)
             return _records(book.raw)
 
@@ -517,7 +517,7 @@ class Archive:
         except FileNotFoundError:
             return None
         except ValueError:
-            return None  # it stays where it is, for people to look into; numbers go on as they were noted
+            return None  # it stays where it is, for people to look into; numbers go on from the recorded one
 
     def put(self, issue: int, live: Path, raw: Raw) -> Path:
         """Move the ledger `live`, which holds `raw`, here. What is here of the same issue is not lost.
@@ -652,7 +652,7 @@ class Folder:
             _log.warning("%s is ignored: %s", ignored.path, ignored.why)
 
     def claim(self, highest: int) -> None:
-        """Take the reserved numbers up to `highest` for given out: earlier releases kept no note beside the ledgers.
+        """Count the reserved numbers up to `highest` as given out: earlier releases kept no record of it beside the ledgers.
 
         Raises:
             OSError: the folder cannot be read, or the disk refused.

@@ -1,5 +1,4 @@
-"""Ensures one writer per ledger: a kernel lock among our processes, then the marker file that all implementations
-honour.
+"""Ensures one writer per ledger: by a kernel lock among our processes, and a marker file that others honour too.
 
 The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): the process that creates it
 holds the ledger; older than 30 s by mtime it counts as orphaned. Our marker is a hard link to a private file that only

@@ -83,7 +83,7 @@ def is_duplicate(record: Clarification, ask: Ask) -> bool:
     questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
     if len(tokens) == len(questions):
         return (ask.reply_token, ask.question) in zip(tokens, questions, strict=True)
-    # Another implementation asked further in it, without a token: nobody can tell which words came with which.
+    # Another implementation asked further in it, without a token: nobody knows which words belong to which.
     return ask.reply_token in tokens and ask.question in questions
 
 
@@ -99,7 +99,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
         return record.status == "answered" and _is_between(record, ask)
     if record.status != "answered" or record.asked.session_id != ask.session_id:
         return False
-    if record.asked.reply in UNDELIVERED:  # it cannot follow up on what it was not told yet
+    if record.asked.reply in UNDELIVERED:  # it cannot follow up on an answer that it has not got yet
         return False
     if record.asked.producer != ask.producer:
         return False

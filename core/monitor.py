@@ -201,7 +201,7 @@ class Monitor:
         return found
 
     def next_due(self) -> datetime | None:
-        """When `due` has something to tell, if nothing changes until then; None: never."""
+        """When `due` will next report something, if nothing changes until then; None: never."""
         while self._heap and not self._is_up_to_date(*self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -328,7 +328,7 @@ def _decode_oddly(content: bytes) -> Any:
 
 
 def closed_at(record: Clarification) -> datetime | None:
-    """When it was over, whatever was told or written about it last; None: it is not, or its reply is on its way."""
+    """When a record was finished, by its latest change of any kind; None: it is open, or its reply is not sent yet."""
     if record.status not in DONE or record.asked.reply in UNDELIVERED or record.is_adoptable:
         return None
     moments = [record.created, record.resolved_at, *(entry.timestamp for entry in record.thread)]

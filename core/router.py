@@ -364,7 +364,7 @@ class Router:
         note: str | None = None,
         resolve: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
-        """Write down where the reply stands. With `resolve` (proof of acceptance) the clarification is resolved.
+        """Record the state of the reply. With `resolve` (proof of acceptance) the clarification is resolved.
 
         A reply that was confirmed stays so; a token of an earlier round changes nothing, nor one that a producer used
         again for its next question.

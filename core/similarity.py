@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-# Of the words of both texts together, at least so many stand in each of them (Jaccard index of the word sets).
+# Of the words of both texts together, at least so many are in each of them (Jaccard index of the word sets).
 THRESHOLD = 0.8
 
 _LONGEST = 8000  # characters; what is longer is compared as it is
@@ -50,7 +50,7 @@ _FILLER = _JOINING | _set(
     "a an the this that these those please kindly could would should can may might shall will i we you me us my our"
     " your it its is are be am to of for in on at with by do does so then also just there here"
 )
-# Words that change the question when another word of their kind stands in their place.
+# Words that change the question when another word of their kind replaces them.
 _SIGNIFICANT = _DIRECTIONS | _set(
     "all only both every each any some first second last next previous when where who whom whose why how"
     " did was were have been must"

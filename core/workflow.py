@@ -1,7 +1,6 @@
 """Decides by the workflow files who may ask whom, and as whom: guards 1 and 2 of the Clarification Protocol (§7).
 
-A workflow is a TOML file with `[[steps]]`. These keys of a step are read here; others belong to the program that runs
-it:
+A workflow is a TOML file with `[[steps]]`. These keys of a step are read here, others are ignored:
 
     agent = "engineer"              the role that asks
     can_clarify = ["architect"]     whom it may ask; default: nobody
@@ -246,7 +245,7 @@ def _is_role(value: Any) -> bool:
     return isinstance(value, str) and is_role(value)
 
 
-# What a step may say, what fits there, and how that is told.
+# The keys of a step, what is allowed there, and the words for it.
 _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "agent": (_is_role, f"a role of 1 to {ROLE_LIMIT} characters"),
     "can_clarify": (

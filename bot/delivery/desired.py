@@ -248,7 +248,7 @@ class DesiredState:
     async def _in_thread(
         self, row: Row, message: Message, shown: str, *, final: bool, needed: bool
     ) -> Desired | Skip:
-        """In its session's thread, which it may have to open; or where it stands already."""
+        """In its session's thread, which it may have to open; or where it is already."""
         body = row.body or {}
         channel, thread_ts, opens = row.channel or row.target, row.thread_ts, False
         if row.ts is None:

@@ -26,12 +26,12 @@ _GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"}
 
 
 def bell(storage: Path) -> Path:
-    """The file by whose change another process tells the bot that there is something to erase."""
+    """The file that another process changes to signal the bot that there is something to erase."""
     return Path(f"{storage}.forget")
 
 
 def ring(storage: Path) -> None:
-    """Tell a bot that runs. Blocking."""
+    """Signal the running bot. Blocking."""
     bell(storage).touch(mode=0o600)
     bell(storage).write_bytes(b"")
 

@@ -1,6 +1,4 @@
-"""Stores what the Slack app must not forget: unfinished events, what was done once, texts behind buttons, how far was
-read.
-"""
+"""Stores what the Slack app must not forget: unfinished events, texts behind buttons, how far channels were read."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ class SlackMemory:
         return body
 
     async def watermark(self, channel: str) -> str | None:
-        """The `ts` up to which the replies of a channel were taken in."""
+        """The `ts` up to which the replies of a channel were read."""
         row = await self._store.read_one(
             "select ts from watermarks where channel = :channel", channel=channel
         )

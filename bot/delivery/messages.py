@@ -529,7 +529,7 @@ class Permalinks:
         return {name: link for name, link in zip(places, found, strict=True) if link}
 
     async def permalink(self, channel: str, ts: str) -> str | None:
-        """The address of a message; None where Slack does not tell in time."""
+        """The address of a message; None if Slack does not answer in time."""
         if (known := self._kept.get((channel, ts))) is not None:
             return known
         try:

@@ -137,7 +137,7 @@ class Messenger:
         except LedgerUnreadable as error:
             _log.error("a card cannot be built", key=key, reason=str(error))
             return Done()
-        except Exception:  # noqa: BLE001 - told with where, and paged
+        except Exception:  # noqa: BLE001 - logged with its key, and paged
             # A fault of ours with this one message: it must not stop the others, and somebody has to know.
             _log.exception("a message could not be built", key=key)
             return await self._give_up(row) if row is not None else Done()
@@ -378,7 +378,7 @@ class Messenger:
         if row.kind == "page":
             if await self._is_told(channel, thread_ts, desired.about):
                 return []
-            if desired.about:  # every repeat tells the same: a thread holds it once, a direct message too
+            if desired.about:  # every repeat has the same text: a thread holds it once, a direct message too
                 name = f"{desired.about}:{row.target}:{thread_ts or ''}"
             producer, session_id, where = None, None, thread_ts or ts
         return [
@@ -395,7 +395,7 @@ class Messenger:
         ]
 
     async def _is_told(self, channel: str, thread_ts: str | None, card: str | None) -> bool:
-        """Whether the card that a page is about stands in the same thread, and the rest of it follows there."""
+        """Whether the card that a page is about is in the same thread, with its own overflow."""
         if card is None or thread_ts is None:
             return False
         first = await self._messages.get(f"more:{card}:0")

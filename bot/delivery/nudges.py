@@ -87,7 +87,7 @@ class Nudges:
             return False
         except ClarifyError as error:
             _log.error("not nudged", id=owed.clarification, reason=str(error))
-        except Exception:  # noqa: BLE001 - told with its traceback
+        except Exception:  # noqa: BLE001 - logged with its traceback
             # A fault of ours with this one must not stop the others; unanswered, it is escalated all the same.
             _log.exception("not nudged", id=owed.clarification)
         return True

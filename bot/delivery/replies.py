@@ -201,7 +201,7 @@ class Replies:
             await self._on_foreign(clarification)
             return None
         self._tried.add((clarification, token))
-        # The first try of all need not be noted: "sending" without a note says, after a kill, that it may have been made.
+        # The very first try need not be recorded: after a crash, "sending" without a note means that it may have been made.
         attempts, uncertain = (1, False) if fresh else await self._begin(clarification, token)
         reply = _reply(asked)
         outcome = await self._producers.send(asked.producer, reply)
@@ -269,7 +269,7 @@ class Replies:
         await self._raise(NewIncident.about(record, key, reason, title))
 
     async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
-        """Note a try before it is made: killed in the middle of it, its outcome is unknown.
+        """Record a try before it is made: after a crash in the middle, its outcome is unknown.
 
         Without any note, a process that was killed may have made the first try.
         """

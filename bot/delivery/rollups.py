@@ -105,7 +105,7 @@ def rolled_up(row: Row) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class RollupPlace:
-    """Where a roll-up card stands in Slack, and the clarifications that it holds."""
+    """Where a roll-up card is in Slack, and the clarifications that it holds."""
 
     channel: str
     ts: str

@@ -124,7 +124,7 @@ class GithubApi:
         return _id_of(found)
 
     async def marked(self, issue: int, key_in: Callable[[str], str | None]) -> list[Marked]:
-        """All comments of an issue in whose words `key_in` finds a key, whoever wrote them."""
+        """All comments of an issue, by anybody, in which `key_in` finds a key."""
         found: list[Marked] = []
         async for answer in self._pages(f"{self._issue(issue)}/comments?per_page={_PER_PAGE}"):
             large = len(answer.body) > _LARGE
@@ -239,7 +239,7 @@ class GithubApi:
             await response.aclose()
 
     def _pause_for(self, trouble: NotNow) -> None:
-        """Where it stands in everybody's way, all wait: as told, else longer each time."""
+        """If a failure concerns all requests, wait before the next: as long as GitHub said, else longer each time."""
         if not trouble.everybody:
             return
         wait = trouble.seconds
@@ -265,7 +265,7 @@ class _Answer:
 
 
 def _problem(answer: _Answer, now: datetime) -> NotNow | Refused | None:
-    """What stands in the way, if anything. In our words: GitHub's may quote what was sent."""
+    """What went wrong, if anything. In our own words: GitHub's may quote what was sent."""
     status, said = answer.status, f"HTTP {answer.status}"
     if 200 <= status < 300:
         return None

@@ -246,7 +246,7 @@ class _Reconciler:
         now = self._clock.now().timestamp()
         open_since = max((p.begun_at for p in shown.posts.values() if p.comment is None), default=0.0)
         wait = open_since + SETTLED_AFTER - now
-        if 0.0 < wait <= SETTLED_AFTER:  # more: the clock went back, and tells nothing
+        if 0.0 < wait <= SETTLED_AFTER:  # more: the clock was set back, so this means nothing
             raise NotNow("whether a comment arrived is not settled yet", wait)
         if not self._asked_account:
             self._account = await self._api.account()
@@ -322,7 +322,7 @@ def _is_there(shown: _Shown, key: str) -> bool:
 
 
 def _is_ours(found: Marked, accounts: Collection[int]) -> bool:
-    """An app's token may not ask whose it is: until a comment told, any app's marker counts, but no person's."""
+    """An app's token cannot look up its account: until a comment shows it, any app's marker counts, but no person's."""
     return found.author in accounts if accounts else found.by_app
 
 
@@ -421,7 +421,7 @@ def key_in(body: str) -> str | None:
 
 
 def comment_of(due: Due, mention: str | None = None) -> str:
-    """The comment's body, of at most `LIMIT` characters. `mention` is told of an escalation."""
+    """The comment's body, of at most `LIMIT` characters. `mention`: whom to mention in an escalation."""
     record, entry = due.record, due.entry
     lines = [f"<!-- clarify-bot: {due.key} -->", _heading(record, entry)]
     if entry.type == "question" and line(record.topic):

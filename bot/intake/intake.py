@@ -1,4 +1,7 @@
-"""Processes inbox events in order per session and passes them to the router or to notices. Also tracks recent sessions."""
+"""Processes inbox events in order per session and passes them to the router or to notices.
+
+Also tracks recent sessions.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ class Intake:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def drained(self) -> None:
-        """Returns when everything that was taken in is worked off."""
+        """Returns when every stored event is processed."""
         while self._is_busy():
             self._idle.clear()
             await self._idle.wait()
@@ -142,7 +145,7 @@ class Intake:
                 for _ in run:
                     queue.popleft()
             if done:
-                # Once for all that waited together: killed before it, they are worked off again, which changes nothing.
+                # Once for all that waited together: after a crash they are processed again, which changes nothing.
                 await self._stored(partial(self._inbox.done, done), "worked-off events cannot be marked yet")
         del self._sessions[session]
         self._note_idle()
@@ -221,7 +224,7 @@ class Intake:
         event = item.event
         known = self._index.of_session(item.producer, event.session_id)
         left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
-        # A session can have questions in several ledgers: with several open nobody can tell which is void.
+        # A session can have questions in several ledgers: with several open nobody knows which is void.
         left = left and len({summary.issue for summary in known if summary.is_open}) == 1
         news = SessionNews(
             producer=item.producer,

@@ -35,7 +35,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """2xx. `proof` tells whether that says the reply was taken (standard dialect), or only received."""
+    """2xx. `proof`: whether this proves that the reply was accepted (standard dialect), or only received."""
 
     word: ClassVar[str] = "accepted"
     proof: bool

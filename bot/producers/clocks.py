@@ -100,7 +100,7 @@ class ClockOffset:
 
     @property
     def is_known(self) -> bool:
-        """Whether any event told of it yet."""
+        """Whether any event has shown it yet."""
         return bool(self._samples)
 
     @property

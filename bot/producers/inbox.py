@@ -462,7 +462,7 @@ def _item(row: Row) -> Item:
     )
 
 
-# Worked off long ago; its session is kept as long as something else is of it.
+# Processed long ago; its session is kept as long as something else is of it.
 SWEEP_EVENTS = Sweep(
     "inbox",
     """select id as name, producer, session_id from inbox where id > :after and id < (select max(id) from inbox)
@@ -492,7 +492,7 @@ def producers_of(tx: Tx, session: str, producer: str | None) -> set[str]:
 
 
 def waiting_of(tx: Tx, subject: Subject) -> int:
-    """How many events of what is to be forgotten are not worked off yet."""
+    """How many of the events to be forgotten are not processed yet."""
     found: set[int] = set()
     for producer, name in subject.sessions:
         sql = "select id from inbox where state = 'new' and producer = :producer and session_id = :name"
@@ -504,7 +504,7 @@ def waiting_of(tx: Tx, subject: Subject) -> int:
 
 
 def forget(tx: Tx, subject: Subject) -> None:
-    """Forget what events said, and what their sessions are called. Their ids stay: told again, they are known."""
+    """Forget what events said, and their sessions' names. Their ids stay, so that repetitions are recognized."""
     sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
     tx.many(
         """update inbox set body = null, words = null, contents = null, state = 'done'

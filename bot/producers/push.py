@@ -220,9 +220,9 @@ class PushedReplies:
         )
 
     async def went_on(self, producer: str, event_id: str, session_id: str, sent: datetime) -> None:
-        """A session sent an event at `sent`: it goes on with what it was told before.
+        """A session sent an event at `sent`: it has received the replies before that.
 
-        Not so one that came before, too: an agent that begins anew says again what it said.
+        A repeated event does not count: an agent that restarts sends its earlier events again.
         """
         rows = await self._store.read(
             """select r.id from pushed_replies r
@@ -256,7 +256,7 @@ class Push:
         rng: random.Random,
         on_connected: Callable[[str], None],
     ) -> None:
-        """`receiver` must not wait for its storage. `on_connected(producer)` is told of every reader."""
+        """`receiver` must not wait for its storage. `on_connected(producer)` is called for every reader."""
         self.producer = producer
         self.since: datetime | None = None
         self.last_heard: datetime | None = None
@@ -271,7 +271,7 @@ class Push:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody reads its replies, or it was heard of in the last five minutes."""
+        """Whether somebody reads its replies, or it sent something in the last five minutes."""
         lately = self.last_heard is not None and self._clock.now() - self.last_heard <= HEARD_LATELY
         return bool(self._readers) or lately
 
@@ -316,7 +316,7 @@ class Push:
         return Stored(event.event_id, event.problems, duplicate=arrived == "duplicate")
 
     async def too_large(self, head: str) -> None:
-        """Something over 1 MiB came, which begins with `head`: a human is told.
+        """Page a human because something over 1 MiB came, which begins with `head`.
 
         Raises:
             StorageError: nobody could be told now.
@@ -327,7 +327,7 @@ class Push:
         )
 
     async def send(self, reply: Reply) -> ReplyOutcome:
-        """One try: kept first, then given to whoever reads. Never raises for what the network or the storage does."""
+        """One try: stored first, then given to the readers. Never raises for failures of the network or the storage."""
         try:
             number, state = await self._keep(reply)
             if state not in _HAD and self._readers:
@@ -363,7 +363,7 @@ class Push:
         return reader
 
     async def read(self, position: int, *, resumed: bool) -> Sequence[KeptReply]:
-        """The next replies for a reader, noted as begun."""
+        """The next replies for a reader, marked as begun."""
         found = await self._kept.after(self.producer, position, self._clock.now(), resumed=resumed)
         new = [reply.id for reply in found if reply.state == "waiting"]
         if new:
@@ -445,7 +445,7 @@ class Push:
         self._stream = ReplyStream(stream.epoch, subscription)
 
     async def _note_progress(self, event: Event) -> None:
-        """A session that sends something has what it was told before."""
+        """Record that a session that sends something has received the replies before."""
         if event.type in IGNORED_TYPES and not event.critical:
             return
         try:
@@ -513,7 +513,7 @@ def handshake_message(text: str) -> Mapping[str, Any] | None:
 
 
 def check_event(event: Event) -> None:
-    """Does nothing for an event that people can be shown as its producer means it. On a stream, where nobody can be told,
+    """Does nothing for an event that people can be shown as its producer means it. On a stream, where nobody can be refused,
     such an event is shown as far as it can be read.
 
     Raises:

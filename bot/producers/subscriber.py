@@ -125,7 +125,7 @@ class Subscriber:
         rng: random.Random,
         on_connected: Callable[[str], None],
     ) -> None:
-        """`on_connected(producer)` is told of every stream that opens. `http` is closed with it."""
+        """`on_connected(producer)` is called for every stream that opens. `http` is closed with it."""
         self.name = configured.name
         self.subscription: Subscription | None = None
         self.since: datetime | None = None
@@ -165,12 +165,12 @@ class Subscriber:
         """Returns once a connection failed, or is open, quiet for a moment, and all that came is stored."""
         await self._contacted.wait()
         loop = asyncio.get_running_loop()
-        while self.connected and (quiet := loop.time() - self._last_frame) < GAP:  # noqa: ASYNC110  nothing tells of quiet
+        while self.connected and (quiet := loop.time() - self._last_frame) < GAP:  # noqa: ASYNC110  silence has no event
             await asyncio.sleep(GAP - quiet)
         await self._buffer.drained()
 
     async def stop(self, *, close: bool) -> None:
-        """Stops reading, stores what was read, closes the subscription if told so. Again: does nothing."""
+        """Stops reading, stores what was read, closes the subscription if asked to. Calling it again does nothing."""
         if self._http.is_closed:
             return
         for task in self._tasks[:1]:

@@ -37,7 +37,7 @@ DATABASE = "clarify.db"
 LEDGERS = "ledgers"
 _FORMAT = 1
 _PATH = re.compile(r"clarify\.db|seal\.key|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
-# Numbers given out since the backup stand on cards that are still in Slack: a click there must not answer another
+# Numbers given out since the backup are on cards that are still in Slack: a click there must not answer another
 # question, nor take another page. So many are left out.
 _ISSUES_LEFT_OUT, _NUMBERS_LEFT_OUT, _PAGES_LEFT_OUT = 1000, 100, 1000
 

@@ -105,7 +105,7 @@ def look(ledger: FileLedger, database: Path, name: str, producer: str | None = N
 
 
 def forget(ledger: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> Traces:
-    """Forget it. Call it again where the traces tell of messages in flight, or of events that wait.
+    """Forget it. Call it again if the traces show messages in flight, or waiting events.
 
     Args:
         ledger: where the records are.

@@ -261,7 +261,7 @@ class Store:
 async def until_stored(
     work: Callable[[], Awaitable[_T]], clock: Clock, log: FilteringBoundLogger, otherwise: str
 ) -> _T:
-    """What `work` gives; tried again while the storage does not take it, which `log` tells as `otherwise`."""
+    """The result of `work`, retried while the storage is unavailable; each failure is logged as `otherwise`."""
     while True:
         try:
             return await work()
