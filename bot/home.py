@@ -1,4 +1,4 @@
-"""Home tabs: gathers what they show, and keeps those of the people who look at them up to date.
+"""Home tabs: gathers what they show, and keeps open ones up to date.
 
 Something changed (`touch`), somebody looks (`opened`, `press`): each viewer's tab is derived anew from a snapshot
 that all share, and published if it says something else than before. At most one publish per person and second;
@@ -87,7 +87,7 @@ _REFUSED_PERSON = frozenset({"not_enabled", "user_not_visible", "user_is_bot", "
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All facts at one moment, the same for everybody.
+    """The facts at one moment, the same for all viewers.
 
     `number` grows with each snapshot of newer facts. `questions`: what people can answer, the most urgent first.
     `audiences`: those of which it has to be known whether somebody is among them. `paged`: whom the pages of escalated
@@ -105,11 +105,11 @@ class Snapshot:
 
 
 class Gathering:
-    """Takes snapshots, in slices and partly in a thread, so that thousands of open questions hold nobody up.
+    """Takes snapshots, in slices and partly in a thread, so that thousands of open questions do not block the event loop.
 
     `sessions`: the agents' sessions; may raise StorageUnavailable. `policies`: the names of the on-call policies, in the
-    order of the configuration. `paged`: whom the pages of a clarification were sent to: they may answer it while it is
-    escalated. `shows`: whether people are asked a question.
+    order of the configuration. `paged`: the users that were paged about a clarification: they may answer it while it is
+    escalated. `shows`: whether a question is put to people.
     """
 
     def __init__(
@@ -256,14 +256,14 @@ def _fleet(
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The audiences whose questions somebody may answer. `unsure`: Slack did not tell for all of them."""
+    """The audiences whose questions a person may answer. `unsure`: Slack did not tell for all of them."""
 
     audiences: frozenset[Audience]
     unsure: bool = False
 
 
 class KeptAccess:
-    """Whose questions somebody may answer: one decision per person and route, kept for minutes.
+    """Caches for some minutes which questions a person may answer: one decision per person and route.
 
     Good enough for a list, since a click is checked again.
     """
@@ -354,7 +354,7 @@ class Viewer:
 
 
 class Viewers:
-    """Who looks at their Home tab: the homes table. Every method raises StorageUnavailable."""
+    """The people who have their Home tab open: the homes table. Every method raises StorageUnavailable."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -415,10 +415,10 @@ async def publish(web: AsyncWebClient, telemetry: Telemetry, user: str, view: Vi
 
 @dataclass(slots=True)
 class _Seat:
-    """One viewer's place in the round.
+    """A viewer and the state of their tab.
 
     `seen`: the number of the snapshot that they were last looked at with. `urgent`: they wait for it in front of
-    the screen. `again_at`: to be looked at then, whatever happens. `busy`: a publish is on its way. `lost`: Slack had
+    the screen. `again_at`: when to update it next in any case. `busy`: a publish is on its way. `lost`: Slack had
     nothing to show them while it was.
     """
 
@@ -447,7 +447,7 @@ class _Seat:
 
 
 class HomeTabs:
-    """Keeps the Home tabs of those who look at them up to date.
+    """Keeps open Home tabs up to date.
 
     `restore` once, then `run` until cancelled. `send` publishes a person's view, once.
     """
@@ -539,12 +539,12 @@ class HomeTabs:
         await self._viewers.keep(seat.viewer)
 
     def place_of(self, user: str) -> Place:
-        """Where somebody who looks at their tab can be told something; the channel is empty if it is not known."""
+        """Where to send a message to a viewer; the channel is empty if it is not known."""
         seat = self._seats.get(user)
         return Place(seat.viewer.channel if seat else "")
 
     async def run(self) -> None:
-        """Publish what is due, until cancelled."""
+        """Publish the tabs that are due, until cancelled."""
         try:
             while True:
                 self._wake.clear()
@@ -601,7 +601,7 @@ class HomeTabs:
         task.add_done_callback(self._publishing.discard)
 
     async def _facts(self) -> Snapshot:
-        """The newest snapshot, or one that is young enough: whoever gets that stays due."""
+        """The newest snapshot, or one that is young enough; a tab with an older one stays due."""
         began = self._clock.steady()
         if self._snapshot.number < self._number and began >= self._good_until:
             self._stale = False
@@ -651,7 +651,7 @@ class HomeTabs:
             self._wake.set()
 
     async def _settle(self, seat: _Seat, outcome: Outcome, digest: str) -> None:
-        """Act on what came of a publish: it is shown, to be repeated, or not wanted."""
+        """Act on the outcome of a publish: done, repeat it, or drop the viewer."""
         user = seat.viewer.user
         failures, seat.failures = seat.failures, 0
         match outcome:

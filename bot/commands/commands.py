@@ -1,7 +1,7 @@
-"""What commands do, whichever way they come: `/clarify`, a mention, a direct message, a list's buttons.
+"""Runs commands from all sources: `/clarify`, a mention, a direct message, a list's buttons.
 
-Knows nothing of Slack's formats. A change is in the ledger (or the storage) when a call returns; where nothing was
-changed, what is said says so.
+Knows nothing of Slack's formats. A change is in the ledger (or the storage) when a call returns; if nothing
+was changed, the reply says so.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Commands:
         return not isinstance(grammar.parse(text), Hint) or grammar.is_addressed(text)
 
     def is_change(self, text: str) -> bool:
-        """Whether a text asks for a change: then it must be done before it is acknowledged."""
+        """Whether a text asks for a change, which must be made before the acknowledgement."""
         return grammar.is_change(grammar.parse(text))
 
     async def run(self, text: str, person: Person, place: Place, page: int = 1) -> Reaction:
@@ -76,7 +76,7 @@ class Commands:
         return await self._answered(self._done(command, person, place, page), named)
 
     async def take(self, clarification_id: str, person: Person) -> Reaction:
-        """Take was pressed in a list."""
+        """The person pressed Take in a list."""
         return await self._answered(self._changes.take(clarification_id, person), clarification_id)
 
     async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Draft:
@@ -100,7 +100,7 @@ class Commands:
         return answer
 
     async def _answered(self, work: Awaitable[Draft], clarification_id: str) -> Reaction:
-        """What came of it, or what the person is told in its place."""
+        """The command's reply, or words for the person about why it failed."""
         recorded = True
         try:
             answer = await work
@@ -142,7 +142,7 @@ class Changes:
         self._to_plain = to_plain
 
     async def apply(self, command: Change, person: Person) -> Draft:
-        """Do it, if the person may; what they are told."""
+        """Make the change, if the person may; returns the reply."""
         if command.id is not None:
             record = await self._ledger.find(command.id, parse_id(command.id)[0])
             return await self._apply(command, record, person)
@@ -157,7 +157,7 @@ class Changes:
         return said(f"No question of issue {issue} is open. “/clarify #{issue}” shows what there is.")
 
     async def take(self, clarification_id: str, person: Person) -> Draft:
-        """The person has it in hand from now on."""
+        """Assign it to the person."""
         record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
         if (refusal := await self._access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
@@ -217,7 +217,7 @@ class OnCallTurns:
         self._clock = clock
 
     async def run(self, command: OnCall, person: Person, place: Place) -> Draft:
-        """What the person is told."""
+        """Run it; returns the reply."""
         if not self._names:
             return said("No on-call policy is configured.", live=False)
         policy = self._known(command.policy) if command.policy else None

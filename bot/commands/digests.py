@@ -1,6 +1,6 @@
-"""`digest`: figures over the ledgers, of what the person could see; where that is asked for, also as a picture.
+"""`digest`: figures over the questions that the person may see; on request also as a picture.
 
-The picture is drawn and sent after the figures were shown as text.
+The picture is drawn and sent after the text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CANNOT = f"For a picture, what draws it has to be installed where the bot runs:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What is to be drawn: figures of the `span` up to `until`; `unread` ledgers are not counted in them."""
+    """A picture to draw: figures of the `span` up to `until`; `unread` ledgers are not counted in them."""
 
     figures: Figures
     span: timedelta
@@ -51,7 +51,7 @@ class Drawing:
 
 
 class Digests:
-    """Counts what a person may see, and draws it where that is asked for.
+    """Counts what a person may see, and draws the figures on request.
 
     `later` runs work in the background; `name_of`: what people are called, as far as it is known.
     """
@@ -116,7 +116,7 @@ class Digests:
             return None
 
     async def _send(self, drawing: Drawing, person: Person, place: Place) -> None:
-        """Draw and send. Trouble is told to the person, where they asked."""
+        """Draw and send; errors are told to the person where they asked."""
         drawing = replace(drawing, figures=_named(drawing.figures, self._name_of))
         comment, alt = described(drawing)
         try:

@@ -1,5 +1,5 @@
-"""What `/clarify`, a mention of the bot and a direct message to it understand: text → command, or a hint; and the help
-on it. Pure.
+"""Parses the text of `/clarify`, of a mention and of a direct message into a command or a hint; holds the help texts.
+Pure.
 
 The text is as Slack sends it: names are marks such as `<@U123|ade>`. Words are read in any case and with or without
 quotes; what a person wants to say (`Change.words`) is left as typed, but for quotes around the whole of it.
@@ -89,7 +89,7 @@ _HELP = {
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Clarifications in a list; `issue` where it is one issue's."""
+    """A list of clarifications; `issue` if of one issue only."""
 
     kind: ListKind
     issue: int = 0
@@ -107,7 +107,7 @@ class One:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something is to be done to a clarification: the one of `id`, or else the only open one of `issue`."""
+    """A change to a clarification: the one with `id`, or else the only open one of `issue`."""
 
     verb: ChangeVerb
     id: str | None
@@ -130,7 +130,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Figures; `png`: also as a picture."""
+    """Figures about the last `span`; `png`: also as a picture."""
 
     span: timedelta = WEEK
     png: bool = False
@@ -146,13 +146,13 @@ Command = List | One | Change | OnCall | Board | Digest | Help
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """It was not understood: what could be meant, with an example. Plain text; the person's words are in it."""
+    """Help for a text that was not understood, with an example. Plain text; it repeats the person's words."""
 
     text: str
 
 
 def parse(text: str) -> Command | Hint:
-    """What a text asks for."""
+    """The command in a text, or a hint."""
     text = _ITSELF.sub("", unquoted(text), count=1)
     first, rest = _split(unquoted(text))
     if not _bare(first):

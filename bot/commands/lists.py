@@ -1,4 +1,4 @@
-"""What is open, in lists, as far as a person may see it: clarifications, agents (`agents`) and sessions (`ready`).
+"""Lists of what is open, as far as a person may see it: clarifications, agents (`agents`) and sessions (`ready`).
 
 Somebody sees the questions that they may answer, those of channels that they are in, and what they hold: took, were
 handed, or are paged for.
@@ -44,7 +44,7 @@ _NOTHING = {
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a person may do, by audiences: answer the questions that are put to them, or only see them."""
+    """The audiences whose questions a person may answer, and those whose questions the person may see."""
 
     user: str
     answers: frozenset[Audience]
@@ -52,7 +52,7 @@ class Rights:
 
 
 class Access:
-    """Who may see and change what through commands: those who may answer, and whoever is on call for the agent.
+    """Decides who may see and change what through commands: the answerers, and the people on call for the agent.
 
     Every coroutine raises SlackError where Slack does not tell who somebody is. `paged(clarification)` gives the users
     that its open pages were sent to.

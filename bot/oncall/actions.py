@@ -116,7 +116,7 @@ class Admission:
         return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
 
     def _audience(self, incident: Incident) -> Audience:
-        """Whom the question is put to, where it is about one that still waits; else the agent's own people."""
+        """The audience of the question if one is open, else the agent's own people."""
         about = incident.clarification
         known = None if about is None else self._index.get(about)
         return Audience(incident.agent_id or "") if known is None else audience_of(known)
@@ -224,7 +224,7 @@ class PageActions:
                 return Reaction(PASSED_ON)
 
     async def _admitted(self, press: PagePress, person: Person) -> tuple[list[Incident], Reaction | None]:
-        """What is open of a page and may be changed by this person, or what they are told instead."""
+        """The open incidents of a page that this person may change, or why not."""
         chosen = await self._chosen(press)
         if not chosen:
             return [], Reaction(GONE)
@@ -330,7 +330,7 @@ class PageActions:
         return want is not None and want.state == "taken" and want.holder == user
 
     def _is_others(self, incident: Incident, user: str) -> bool:
-        """Whether somebody else has it in hand: an older page may still offer to snooze it."""
+        """Whether somebody else holds it: an older page may still offer to snooze it."""
         want = self._wants(incident)
         return want is not None and want.state == "taken" and want.holder != user
 
@@ -385,7 +385,7 @@ class PageActions:
 
 
 def split(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
-    """Those whose ledger says who has them in hand, and the others (pure)."""
+    """Those whose holder the ledger records, and the others (pure)."""
     held = [each for each in incidents if each.kind == "escalated" and each.clarification is not None]
     return held, [each for each in incidents if each not in held]
 
@@ -393,7 +393,7 @@ def split(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]
 def reaction(
     done: Sequence[Incident], failed: Sequence[tuple[Incident, Exception]], verb: str, later: int = 0
 ) -> Reaction:
-    """What the person is told; `later` are still being written down (pure)."""
+    """Words for the person; `later` are still being written (pure)."""
     if not done and not later and failed:
         incident, error = failed[0]
         if isinstance(error, (ClarifyError, SlackError, StorageUnavailable)):

@@ -109,7 +109,7 @@ class Escalations:
             self._incidents.touch([each.incident])
 
     async def _begin(self, key: str, summary: Summary) -> None:
-        """One whose ledger was gone for a while was let go; now that it is there again, somebody has to take it."""
+        """Its ledger was gone for a while, so it was closed; now that the ledger is back, somebody has to take it."""
         new = _incident(key, summary)
         if await self._incidents.raise_(new) is not None:
             return
@@ -122,7 +122,7 @@ class Escalations:
             await self._incidents.raise_(new, anew=True)
 
     async def _unknown(self, summary: Summary, each: OpenIncident) -> Happening | None:
-        """What the ledger knows of who has it in hand, and the log does not."""
+        """What the ledger says about its holder and the log does not."""
         news = unknown(summary, each, self._clock.now())
         if news is not None or (summary.taken_by is None and summary.handed_to is None):
             return news
@@ -180,7 +180,7 @@ def _last(each: OpenIncident) -> Taken | Handed | None:
 
 
 def unknown(summary: Summary, each: OpenIncident, now: datetime) -> Happening | None:
-    """What the ledger knows of who has it in hand, and the log does not (pure)."""
+    """What the ledger says about its holder and the log does not (pure)."""
     last = _last(each)
     if summary.taken_by is not None:
         known = isinstance(last, Taken) and last.user == summary.taken_by

@@ -125,8 +125,8 @@ def _notify(variable: str, secret: SecretStr, title: str, body: str) -> PagerErr
 class SlackOutageAlert:
     """Tells the pagers outside that Slack cannot be reached, since no page in Slack arrives then; `run` until cancelled.
 
-    Once an outage, after minutes of it, and once more when it is over. Who could not be told is tried again for as long
-    as the outage lasts. Time is counted on a monotonic clock: a clock that is set must not make an outage.
+    Once an outage, after minutes of it, and once more when it is over. A pager that could not be reached is tried again
+    for as long as the outage lasts. Time is counted on a monotonic clock: a clock that is set must not make an outage.
 
     targets: the environment variables with the addresses to tell, see `outside_targets`.
     connected: whether clicks can arrive (Socket Mode).
@@ -169,7 +169,7 @@ class SlackOutageAlert:
             await self.look()
 
     async def look(self) -> None:
-        """See how things are, and tell where that is due."""
+        """Check Slack, and send the alert or the all-clear if due."""
         trouble = await self._trouble()
         if trouble is None:
             self._since = None
@@ -205,7 +205,7 @@ class SlackOutageAlert:
                 self._told.add(target)
 
     async def _recovered(self) -> None:
-        """Those who were told are told; once, since an alarm that stays on is looked into anyway."""
+        """Send the all-clear to those who got the alert; once, since an alarm that stays on is looked into anyway."""
         told, self._told, self._raised = sorted(self._told), set(), False
         _log.info("Slack is back", targets=told)
         for target in told:
@@ -229,7 +229,7 @@ def outside_targets(settings: Settings) -> tuple[str, ...]:
 
 
 class Heartbeat:
-    """Sends a sign of life to those who watch the bot: a GET of a configured address while all is well.
+    """Sends a sign of life to a monitoring service: a GET of a configured address while all is well.
 
     `healthy()` says whether all is well; while it is not, nothing is sent, so that the other side raises alarm.
 

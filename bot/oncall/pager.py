@@ -146,7 +146,7 @@ class Pager:
         return min(_LOOK_AGAIN, max(0.0, (min(moments) - self._clock.now()).total_seconds()))
 
     async def _page(self) -> bool:
-        """Send what is due, and tell whether anything was; whatever was looked at is scheduled anew.
+        """Send what is due; returns whether anything was sent. Each incident that was due is scheduled anew.
 
         Raises:
             StorageUnavailable: not all of it was sent; the rest is due again in a second.

@@ -45,7 +45,7 @@ _NOBODY = Policy((), timedelta(minutes=15))
 
 @dataclass(frozen=True, slots=True)
 class OnDuty:
-    """Who is on call, by what (`source`, in words), until when if that is known, and who said so if somebody did."""
+    """Who is on call, why (`source`, in words), until when if known, and who arranged it if a person did."""
 
     users: tuple[str, ...]
     source: str
@@ -54,7 +54,7 @@ class OnDuty:
 
 
 class Roster:
-    """Says who is on call, and keeps who stands in. No method but `hand` raises.
+    """Finds who is on call, and stores stand-ins. No method but `hand` raises.
 
     `on_change` is called when somebody stands in. `patience`: how many seconds Slack has for an answer.
     """

@@ -1,7 +1,7 @@
-"""What messages, modals and Home tabs are made of: parts, in the order in which they are shown; and Slack's limits.
+"""The parts of messages, modals and Home tabs, in the order in which they are shown; and Slack's limits.
 
-A view decides what is said and how much of it fits; the templates lay the parts out as Block Kit; `check_message` and
-`check_view` are the last look before anything is sent. Agents' words are plain text here; only `Words(…, live=True)` is
+A view chooses the words and how many of them fit; the templates lay the parts out as Block Kit; `check_message` and
+`check_view` are the last check before sending. Agents' words are plain text here; only `Words(…, live=True)` is
 mrkdwn, all of it the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Composition objects", "Views". Pure.
 """
 
@@ -78,7 +78,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """What Slack asks again before a press counts: title (≤ 100), text (≤ 300), the labels of its two buttons (≤ 30)."""
+    """Slack's confirmation dialog for a control: title (≤ 100), text (≤ 300), the labels of its two buttons (≤ 30)."""
 
     title: str
     text: str
@@ -88,8 +88,8 @@ class Dialog:
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """`spoken` is the accessibility label, where the label alone does not say it all. `style` is a colour, and never
-    all that tells something.
+    """A button. `spoken` is the accessibility label, if the label alone does not say it all. `style` is a colour; it
+    never carries a meaning alone.
     """
 
     label: str
@@ -103,7 +103,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A menu; `options` are (text, value). `dialog` is asked of whatever is chosen."""
+    """A menu; `options` are (text, value). `dialog` is asked for every choice."""
 
     placeholder: str
     action_id: str
@@ -119,7 +119,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Words, with a button or with facts beside them."""
+    """A paragraph, with a button or facts beside it."""
 
     kind: ClassVar = "section"
     words: Words
@@ -196,14 +196,14 @@ class View:
 
 @dataclass(slots=True)
 class Budget:
-    """What a message's text leaves for words that may be cut; `cut` tells whether any were."""
+    """The room that a message has left for texts that may be cut; `cut` tells whether any were."""
 
     left: int
     cut: bool = field(default=False)
 
     @classmethod
     def beside(cls, text: str) -> Budget:
-        """What blocks may hold beside the message's `text`: both count."""
+        """The room for blocks beside the message's `text`: both count."""
         return cls(MESSAGE_BUDGET - size(text) - _RESERVE)
 
     def spend(self, *texts: str) -> None:

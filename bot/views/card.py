@@ -93,7 +93,7 @@ _OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FUL
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The parts of a card, or of a page that carries a question, in the order in which they are shown."""
+    """The parts of a card, or of a page with a question, in the order in which they are shown."""
 
     heading: str
     alert: tuple[Words, ...] = ()

@@ -1,4 +1,4 @@
-"""What our controls carry: typed, versioned, size-checked; and the seal around it.
+"""The payloads of our controls: typed, versioned, size-checked; and the seal around them.
 
 | press | packed | its controls | action_ids |
 | --- | --- | --- | --- |

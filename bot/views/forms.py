@@ -83,7 +83,7 @@ _NO_NUMBER = "Type a number, like 1200 or 12.5."
 
 
 class SubmissionErrors(Exception):
-    """What a person has to mend in the modal: block_id → what to do, as Slack's `errors` wants it."""
+    """Errors in a submitted modal: block_id → what to correct, as Slack's `errors` wants it."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         super().__init__(f"The submission needs mending in {', '.join(errors)}.")

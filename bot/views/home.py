@@ -1,6 +1,4 @@
-"""The Home tab in words and controls. Agents' words stand in plain text; what is live (people, moments) is the bot's own.
-Pure.
-"""
+"""The Home tab in words and controls. Agents' words are plain text; mentions and dates are the bot's own. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +71,7 @@ _DEEPEST = 8
 
 @dataclass(frozen=True, slots=True)
 class AgentLine:
-    """One agent. `depth` counts from 0: it is nested below the agent that it waits for.
+    """One agent, shown `depth` levels (from 0) below the agent that it waits for.
 
     `on`: whom it is blocked on; `human` stands for people. `since`: since when it is as it is, where known.
     """
@@ -89,7 +87,7 @@ class AgentLine:
 
 @dataclass(frozen=True, slots=True)
 class DutyLine:
-    """Who is on call by one policy: `users` are Slack ids, `source` says why it is they."""
+    """Who is on call by one policy: `users` are Slack ids, `source` says why."""
 
     policy: str
     users: tuple[str, ...]
@@ -99,7 +97,7 @@ class DutyLine:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer that was given. `user` where it was given in Slack; `by` is its name in any case. `to`: see `Audience`."""
+    """An answer. `user`: the Slack user who gave it, if in Slack; `by`: the name in any case. `to`: see `Audience`."""
 
     clarification: str
     round: int
@@ -128,8 +126,8 @@ class Page(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What one person sees. Of agents and sessions: all, to who is on call or paged, to others those whose questions
-    they may answer. `stranger`: nothing here is theirs, so how the agents stand is left out.
+    """What one person sees. People who are on call or were paged see all agents and sessions; others see those whose
+    questions they may answer. `stranger`: the person may answer nothing, so the agents are left out.
     """
 
     user: str

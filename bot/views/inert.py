@@ -1,4 +1,4 @@
-"""Agents' words made inert, and the few live things that the bot itself writes.
+"""Makes agents' words inert (no links, mentions or markup), and writes the bot's own mentions and dates.
 
 Slack parses `<@U…>`, `<!channel>`, `<url|label>` wherever mrkdwn is allowed, and in the top-level `text`.
 Agents' words therefore go into `plain_text` objects (`plain`, `line`), into the top-level text escaped

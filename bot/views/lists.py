@@ -1,5 +1,5 @@
-"""Several questions in one message or modal: what commands answer with, an agent's roll-up card with its list, and the
-question which question was meant. Pure.
+"""Several questions in one message or modal: the replies to commands, an agent's roll-up card with its list, and “Which
+question did you mean?”. Pure.
 """
 
 from __future__ import annotations

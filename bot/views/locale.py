@@ -1,4 +1,4 @@
-"""What an event's `localization_hints` say of its words (AAEP chapter 11), put into the words themselves. Pure."""
+"""Applies an event's `localization_hints` (AAEP chapter 11) to its words. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the notices say: messages that take no answer. Errors, critical events that no card can show, tool results, ends
+"""The words of notices: messages that take no answer. Errors, critical events that no card can show, tool results, ends
 of sessions, handoffs, reminders.
 
 The card of a handoff (AAEP chapter 4) follows the incident that on-call is paged for: taken there or here, both say so. A
@@ -97,7 +97,7 @@ _UNTAKEN = "Nobody has it yet. Press Take to say that it is yours."
 
 @dataclass(frozen=True, slots=True)
 class ToolLine:
-    """One `agent.tool.completed`: `status` is success, error, timeout, or whatever was sent."""
+    """One `agent.tool.completed`: `status` is success, error, timeout, or another word that was sent."""
 
     tool: str
     status: str
@@ -107,7 +107,7 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """What an event hands over, as it is kept beside its card: the agent's own words, not yet inert, but for `context`.
+    """What an agent hands over, as it is stored beside its card: the agent's own words, not yet inert, except `context`.
 
     `context` is the packaged context as indented lines. Empty: it was not sent.
     """

@@ -1,4 +1,4 @@
-"""The short sentences that people get, mostly as ephemerals. Fixed English, friendly and exact.
+"""Short sentences for people, mostly shown as ephemerals. Fixed English, friendly and exact.
 
 Each is mrkdwn, to be sent with `parse: "none"` and no `link_names`: the only live parts are the bot's own
 mentions and dates; every other word is escaped and clipped. Pure.

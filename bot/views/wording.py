@@ -80,7 +80,7 @@ _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`record` seen at round `number`; `asked` and `question` are those of that round.
+    """One round of a clarification: `record` as it was at round `number`; `asked` and `question` are those of that round.
 
     `asks_an_agent`: the agent that it is put to is asked too, by a command or an endpoint.
     """
