@@ -508,7 +508,7 @@ class Bot:
         )
 
     def _build_producers(self) -> None:
-        self.inbox = Inbox(self.store, on_put=self._heard)
+        self.inbox = Inbox(self.store, on_put=self._events_arrived)
         self.producers = Producers(
             self.settings.producers,
             token_of=self.settings.producer_token,
@@ -516,7 +516,7 @@ class Bot:
             store=self.store,
             clock=self.clock,
             rng=self.rng,
-            tell_trouble=lambda trouble: self.notices.not_taken_in(trouble),  # noqa: PLW0108 - built later
+            report_trouble=lambda trouble: self.notices.event_lost(trouble),  # noqa: PLW0108 - built later
             telemetry=self.telemetry,
         )
 
@@ -863,8 +863,8 @@ class Bot:
         """A page was sent or taken, or somebody's turn began: the Home tabs, which come later, show it."""
         self.home.touch()
 
-    def _heard(self, incoming: Sequence[Incoming]) -> None:
-        """Events came from a producer."""
+    def _events_arrived(self, incoming: Sequence[Incoming]) -> None:
+        """Events arrived from a producer."""
         for each in incoming:
             self.sessions.note(each)
         self.monitoring.trigger()

@@ -170,7 +170,7 @@ def _item(waits: list[Summary], fact: SessionFact | None) -> ReadyItem:
 
 
 def _queue_order(item: ReadyItem) -> tuple[bool, float, str, str]:
-    when = item.since.timestamp() if item.since else -_heard(item.last_event_at)
+    when = item.since.timestamp() if item.since else -_timestamp(item.last_event_at)
     return bool(item.blocked_by), when, item.agent, item.session_id or ""
 
 
@@ -257,7 +257,7 @@ def _age(summary: Summary) -> tuple[float, str]:
     return summary.asked_last.timestamp(), summary.id
 
 
-def _heard(at: datetime | None) -> float:
+def _timestamp(at: datetime | None) -> float:
     return at.timestamp() if at is not None else 0.0
 
 

@@ -45,7 +45,7 @@ ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 US = "clarify-bot"
 HUMAN = "human"  # who is asked where no agent is
 _NOT_HELD = {"taken_by": None, "handed_to": None}
-NOT_CHASED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_for": None, **_NOT_HELD}
+NOT_REMINDED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_for": None, **_NOT_HELD}
 
 _MOST = 2**53  # as far as all readers of JSON count; storage holds no more than a little beyond
 

@@ -213,7 +213,7 @@ class Dispatcher:
         clarification = job.summary.id
         del self._jobs[clarification]
         if job.begun:
-            self._tell(job, begun=False)
+            self._report_working(job, begun=False)
         waiting = self._waiting.get(clarification)
         if waiting is None:
             return
@@ -279,7 +279,7 @@ class Dispatcher:
             inquiry = Inquiry(record, attempt, hint)
             if not job.begun:
                 job.begun = True
-                self._tell(job, begun=True)
+                self._report_working(job, begun=True)
             return await _asked(self._responders[role], inquiry)
 
     async def _answer(self, job: _Job, text: str) -> None:
@@ -340,10 +340,10 @@ class Dispatcher:
                 raise _Over
             await self._clock.sleep(backoff(failures, first=_PAUSE, longest=_LONGEST_PAUSE))
 
-    def _tell(self, job: _Job, *, begun: bool) -> None:
+    def _report_working(self, job: _Job, *, begun: bool) -> None:
         try:
             self._working(job.summary, begun)
-        except Exception:  # noqa: BLE001 - who only wants to know must not cost an answer
+        except Exception:  # noqa: BLE001 - a failing callback must not cost an answer
             _log.exception("%s: a responder's work could not be told", job.summary.id)
 
 

@@ -18,7 +18,7 @@ from core.answers import from_text
 from core.clarification import (
     CHANGED,
     HUMAN,
-    NOT_CHASED,
+    NOT_REMINDED,
     UNDELIVERED,
     US,
     Answer,
@@ -287,7 +287,7 @@ def reopened(record: Clarification, now: datetime, sla: timedelta, words: str = 
         resolved_at=None,
         stale_after=stale_after(now, sla, record.expires_at),
         thread=thread,
-        aaep=record.asked.model_copy(update=NOT_CHASED),
+        aaep=record.asked.model_copy(update=NOT_REMINDED),
     )
     if not exhausted:
         return again

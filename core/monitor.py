@@ -43,27 +43,27 @@ _NOT_TAKEN = frozenset({"sending", "refused", "too_late"})
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What falls due, and when."""
+    """What is due, and when."""
 
     kind: Literal["nudge", "escalate", "expire"]
     at: datetime
 
 
 def next_call(seen: Seen, sla: timedelta) -> Call | None:
-    """The earliest thing that time will make of it, if nothing else happens; None: nothing ever."""
+    """What is due next, if nothing else happens; None: nothing ever."""
     if not seen.is_open:
         return None
     expires = seen.expires_at
-    chase = None if seen.status == "escalated" else _chase(seen, sla)
-    if expires is not None and (chase is None or expires <= chase.at):
+    reminder = None if seen.status == "escalated" else _next_reminder(seen, sla)
+    if expires is not None and (reminder is None or expires <= reminder.at):
         return Call("expire", expires)
-    return chase
+    return reminder
 
 
 def due_call(seen: Seen, sla: timedelta, now: datetime) -> Call | None:
     """What is to be done at `now`, None if nothing is due.
 
-    One whose time has run out is not nudged any more, though nobody was there to do it when that was due.
+    A clarification whose time has run out is not nudged any more, even if its nudge was missed.
     """
     if seen.is_open and seen.expires_at is not None and seen.expires_at <= now:
         return Call("expire", seen.expires_at)
@@ -71,8 +71,10 @@ def due_call(seen: Seen, sla: timedelta, now: datetime) -> Call | None:
     return call if call is not None and call.at <= now else None
 
 
-def _chase(seen: Seen, sla: timedelta) -> Call:
-    """A record that another implementation already calls `stale` was nudged by nobody: it is as a pending one."""
+def _next_reminder(seen: Seen, sla: timedelta) -> Call:
+    """The next nudge or escalation. A record that another implementation marked `stale` counts as pending: nobody was
+    nudged.
+    """
     if seen.nudges == 0:
         return Call(
             "nudge",

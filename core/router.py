@@ -442,12 +442,12 @@ class Router:
             written.extend(book.changed)
             return result
 
-        def tell() -> None:
+        def report() -> None:
             for record in written:
                 self._changed(record)
 
-        # Also if the caller does not wait for the end any more: it was decided, so it has to be shown.
-        return await self._ledger.transact(issue, run, self._patience, tell)
+        # Called even if the caller stops waiting: the decision is written, so it has to be shown.
+        return await self._ledger.transact(issue, run, self._patience, report)
 
 
 def check_goes_on(record: Clarification, ask: Ask) -> None:

@@ -376,7 +376,7 @@ class Messenger:
             return []
         name, producer, session_id, where = row.key, row.producer, row.session_id, None
         if row.kind == "page":
-            if await self._is_told(channel, thread_ts, desired.about):
+            if await self._is_in_thread(channel, thread_ts, desired.about):
                 return []
             if desired.about:  # every repeat has the same text: a thread holds it once, a direct message too
                 name = f"{desired.about}:{row.target}:{thread_ts or ''}"
@@ -394,7 +394,7 @@ class Messenger:
             for number, words in enumerate(desired.message.more)
         ]
 
-    async def _is_told(self, channel: str, thread_ts: str | None, card: str | None) -> bool:
+    async def _is_in_thread(self, channel: str, thread_ts: str | None, card: str | None) -> bool:
         """Whether the card that a page is about is in the same thread, with its own overflow."""
         if card is None or thread_ts is None:
             return False

@@ -216,7 +216,7 @@ class Replies:
         )
         if isinstance(step, Settle):
             if isinstance(outcome, TryAgain) and outcome.blocked:
-                await self._tell_blocked(record, outcome)
+                await self._page_blocked(record, outcome)
             await self._finish(record, step)
             return None
         left = await self._note_blocked(record, outcome, uncertain=uncertain)
@@ -247,11 +247,11 @@ class Replies:
             note = f"{standing}: the agent {outcome.reason}"
             await self._router.note_reply(record.id, token, note)
         if left <= 0:
-            await self._tell_blocked(record, outcome)
+            await self._page_blocked(record, outcome)
         return max(_RETRY, left) if left > 0 else math.inf
 
-    async def _tell_blocked(self, record: Clarification, outcome: TryAgain) -> None:
-        """An answer does not reach its agent until somebody mends something."""
+    async def _page_blocked(self, record: Clarification, outcome: TryAgain) -> None:
+        """Page somebody once because an answer cannot reach its agent until something is fixed."""
         blocked = self._blocked.setdefault((record.id, record.asked.reply_token or ""), _Blocked(0.0))
         if blocked.paged:
             return

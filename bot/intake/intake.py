@@ -184,7 +184,7 @@ class Intake:
             self._outage.recorded(run)
 
     async def _give_up(self, item: Item) -> None:
-        await self._notices.not_worked_off(item)
+        await self._notices.not_processed(item)
         await self._inbox.failed([item.id])
 
     async def _stored(self, work: Callable[[], Awaitable[_T]], otherwise: str) -> _T:

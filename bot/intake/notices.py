@@ -105,12 +105,12 @@ class Notices:
             else:
                 await self._notice(item, session_notice(event), critical=False)
 
-    async def not_taken_in(self, trouble: Trouble) -> None:
+    async def event_lost(self, trouble: Trouble) -> None:
         """Page somebody because something critical may not have been stored."""
         title = f"Producer {trouble.producer}: something was not taken in"
         await self._page(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)
 
-    async def not_worked_off(self, item: Item) -> None:
+    async def not_processed(self, item: Item) -> None:
         """Page somebody because an event could not be processed, through a fault of ours. The event is kept."""
         event = item.event
         reason = f"A fault in clarify-bot: event {event.event_id} ({event.type}) could not be worked off; see the log"

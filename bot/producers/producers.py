@@ -15,7 +15,7 @@ from bot.http import Poster, open_client
 from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
 from bot.producers.inbox import Inbox
 from bot.producers.push import Push, PushedReplies
-from bot.producers.receiver import Receiver, TellTrouble
+from bot.producers.receiver import Receiver, ReportTrouble
 from bot.producers.subscriber import Subscriber
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
@@ -37,10 +37,10 @@ class Producers:
         store: Store,
         clock: Clock,
         rng: random.Random,
-        tell_trouble: TellTrouble,
+        report_trouble: ReportTrouble,
         telemetry: Telemetry,
     ) -> None:
-        """`tell_trouble` gets what a human has to know. Opens nothing yet."""
+        """`report_trouble` gets what a human has to know. Opens nothing yet."""
         self._telemetry = telemetry
         self._parties: dict[str, Subscriber | Push] = {}
         self._clients: dict[str, ReplyClient | Push] = {}
@@ -55,7 +55,7 @@ class Producers:
                 inbox=inbox,
                 clock=clock,
                 rng=rng,
-                tell_trouble=tell_trouble,
+                report_trouble=report_trouble,
                 waits=not each.pushes,
             )
             if each.url is None:

@@ -49,7 +49,7 @@ class Trouble:
     session_id: str | None = None
 
 
-TellTrouble = Callable[[Trouble], Awaitable[None]]
+ReportTrouble = Callable[[Trouble], Awaitable[None]]
 
 
 class NotItsAgent(ClarifyBotError):
@@ -115,7 +115,7 @@ class Receiver:
         inbox: Inbox,
         clock: Clock,
         rng: random.Random,
-        tell_trouble: TellTrouble,
+        report_trouble: ReportTrouble,
         waits: bool = True,
     ) -> None:
         """`waits`: retry while the storage refuses, as the producer gets no response; otherwise raise its error."""
@@ -125,12 +125,12 @@ class Receiver:
         self._inbox = inbox
         self._clock = clock
         self._rng = rng
-        self._tell_trouble = tell_trouble
+        self._report_trouble = report_trouble
         self._waits = waits
         self._gaps = Gaps()
         self._told: set[object] = set()
         self._away_until = clock.steady()
-        self._heard: dict[str, float] = {}
+        self._last_received: dict[str, float] = {}
         self._log = _log.bind(producer=speaker.producer)
 
     async def take(self, *arrivals: Arrival) -> None:
@@ -199,14 +199,14 @@ class Receiver:
         )
         if (
             age > _LATE
-            and self._heard.get(agent, -math.inf) <= sent < self._away_until
+            and self._last_received.get(agent, -math.inf) <= sent < self._away_until
             and not (ran_out and not self.offset.is_known)
         ):
             return True
-        self._heard.pop(agent, None)
-        self._heard[agent] = arrival.steady
-        if len(self._heard) > _AGENTS:
-            del self._heard[next(iter(self._heard))]
+        self._last_received.pop(agent, None)
+        self._last_received[agent] = arrival.steady
+        if len(self._last_received) > _AGENTS:
+            del self._last_received[next(iter(self._last_received))]
         return False
 
     async def _read(self, arrival: Arrival) -> tuple[Event, Arrival] | None:
@@ -298,7 +298,7 @@ class Receiver:
             event_id=event.event_id,
             session_id=event.session_id,
         )
-        await self._tell(
+        await self._report(
             f"failed:{event.session_id}",
             f"An event of type {event.type} could not be taken in; see the log for {event.event_id}.",
             agent_id=event.agent_id,
@@ -311,7 +311,7 @@ class Receiver:
         session_id = head_field(frame.head, "session_id")
         agent_id = head_field(frame.head, "agent_id")
         self._log.error("event larger than 1 MiB skipped", type=kind, session_id=session_id)
-        await self._tell(
+        await self._report(
             f"oversize:{session_id}",
             f"An event ({kind}) was larger than 1 MiB and was not taken in.",
             agent_id=agent_id,
@@ -328,7 +328,7 @@ class Receiver:
         if not critical or (frame.torn and arrival.resumable):
             return
         session_id = head_field(frame.data, "session_id")
-        await self._tell(
+        await self._report(
             f"unreadable:{session_id}",
             f"Something that names a critical event could not be read ({reason}, {frame.size} bytes).",
             agent_id=head_field(frame.data, "agent_id"),
@@ -342,7 +342,7 @@ class Receiver:
         )
         if not event.critical:
             return
-        await self._tell(  # where its own route says, not that of the agent whose name it took
+        await self._report(  # where its own route says, not that of the agent whose name it took
             f"agent:{self._producer}:{event.agent_id}",
             f"An event ({event.type}) came as if from {event.agent_id[:_LONGEST_NAME]}, for which this producer may not "
             "speak, and was not taken in. `agents` of its [[producers]] table says for which it may.",
@@ -357,9 +357,9 @@ class Receiver:
         self._told.add(kind)
         return cast("Callable[..., object]", self._log.warning)
 
-    async def _tell(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
+    async def _report(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
         trouble = Trouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
-        await self._until_stored(lambda: self._tell_trouble(trouble))
+        await self._until_stored(lambda: self._report_trouble(trouble))
 
     async def _until_stored(self, store: Callable[[], Awaitable[_T]]) -> _T:
         attempt = 0

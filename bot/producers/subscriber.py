@@ -54,7 +54,7 @@ class ReadBuffer:
         self._some = asyncio.Event()
         self._room = asyncio.Event()
         self._none = asyncio.Event()
-        self._tell()
+        self._update_events()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -63,7 +63,7 @@ class ReadBuffer:
         """Append one arrival. A read's arrivals are all added before the next wait, so a cancelled reader loses none."""
         self._items.append(arrival)
         self._bytes += arrival.size
-        self._tell()
+        self._update_events()
 
     async def room(self) -> None:
         """Returns once the buffer is below its bounds; until then TCP holds the producer back."""
@@ -78,13 +78,13 @@ class ReadBuffer:
         """The oldest are dealt with."""
         for _ in range(count):
             self._bytes -= self._items.popleft().size
-        self._tell()
+        self._update_events()
 
     async def drained(self) -> None:
         """Returns once all is dealt with."""
         await self._none.wait()
 
-    def _tell(self) -> None:
+    def _update_events(self) -> None:
         full = len(self._items) >= self._max_items or self._bytes >= self._max_bytes
         for event, holds in (
             (self._some, bool(self._items)),

@@ -84,7 +84,7 @@ class _Last(Inbox):
 
 
 async def _ours(url: str, events: int) -> float:
-    async def tell_trouble(trouble: Trouble) -> None:
+    async def report_trouble(trouble: Trouble) -> None:
         raise RuntimeError(trouble.summary)
 
     with TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ async def _ours(url: str, events: int) -> float:
             store=store,
             clock=clock,
             rng=random.Random(1),  # noqa: S311 - jitter
-            tell_trouble=tell_trouble,
+            report_trouble=report_trouble,
             telemetry=Telemetry(clock),
         )
         began = time.perf_counter()

@@ -48,7 +48,7 @@ class Told:
             raise self.troubles.pop(0)
         self.paged.append(f"ledger {error.issue}")
 
-    async def not_worked_off(self, item: Item) -> None:
+    async def not_processed(self, item: Item) -> None:
         self.paged.append(item.event.event_id)
 
 

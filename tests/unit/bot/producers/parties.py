@@ -178,7 +178,7 @@ class Party:
             store=self._store,
             clock=self._real_clock or self.clock,
             rng=seeded(7),
-            tell_trouble=self.tell,
+            report_trouble=self.tell,
             telemetry=self.telemetry,
         )
         await self.producers.start()
@@ -221,7 +221,7 @@ def nobody(store: Store, clock: Clock) -> Producers:
         store=store,
         clock=clock,
         rng=seeded(1),
-        tell_trouble=tell,
+        report_trouble=tell,
         telemetry=Telemetry(clock),
     )
 

@@ -51,7 +51,7 @@ class Life:
             store=store,
             clock=clock,
             rng=seeded(seed),
-            tell_trouble=self.tell,
+            report_trouble=self.tell,
             telemetry=Telemetry(clock),
         )
 

@@ -280,7 +280,7 @@ class Desk:
             inbox=self.box,
             clock=self.clock,
             rng=seeded(1),
-            tell_trouble=self.tell,
+            report_trouble=self.tell,
         )
         self.counters, self.offset = self.receiver.counters, self.receiver.offset
 
