@@ -1,4 +1,4 @@
-"""What people do with a page: Take, Hand to…, Snooze, Not mine, Show. Knows nothing of Slack's formats.
+"""What people can do with a page: Take, Hand to…, Snooze, Not mine, Show. Knows nothing of Slack's formats.
 
 What was done is durable when a call returns; where nothing was, the reaction says so. Who has an escalated question in
 hand is written into its ledger first: the log of pages follows it.
@@ -187,7 +187,7 @@ class PageActions:
         self._later: set[asyncio.Task[Clarification]] = set()
 
     async def press(self, press: PagePress, person: Person) -> Reaction:
-        """A control was pressed. What it does must be allowed to this person now; looking is allowed to everybody."""
+        """Do what a pressed control stands for, if this person may; everybody may look."""
         try:
             return await self._pressed(press, person)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
@@ -309,7 +309,7 @@ class PageActions:
         return Reaction(f"Snoozed until {inert.date(until)}. Then it comes back by itself.")
 
     async def _show(self, press: PagePress) -> Reaction:
-        """What one line of a page about several stands for, with what it takes to answer it."""
+        """Show one incident of a page about several, with the controls to answer it."""
         chosen = await self._chosen(press)
         if not chosen:
             return Reaction(GONE)

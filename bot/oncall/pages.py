@@ -54,7 +54,7 @@ class Destination:
 
     @property
     def users(self) -> set[str]:
-        """Whom a message there reaches by name."""
+        """The users that a message there reaches by name."""
         return {*self.mentions, *([self.target] if self.target.startswith(("U", "W")) else [])}
 
 
@@ -115,7 +115,7 @@ class Pages:
         self._shortened: set[str] = set()
 
     async def restore(self) -> list[Sending]:
-        """On start, after the incidents: take up whom they were sent to, and return the sendings that are still owed."""
+        """On start, after the incidents: load who was paged, and return the sendings that are still to be made."""
         rows = await self._store.read(
             """select i.incident, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
                join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack'"""

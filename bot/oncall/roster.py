@@ -229,12 +229,12 @@ class Policies:
         self._policies = {each.name: _policy(each) for each in settings.on_call}
 
     def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
-        """What the incident's policy wants now."""
+        """What to do for an incident now, by its policy."""
         policy = self._policies.get(incident.policy or "", _NOBODY)
         return wanted(policy, history, self._clock.now())
 
     def wants_of(self, each: OpenIncident) -> Wanted:
-        """What an open incident's policy wants now."""
+        """What to do for an open incident now, by its policy."""
         return self.wants(each.incident, each.history)
 
     async def destinations(self, incident: Incident, step: int, holder: str | None) -> list[Destination]:

@@ -91,7 +91,7 @@ class Answering:
         self._refresh = refresh
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
-        """A control was pressed. What it does must be allowed to this person now; looking is allowed to everybody."""
+        """Do what a pressed control stands for, if this person may; everybody may look."""
         try:
             return await self._pressed(press, person, place)
         except BadPress as error:
@@ -114,7 +114,7 @@ class Answering:
             self._refresh(row.clarification)
 
     async def submit(self, press: Press, sent: Submission) -> Reaction:
-        """The answer modal was sent. What is wrong comes as `errors`, or as a view in place of the modal."""
+        """Take a submitted answer modal. Errors come back as `errors`, or as a view in place of the modal."""
 
         def read(record: Clarification) -> Answer:
             return read_submission(sent.values, record.asked)
@@ -190,7 +190,7 @@ class Answering:
         return Reaction(asked.text, blocks=asked.blocks), text_id
 
     async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Reaction | None:
-        """What somebody is told who may not answer; None if they may.
+        """Words for a person who may not answer; None if they may.
 
         Raises:
             SlackError: Slack does not tell who they are.
@@ -335,7 +335,7 @@ class Interactions:
             self.react(click, reaction)
             return
         if click.surface in {"message", "ephemeral"} and (reaction.busy or not is_answer):
-            if await self.told(click, reaction):
+            if await self.tell_in_time(click, reaction):
                 return
         else:
             self.react(click, reaction)
@@ -355,7 +355,7 @@ class Interactions:
             remembers = opened_from(view, click.place, click.person)
             self._later.run(self._show(click, remembers), "open a modal")
 
-    async def told(self, act: Click | Request, reaction: Reaction) -> bool:
+    async def tell_in_time(self, act: Click | Request, reaction: Reaction) -> bool:
         """Say something where somebody acted, before the acknowledgement; whether Slack took it while there is time."""
         saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
         try:

@@ -122,7 +122,7 @@ class SlackApp:
 
     @property
     def other_bots(self) -> str | None:
-        """That another bot shares our Slack app; None: we are alone."""
+        """A warning if another bot shares our Slack app, else None."""
         others = self._transport.others if isinstance(self._transport, SlackSocket) else 0
         return f"{phrases.OTHER_BOT} (connections besides ours: {others})" if others else None
 
@@ -226,7 +226,7 @@ class SlackApp:
 
 
 def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
-    """A Bolt app without listeners. What it is given is Slack's: `bot.slack.request_url` has checked the signatures."""
+    """A Bolt app without listeners. `bot.slack.request_url` has checked the signatures of its requests."""
     logger = logging.getLogger("slack_bolt.clarify")
     # Bolt warns of SLACK_BOT_TOKEN in the environment, which is where it belongs.
     logger.setLevel(logging.ERROR)

@@ -70,7 +70,7 @@ class Unread:
                 self._until.setdefault(each, until)
 
     def read(self, roots: Iterable[Root]) -> None:
-        """What was said in these threads is known and handled; or nobody will ever tell."""
+        """These threads have been read and handled, or cannot be read."""
         gone = set(roots)
         for threads in self._threads.values():
             threads.difference_update(gone)
@@ -133,7 +133,7 @@ class Backfill:
 
     `schedule_catch_up` whenever something may have been missed; `run` looks in the background until all was found.
 
-    `look` is one look: until everything is read that is owed, also what comes to be owed meanwhile.
+    `look` reads until nothing is left, also what is scheduled meanwhile.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Backfill:
 
     @property
     def trouble(self) -> str | None:
-        """What keeps us from reading what was missed, if anything does."""
+        """Why missed messages cannot be read now; None: they can."""
         return self._allowance.trouble
 
     async def expect(self) -> None:
@@ -180,11 +180,11 @@ class Backfill:
         self._again = True
 
     async def caught_up(self) -> None:
-        """Returns when nothing is owed."""
+        """Returns when no catch-up is scheduled."""
         await self._caught_up.wait()
 
     async def run(self) -> None:
-        """Look whenever it is owed. What cannot be kept or handled is tried again, ever later."""
+        """Look whenever a catch-up is scheduled. What cannot be stored or handled is tried again, ever later."""
         failures = 0
         while True:
             await self._scheduled.wait()
@@ -207,7 +207,7 @@ class Backfill:
         except StorageUnavailable as error:
             _log.warning("what was missed has to wait: %s", error)
             return False
-        except Exception:  # noqa: BLE001 - whatever it is, clicks go on, and the look is owed
+        except Exception:  # noqa: BLE001 - whatever it is, clicks go on, and the look is repeated
             _log.exception("what was missed is not known yet")
             return False
         if found:
@@ -274,7 +274,7 @@ class Backfill:
         return found
 
     async def _prepare(self, name: str, channel: _Channel) -> int:
-        """What is read once for all of a channel's threads."""
+        """Read what all threads of a channel need, once."""
         found = 0
         if name.startswith("D"):
             found = await self._take(name, channel, await self._beside(name, channel))
@@ -307,7 +307,7 @@ class Backfill:
         self._unread.read(read)
 
     async def _beside(self, name: str, channel: _Channel) -> list[dict[str, Any]]:
-        """What was said in direct messages outside of threads, since the mark and the first page that is open."""
+        """Read the direct messages outside of threads, since the mark and the first page that is open."""
         oldest = max(channel.since, min(float(page.ts) for page in channel.order))
         call = partial(self._web.conversations_history, channel=name, oldest=f"{oldest:.6f}", limit=_PAGE)
         return [message async for message in self._pages_of("conversations.history", call)]
@@ -324,7 +324,7 @@ class Backfill:
         return [root for root in channel.order if float(latest.get(root.ts, "inf")) > channel.since]
 
     async def _replies(self, thread: Root, since: float) -> list[dict[str, Any]]:
-        """What was said in a thread since the mark; nothing where the thread is gone."""
+        """Read a thread since the mark; nothing where the thread is gone."""
         oldest = f"{since:.6f}"
         call = partial(
             self._web.conversations_replies, channel=thread.channel, ts=thread.ts, oldest=oldest, limit=_PAGE

@@ -85,7 +85,7 @@ class Binding:
         return phrases.UNKNOWN_CARD
 
     async def _row(self, press: AnyPress, spot: Spot) -> Row | None:
-        """What stands where the press was. It may become known while we look."""
+        """The message where the press was. Its place may become known while we look."""
         row = await self._messages.at(spot.channel, spot.ts) or self._located.get((spot.channel, spot.ts))
         if row is not None:
             return row

@@ -168,7 +168,7 @@ class Conversation:
             _log.warning("whether somebody has to be told is not known: %s", error)
 
     async def _given_up(self, message: MessageEvent) -> Response | None:
-        """What its author was, or was about to be, told when the process ended."""
+        """The refusal that was sent, or about to be sent, when the process ended."""
         if message.key not in self._resumed:
             return None
         self._resumed.discard(message.key)

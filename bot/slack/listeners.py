@@ -55,7 +55,7 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, kw_only=True)
 class Handlers:
-    """What the listeners call."""
+    """The services that the listeners call."""
 
     answering: Answering
     interactions: Interactions
@@ -158,7 +158,7 @@ def _modal(
     unpack: Callable[[str], _Press],
     submit: Callable[[_Press, Submission], Awaitable[Reaction]],
 ) -> None:
-    """A submitted modal. What was not taken is said beside what was typed, which can be sent again, or copied."""
+    """A submitted modal. Errors are shown in the form, so that the person can send it again or copy the text."""
 
     async def submitted(ack: AsyncAck, body: dict[str, Any]) -> None:
         sent = submission_of(body)
@@ -202,7 +202,7 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
     async def use(ack: AsyncAck, body: dict[str, Any]) -> None:
         chosen = shortcut_of(body)
         said = await to.typed.take_as_answer(chosen)
-        if not said.recorded and not await to.interactions.told(chosen, said):
+        if not said.recorded and not await to.interactions.tell_in_time(chosen, said):
             raise Unacknowledged("nobody could be told that a message was not taken as an answer")
         await ack()
         if said.recorded:
@@ -212,7 +212,7 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
 
 
 def _messages(app: AsyncApp, to: Handlers) -> None:
-    """What is said in threads and to the bot, and where threads went."""
+    """Messages in threads and to the bot, and renamed channels."""
 
     async def message(ack: AsyncAck, body: dict[str, Any]) -> None:
         event = body.get("event") or {}
@@ -234,7 +234,7 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
 
 
 def _people(app: AsyncApp, to: Handlers) -> None:
-    """What tells that kept facts about people are out of date."""
+    """Events after which cached facts about people are out of date."""
 
     async def membership(ack: AsyncAck, event: dict[str, Any]) -> None:
         to.people.forget("channel", str(event.get("channel")))

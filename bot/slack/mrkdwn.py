@@ -31,7 +31,7 @@ def begins_with(text: str, user: str) -> bool:
 
 
 def after(text: str, user: str) -> str:
-    """What follows the first mention of `user`; all other markup stays."""
+    """The text after the first mention of `user`; all other markup stays."""
     return re.split(rf"<@{re.escape(user)}(?:\|[^<>\n]*)?>[:,]?", text, maxsplit=1)[-1].strip()
 
 

@@ -209,7 +209,7 @@ def _person(body: Json) -> Person:
 
 
 def _place(body: Json) -> Place:
-    """Where the person is who acted: in a thread only on a message that is shown nowhere else. One that begins a thread,
+    """Where the acting person is: in a thread only on a message that is shown nowhere else. One that begins a thread,
     or was also sent to the channel, stands in the channel.
     """
     container, message = _object(body.get("container")), _object(body.get("message"))
@@ -285,7 +285,7 @@ class MessageEvent:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> MessageEvent:
-        """What `body` gave."""
+        """The inverse of `body`."""
         return cls(**body)
 
 
@@ -378,5 +378,5 @@ def _in_thread(found: MessageEvent | None) -> MessageEvent | None:
 
 
 def _bare(found: MessageEvent | None) -> MessageEvent | None:
-    """That it was, without what it said."""
+    """The event without its words."""
     return found and MessageEvent(found.kind, found.channel, found.thread_ts, found.ts, found.user)

@@ -229,7 +229,7 @@ class RequestUrl:
 
 
 def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
-    """What a request carries.
+    """The payload of a request.
 
     Raises:
         ValueError, RecursionError: it cannot be read.
@@ -264,7 +264,7 @@ def _is_ssl_check(body: bytes) -> bool:
 
 
 def _kind(payload: Json) -> str:
-    """What may be logged of it."""
+    """The kind of a payload, for the log."""
     event = payload.get("event")
     kind = event.get("type") if isinstance(event, dict) else payload.get("type") or payload.get("command")
     return str(kind)[:40]

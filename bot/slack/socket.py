@@ -160,7 +160,7 @@ class Connection:
         return True
 
     def unsure(self, now: float) -> list[tuple[float, str]]:
-        """What was sent and would still be of use: if the connection broke, it may not have arrived."""
+        """Recent messages that may not have arrived, if the connection broke, and are still of use."""
         return [(until, text) for until, text in self._sent if until > now]
 
     async def close(self) -> None:

@@ -87,7 +87,7 @@ class Threads:
         return {root: frozenset(asked[root]) for root in sorted(asked, key=order)}
 
     async def asked_in(self, channel: str, ts: str) -> list[Clarification]:
-        """What was asked in the thread, or is what the page or the roll-up card that begins it is about.
+        """The questions of a thread: asked in it, or those of the page or roll-up card that begins it.
 
         Raises:
             NotFound: one of them is gone.
@@ -100,7 +100,7 @@ class Threads:
         return [await self._find(each) for each in about]
 
     async def asked_in_session(self, channel: str, ts: str) -> list[Clarification] | None:
-        """What was asked in a session's thread; None where it is none."""
+        """The questions asked in a session's thread; None if it is no session's thread."""
         thread: Thread | None = await self._messages.thread_at(channel, ts)
         if thread is None:
             return None

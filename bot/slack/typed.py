@@ -149,7 +149,7 @@ class TypedMessages:
             return explained(error, "of that id")
 
     def plain(self, text: str) -> str:
-        """What a person typed, as plain text."""
+        """A person's text without Slack's markup."""
         return mrkdwn.plain(text, self._people.known_name, drop=self._people.bot_user)
 
     # Mentions
